@@ -1,18 +1,15 @@
 //! `fulcrum bench`
 
-use crate::exit::{Failure, Outcome, Sort};
-use crate::terminal::{out, outln};
-use crate::{inputs, terminal};
-use anyhow::{Context, anyhow};
-use hwprofiles::{Changes, Host, Parts, write_atomically};
-use microbench::{Depth, Options};
+use crate::text::terminal::{self, ProgressDisplay, out, out_json, outln};
+use fulcrum::{Error, OrError, Result};
+use hwprofiles::{Changes, Host, Parts};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Measure this machine: memory, matrix products, attention, threads, the loopback's link, and the GPU
 /// where there is one. Or compare two measurements.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct BenchArguments {
     /// Where to write the host's file; without it, where `this` finds it.
     #[arg(short, long)]
     out: Option<PathBuf>,
@@ -27,37 +24,41 @@ pub struct Arguments {
     gpu_kernels: bool,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    if let Some([a, b]) = arguments.compare.as_deref() {
-        let changes = Changes::between(&read(a)?, &read(b)?);
-        match json {
-            true => outln!("{}", serde_json::to_string_pretty(&changes).or_failed()?),
-            false => out!("{changes}"),
+impl BenchArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        if let Some([a, b]) = self.compare.as_deref() {
+            let changes = Changes::between(&read(a)?, &read(b)?);
+            match json {
+                true => out_json!(&changes),
+                false => out!("{changes}"),
+            }
+            return Ok(());
         }
-        return Ok(());
+        if self.gpu_kernels {
+            return compare_gpu_kernels(json);
+        }
+        let out = self.out.unwrap_or_else(fulcrum::this_host_file);
+        if let Some(folder) = out.parent() {
+            std::fs::create_dir_all(folder).or_input()?;
+        }
+        let display = ProgressDisplay::default();
+        let progress = |event: fulcrum::ProgressEvent<'_>| display.show(event);
+        let host = fulcrum::measure_host(&out, self.quick, &terminal::today(), &progress)?;
+        if json {
+            out_json!(&host);
+        } else {
+            outln!("{}", Parts::of(host.clone()).with_own_gpu().machine(&host.host).or_failed()?);
+            outln!("{host}");
+            outln!("written to {}", out.display());
+        }
+        Ok(())
     }
-    if arguments.gpu_kernels {
-        return kernels(json);
-    }
-    let out = arguments.out.unwrap_or_else(inputs::this_host);
-    if let Some(folder) = out.parent() {
-        std::fs::create_dir_all(folder).or_input()?;
-    }
-    let host = measure(&out, arguments.quick)?;
-    if json {
-        outln!("{}", serde_json::to_string_pretty(&host).or_failed()?);
-    } else {
-        outln!("{}", Parts::of(host.clone()).with_own_gpu().machine(&host.host).or_failed()?);
-        outln!("{host}");
-        outln!("written to {}", out.display());
-    }
-    Ok(())
 }
 
-/// Tells how far each of the GPU's kernels is from the CPU's.
-fn kernels(json: bool) -> Outcome {
-    let (gpu, found) = microbench::gpu_kernels().or_input()?;
+/// Prints how far each of the GPU's kernels is from the CPU's.
+fn compare_gpu_kernels(json: bool) -> Result {
+    let (gpu, found) = fulcrum::compare_gpu_kernels()?;
     let wrong: Vec<_> = found.iter().filter(|parity| !parity.holds()).map(|parity| &*parity.what).collect();
     if json {
         let found: Vec<_> = found
@@ -73,37 +74,12 @@ fn kernels(json: bool) -> Outcome {
     }
     match wrong.is_empty() {
         true => Ok(()),
-        false => Err(Failure::Failed(anyhow!("not as the CPU's: {}", wrong.join("; ")))),
+        false => Err(Error::failed(format!("not as the CPU's: {}", wrong.join("; ")))),
     }
 }
 
-fn read(file: &Path) -> Outcome<Host> {
+fn read(file: &Path) -> Result<Host> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).with_context(|| name.clone()).or_input()?;
+    let text = std::fs::read_to_string(file).or_input().map_err(|error| error.within(&name))?;
     Host::from_yaml(&text, &name).or_input()
-}
-
-/// Measures this machine into `out`. What is known so far is in a valid host file beside it, `….partial`, until all is.
-pub fn measure(out: &Path, quick: bool) -> Outcome<Host> {
-    let depth = if quick { Depth::Quick } else { Depth::Full };
-    let command = if quick { "fulcrum bench --quick" } else { "fulcrum bench" };
-    let options = Options { depth, date: terminal::today(), command: command.to_owned() };
-    let bar = terminal::progress("measuring");
-    let partial = PathBuf::from(format!("{}.partial", out.display()));
-    let measured = microbench::measure(
-        &options,
-        &mut |progress| {
-            bar.set_length(progress.of as u64);
-            bar.set_position(progress.done as u64);
-            bar.set_message(progress.what.to_owned());
-        },
-        &mut |host| write_atomically(&partial, host.to_yaml()),
-    );
-    bar.finish_and_clear();
-    let measured = measured.or_failed()?;
-    std::fs::rename(&partial, out).or_failed()?;
-    for warning in &measured.warnings {
-        eprintln!("warning: {warning}");
-    }
-    Ok(measured.host)
 }

@@ -1,16 +1,13 @@
 //! `fulcrum capacity SCENARIO`
 
-use crate::capacity;
-use crate::exit::{Failure, Outcome, Sort};
-use crate::terminal::out;
-use anyhow::anyhow;
+use crate::text::terminal::out;
+use fulcrum::{Document, Error, OrError, Result, Setting};
 use hwprofiles::write_atomically;
-use scenarios::{Document, Setting};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Say which machine serves a load within its limits, how many of them, and what that costs.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct CapacityArguments {
     /// The scenario's file: requests that come and go, limits, and under `capacity` the machines that may be bought.
     scenario: PathBuf,
     /// Set a key of the scenario by its dotted path.
@@ -21,32 +18,51 @@ pub struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    const ENDINGS: [&str; 4] = ["md", "csv", "json", "html"];
-    let ending = arguments.out.as_deref().map(|path| {
-        let found = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
-        let known = found.and_then(|found| ENDINGS.into_iter().find(|ending| *ending == found));
-        let wrong =
-            || anyhow!("-o {}: a name that ends in .md, .csv, .json or .html is wanted", path.display());
-        Ok::<_, anyhow::Error>((path, known.ok_or_else(wrong)?))
-    });
-    let ending = ending.transpose().map_err(Failure::Input)?;
-    let document =
-        Document::from_file(&arguments.scenario).or_input()?.with(&arguments.settings).or_input()?;
-    let report = capacity::run(&document)?;
-    if let Some((path, ending)) = ending {
-        let text = match ending {
-            "md" => report.to_markdown(),
-            "csv" => report.to_csv(),
-            "json" => report.to_json(),
-            _ => report.to_html().or_failed()?,
-        };
-        write_atomically(path, text).or_failed()?;
+/// How an answer is written.
+#[derive(Debug, Clone, Copy)]
+enum ReportFormat {
+    Markdown,
+    Csv,
+    Json,
+    Html,
+}
+
+impl ReportFormat {
+    /// The format that the ending of a file's name stands for.
+    fn from_path(path: &Path) -> Result<Self> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
+        match ending.as_deref() {
+            Some("md") => Ok(Self::Markdown),
+            Some("csv") => Ok(Self::Csv),
+            Some("json") => Ok(Self::Json),
+            Some("html") => Ok(Self::Html),
+            _ => Err(Error::input(format!(
+                "-o {}: a name that ends in .md, .csv, .json or .html is wanted",
+                path.display()
+            ))),
+        }
     }
-    match json {
-        true => out!("{}", report.to_json()),
-        false => out!("{}", report.to_text()),
+}
+
+impl CapacityArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        let format = self.out.as_deref().map(ReportFormat::from_path).transpose()?;
+        let document = Document::from_file(&self.scenario).or_input()?.with(&self.settings).or_input()?;
+        let report = fulcrum::capacity(&document)?;
+        if let (Some(path), Some(format)) = (&self.out, format) {
+            let text = match format {
+                ReportFormat::Markdown => report.to_markdown(),
+                ReportFormat::Csv => report.to_csv(),
+                ReportFormat::Json => report.to_json(),
+                ReportFormat::Html => report.to_html().or_failed()?,
+            };
+            write_atomically(path, text).or_failed()?;
+        }
+        match json {
+            true => out!("{}", report.to_json()),
+            false => out!("{}", report.to_text()),
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -1,22 +1,22 @@
 //! `fulcrum completions SHELL`
 
-use crate::exit::Outcome;
+use crate::text::terminal;
 use clap::CommandFactory;
+use fulcrum::Result;
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct CompletionsArguments {
     /// Which shell.
     shell: clap_complete::Shell,
 }
 
-/// Prints the script to stdout.
-pub fn run(arguments: Arguments) -> Outcome {
-    clap_complete::generate(
-        arguments.shell,
-        &mut crate::Arguments::command(),
-        "fulcrum",
-        &mut std::io::stdout(),
-    );
-    Ok(())
+impl CompletionsArguments {
+    /// Runs the command.
+    pub fn run(self) -> Result {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut crate::Arguments::command(), "fulcrum", &mut script);
+        terminal::print(&script);
+        Ok(())
+    }
 }

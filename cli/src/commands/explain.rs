@@ -1,26 +1,27 @@
 //! `fulcrum explain PLAN`
 
-use crate::exit::{Outcome, Sort};
-use crate::pipeline::Planned;
-use crate::terminal::{out, outln};
+use crate::text::terminal::{out, out_json};
+use fulcrum::{OrError, ResolvedPlan, Result};
 use std::path::PathBuf;
 
-/// Explain a plan: what binds, what the simple rules would do, where another device would be better, what more of
-/// each resource would bring.
+/// Explain a plan: what binds, what the simple rules would do, where another device would be better,
+/// what more of each resource would bring.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct ExplainArguments {
     /// The plan.
     plan: PathBuf,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let planned = Planned::read(&arguments.plan)?;
-    planned.without_draft("an explanation")?;
-    let explanation = planner::explain(&planned.plan, &planned.machine, &planned.model).or_failed()?;
-    match json {
-        true => outln!("{}", serde_json::to_string_pretty(&explanation).or_failed()?),
-        false => out!("{explanation}"),
+impl ExplainArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        let planned = ResolvedPlan::read(&self.plan)?;
+        planned.require_no_draft("an explanation")?;
+        let explanation = planner::explain(&planned.plan, &planned.machine, &planned.model).or_failed()?;
+        match json {
+            true => out_json!(&explanation),
+            false => out!("{explanation}"),
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -1,8 +1,8 @@
 //! `fulcrum export PLAN --to ENGINE`
 
-use crate::exit::{Failure, Outcome, Sort};
-use crate::pipeline::Planned;
-use crate::terminal::{out, outln};
+use crate::text::plan::tpot;
+use crate::text::terminal::{out, out_json, outln};
+use fulcrum::{Error, OrError, ResolvedPlan, Result};
 use hwprofiles::write_atomically;
 use planner::{Engine, Export, ExportError, Plan, Times};
 use serde_json::json;
@@ -11,59 +11,63 @@ use std::path::{Path, PathBuf};
 
 /// Write a plan as the options of an engine that people run, with the command to start it.
 ///
-/// What of the plan the engine cannot express is listed, and what the nearest that it can run is predicted to take.
+/// Lists the parts of the plan that the engine cannot express, and what the nearest plan that it can run
+/// is predicted to take.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct ExportArguments {
     /// The plan.
     plan: PathBuf,
     /// llama.cpp, ktransformers, accelerate, vllm, deepspeed or flexgen.
     #[arg(long, value_name = "ENGINE")]
     to: Engine,
-    /// A folder for the files that the command reads, the command (command.sh) and the nearest plan (nearest.yaml);
-    /// without it, files are printed.
+    /// A folder for the files that the command reads, the command (command.sh) and the nearest plan
+    /// (nearest.yaml); without it, files are printed.
     #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let planned = Planned::read(&arguments.plan)?;
-    planned.without_draft("an export")?;
-    let exported = planner::export(&planned.plan, &planned.machine, &planned.model, arguments.to);
-    let export = exported.map_err(|error| match error {
-        ExportError::Unfit { .. } => Failure::Infeasible(error.into()),
-        ExportError::Unsupported { .. } | ExportError::Plan(_) => Failure::Input(error.into()),
-    })?;
-    let nearest = planned.evaluate(arguments.to.name(), &export.nearest)?;
-    if let Some(folder) = &arguments.out {
-        write(folder, &export, &nearest)?;
+impl ExportArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        let planned = ResolvedPlan::read(&self.plan)?;
+        planned.require_no_draft("an export")?;
+        let exported = planner::export(&planned.plan, &planned.machine, &planned.model, self.to);
+        let export = exported.map_err(|error| match error {
+            ExportError::Unfit { .. } => Error::infeasible(error),
+            ExportError::Unsupported { .. } | ExportError::Plan(_) => Error::input(error),
+        })?;
+        let nearest = planned.evaluate(self.to.name(), &export.nearest)?;
+        if let Some(folder) = &self.out {
+            write(folder, &export, &nearest)?;
+        }
+        if json {
+            let files: BTreeMap<_, _> = export.files.iter().map(|(name, text)| (name, text)).collect();
+            let predicted =
+                json!({"plan": planned.plan.predicted.simulated, "nearest": nearest.predicted.simulated});
+            out_json!(&json!({
+                "engine": self.to.name(),
+                "command": export.command,
+                "files": files,
+                "cannot": export.cannot,
+                "predicted": predicted,
+                "nearest": nearest,
+            }));
+            return Ok(());
+        }
+        outln!("{}", export.command);
+        match &self.out {
+            Some(folder) => outln!("\nwritten to {}", folder.display()),
+            None => export.files.iter().for_each(|(name, text)| out!("\n--- {name}\n{text}")),
+        }
+        out!("\n{}", comparison(self.to, &planned.plan, &nearest));
+        for sentence in &export.cannot {
+            outln!("cannot express {sentence}");
+        }
+        Ok(())
     }
-    if json {
-        let files: BTreeMap<_, _> = export.files.iter().map(|(name, text)| (name, text)).collect();
-        let document = json!({
-            "engine": arguments.to.name(),
-            "command": export.command,
-            "files": files,
-            "cannot": export.cannot,
-            "predicted": {"plan": planned.plan.predicted.simulated, "nearest": nearest.predicted.simulated},
-            "nearest": nearest,
-        });
-        outln!("{}", serde_json::to_string_pretty(&document).or_failed()?);
-        return Ok(());
-    }
-    outln!("{}", export.command);
-    match &arguments.out {
-        Some(folder) => outln!("\nwritten to {}", folder.display()),
-        None => export.files.iter().for_each(|(name, text)| out!("\n--- {name}\n{text}")),
-    }
-    out!("\n{}", comparison(arguments.to, &planned.plan, &nearest));
-    for sentence in &export.cannot {
-        outln!("cannot express {sentence}");
-    }
-    Ok(())
 }
 
-fn write(folder: &Path, export: &Export, nearest: &Plan) -> Outcome {
+fn write(folder: &Path, export: &Export, nearest: &Plan) -> Result {
     for (name, text) in &export.files {
         write_atomically(folder.join(name), text).or_failed()?;
     }
@@ -71,11 +75,10 @@ fn write(folder: &Path, export: &Export, nearest: &Plan) -> Outcome {
     write_atomically(folder.join("nearest.yaml"), nearest.to_yaml()).or_failed()
 }
 
-/// What the plan is predicted to take, beside the nearest that the engine can run.
+/// What the plan is predicted to take, beside the nearest plan that the engine can run.
 fn comparison(engine: Engine, plan: &Plan, nearest: &Plan) -> String {
     let row = |name: &str, times: &Times| {
-        let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
-        format!("{name:<22} {:>12} {tpot:>12}\n", times.ttft.to_string())
+        format!("{name:<22} {:>12} {:>12}\n", times.ttft.to_string(), tpot(times))
     };
     let mut text = format!("{:<22} {:>12} {:>12}\n", "predicted", "TTFT", "TPOT");
     text += &row("this plan", &plan.predicted.simulated);

@@ -1,22 +1,21 @@
 //! `fulcrum machine list | show | check | fit`
 
-use super::machine_fit;
-use crate::exit::{Failure, Outcome, Sort};
-use crate::inputs;
-use crate::terminal::outln;
+use super::machine_fit::MachineFitArguments;
+use crate::text::terminal::{out_json, outln};
 use clap::{Args, Subcommand};
+use fulcrum::{Error, OrError, Result, machine_library, this_host_file};
 use hwprofiles::Profile;
 use serde_json::json;
 
 /// Machines and their parts: list the shipped profiles, show one, check a file, fit a GPU to points.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct MachineArguments {
     #[command(subcommand)]
-    action: Action,
+    action: MachineAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum MachineAction {
     /// List the shipped profiles, and `this` where this machine was measured.
     List,
     /// Show a machine or a part: devices, memories, links and where their numbers come from.
@@ -29,20 +28,22 @@ enum Action {
         /// `this`, a shipped name, or a file.
         machine: String,
     },
-    Fit(machine_fit::Arguments),
+    Fit(MachineFitArguments),
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    match arguments.action {
-        Action::List => list(json),
-        Action::Show { machine } => show(&machine, json),
-        Action::Check { machine } => check(&machine, json),
-        Action::Fit(arguments) => machine_fit::run(arguments, json),
+impl MachineArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        match self.action {
+            MachineAction::List => list(json),
+            MachineAction::Show { machine } => show(&machine, json),
+            MachineAction::Check { machine } => check(&machine, json),
+            MachineAction::Fit(arguments) => arguments.run(json),
+        }
     }
 }
 
-/// The kinds in the order of the list, and what is said of each.
+/// The kinds in the order of the list, each with its heading.
 const KINDS: [(&str, &str); 8] = [
     ("a machine", "machines"),
     ("a composition", "machines made of parts"),
@@ -54,18 +55,17 @@ const KINDS: [(&str, &str); 8] = [
     ("a host", "measured hosts"),
 ];
 
-fn list(json: bool) -> Outcome {
+fn list(json: bool) -> Result {
     let mut profiles = Vec::new();
     for (name, text) in hwprofiles::shipped() {
         profiles.push((name, Profile::from_yaml(text, name).or_failed()?));
     }
-    if inputs::this_host().is_file() {
-        profiles.push(("this", inputs::library().profile("this").or_input()?));
+    if this_host_file().is_file() {
+        profiles.push(("this", machine_library().profile("this").or_input()?));
     }
     if json {
         let row = |(name, profile): &(&str, Profile)| json!({"name": name, "kind": profile.kind(), "summary": profile.summary()});
-        let rows: Vec<_> = profiles.iter().map(row).collect();
-        outln!("{}", serde_json::to_string_pretty(&rows).or_failed()?);
+        out_json!(&profiles.iter().map(row).collect::<Vec<_>>());
         return Ok(());
     }
     let mut between = "";
@@ -80,11 +80,12 @@ fn list(json: bool) -> Outcome {
     Ok(())
 }
 
-fn show(name: &str, json: bool) -> Outcome {
-    let library = inputs::library();
+fn show(name: &str, json: bool) -> Result {
+    let library = machine_library();
     let profile = library.profile(name).or_input()?;
     let sheet = profile.sheet();
-    // A part is shown as its file says; a GPU or a CPU that makes a machine by itself, as that too.
+    // A part is shown as in its file. A GPU or a CPU that makes a machine by itself is shown as that
+    // machine too.
     let machine = match (&sheet, &profile) {
         (None, _) => Some(library.machine(name).or_input()?),
         (Some(_), Profile::Gpu(_) | Profile::Cpu(_)) => library.machine(name).ok(),
@@ -100,7 +101,7 @@ fn show(name: &str, json: bool) -> Outcome {
             shown.insert("fingerprint".to_owned(), json!(machine.fingerprint()));
             shown.insert("facts".to_owned(), json!(reports::machine_facts(machine)));
         }
-        outln!("{}", serde_json::to_string_pretty(&shown).or_failed()?);
+        out_json!(&shown);
         return Ok(());
     }
     if let Some(sheet) = &sheet {
@@ -115,9 +116,9 @@ fn show(name: &str, json: bool) -> Outcome {
     Ok(())
 }
 
-fn check(name: &str, json: bool) -> Outcome {
-    let library = inputs::library();
-    // To read a part is to check it; what is suspicious shows where the numbers meet, in a machine.
+fn check(name: &str, json: bool) -> Result {
+    let library = machine_library();
+    // Reading a part checks it. Suspicious numbers show where parts meet, in a machine.
     let findings = match library.profile(name).or_input()? {
         Profile::Link(_) | Profile::Cxl(_) | Profile::Nvme(_) => Vec::new(),
         Profile::Gpu(gpu) if gpu.server.is_none() => Vec::new(),
@@ -127,7 +128,7 @@ fn check(name: &str, json: bool) -> Outcome {
     if json {
         let findings: Vec<_> =
             findings.iter().map(|finding| json!({"key": finding.key, "message": finding.message})).collect();
-        outln!("{}", serde_json::to_string_pretty(&findings).or_failed()?);
+        out_json!(&findings);
     } else if findings.is_empty() {
         outln!("{name}: nothing to complain about");
     } else {
@@ -135,6 +136,6 @@ fn check(name: &str, json: bool) -> Outcome {
     }
     match findings.len() {
         0 => Ok(()),
-        count => Err(Failure::Failed(anyhow::anyhow!("{name}: {count} findings"))),
+        count => Err(Error::failed(format!("{name}: {count} findings"))),
     }
 }

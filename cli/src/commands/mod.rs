@@ -1,4 +1,4 @@
-//! One file per subcommand: its arguments as typed, and the calls that answer them.
+//! One file per subcommand: its arguments as they are typed, and the calls that answer them.
 
 pub mod bench;
 pub mod capacity;

@@ -1,9 +1,8 @@
 //! `fulcrum model list | show | init`
 
-use crate::exit::{Outcome, Sort};
-use crate::inputs;
-use crate::terminal::outln;
+use crate::text::terminal::{out_json, outln};
 use clap::{Args, Subcommand};
+use fulcrum::{OrError, Result};
 use hwprofiles::{Bytes, DType, Elements};
 use scenarios::{Experts, Formats, Latent, LayerKind, Model, Sublayer};
 use serde_json::json;
@@ -11,13 +10,13 @@ use std::path::PathBuf;
 
 /// Architectures: list the presets, show one, make a model with random weights.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct ModelArguments {
     #[command(subcommand)]
-    action: Action,
+    action: ModelAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ModelAction {
     /// List the presets.
     List,
     /// Show a preset, a model folder or a config.json: shape, parameters, bytes.
@@ -38,29 +37,31 @@ enum Action {
     },
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    match arguments.action {
-        Action::List => list(json),
-        Action::Show { model } => show(&inputs::model(&model)?, json),
-        Action::Init { model, out, seed } => {
-            let model = inputs::model(&model)?;
-            executor::make_random(&model, &out, seed).or_input()?;
-            match json {
-                true => outln!("{}", json!({"folder": out, "parameters": model.parameters()})),
-                false => {
-                    outln!("{}: {} parameters, seed {seed}", out.display(), millions(model.parameters()))
+impl ModelArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        match self.action {
+            ModelAction::List => list(json),
+            ModelAction::Show { model } => show(&fulcrum::model(&model)?, json),
+            ModelAction::Init { model, out, seed } => {
+                let model = fulcrum::model(&model)?;
+                fulcrum::init_model(&model, &out, seed)?;
+                match json {
+                    true => outln!("{}", json!({"folder": out, "parameters": model.parameters()})),
+                    false => {
+                        outln!("{}: {} parameters, seed {seed}", out.display(), millions(model.parameters()))
+                    }
                 }
+                Ok(())
             }
-            Ok(())
         }
     }
 }
 
-fn list(json: bool) -> Outcome {
+fn list(json: bool) -> Result {
     let models: Vec<_> = Model::preset_names().map(Model::preset).collect::<Result<_, _>>().or_failed()?;
     if json {
-        outln!("{}", serde_json::to_string_pretty(&models).or_failed()?);
+        out_json!(&models);
         return Ok(());
     }
     outln!(
@@ -87,9 +88,9 @@ fn list(json: bool) -> Outcome {
     Ok(())
 }
 
-fn show(model: &Model, json: bool) -> Outcome {
+fn show(model: &Model, json: bool) -> Result {
     if json {
-        outln!("{}", serde_json::to_string_pretty(model).or_failed()?);
+        out_json!(model);
         return Ok(());
     }
     outln!("{}: {:?}, {} parameters", model.name, model.architecture, millions(model.parameters()));

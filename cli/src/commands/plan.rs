@@ -1,18 +1,16 @@
-//! `fulcrum plan SCENARIO`; with `--grid` for many batches and prompt lengths at once, with `--front` for what can be
-//! traded off.
+//! `fulcrum plan SCENARIO`; with `--grid` for many batches and prompt lengths at once, with `--front`
+//! for what can be traded off.
 
-use crate::exit::{Outcome, Sort};
-use crate::pipeline::Question;
-use crate::plan_grid::{self, summary};
-use crate::terminal::{out, outln};
+use crate::text::terminal::{err, out, out_json, outln};
+use crate::text::{grid, plan};
+use fulcrum::{Document, OrError, PreparedScenario, Result, Setting, plan_grid, read_scenario};
 use hwprofiles::write_atomically;
 use planner::Criterion;
-use scenarios::Setting;
 use std::path::PathBuf;
 
 /// Plan a scenario: a device for each sublayer, a memory for each matrix and the KV cache.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct PlanArguments {
     /// The scenario's file.
     scenario: PathBuf,
     /// Where to write the plan; without it, to stdout.
@@ -21,13 +19,13 @@ pub struct Arguments {
     /// Set a key of the scenario by its dotted path: `--set workload.batch=8`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
-    /// Plan every batch and prompt length of `--set workload.batch=1,2,4 --set workload.prompt_tokens=512,4096`:
-    /// the weights stay where they are for all, or the way is counted. Prints what each cell gets; `-o` writes the
-    /// table.
+    /// Plan every batch and prompt length of `--set workload.batch=1,2,4 --set
+    /// workload.prompt_tokens=512,4096`: the weights stay where they are for all, or the way is
+    /// counted. Prints what each cell gets; `-o` writes the table.
     #[arg(long)]
     grid: bool,
-    /// Print what can be traded off, in place of one plan: the placements of which none is better in all of two or
-    /// three of ttft, tpot, energy, cost than another. `-o` writes them as CSV.
+    /// Print what can be traded off, in place of one plan: placements that no other one beats in all of
+    /// two or three of ttft, tpot, energy, cost. `-o` writes them as CSV.
     #[arg(long, value_name = "CRITERIA", value_delimiter = ',', conflicts_with = "grid")]
     front: Vec<Criterion>,
     /// About how many of them.
@@ -35,58 +33,61 @@ pub struct Arguments {
     points: usize,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    if arguments.grid {
-        return run_grid(&arguments, json);
+impl PlanArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        if self.grid {
+            return self.run_grid(json);
+        }
+        if !self.front.is_empty() {
+            return self.run_front(json);
+        }
+        let planned = fulcrum::plan(&read_scenario(&self.scenario, &self.settings)?)?;
+        let document = planned.plan.to_yaml();
+        if let Some(out) = &self.out {
+            write_atomically(out, &document).or_failed()?;
+        }
+        if json || self.out.is_none() {
+            err!("{}", plan::formats_table(&planned));
+        }
+        match (json, &self.out) {
+            (true, _) => out_json!(&planned.plan),
+            (false, None) => out!("{document}"),
+            (false, Some(out)) => {
+                out!("{}", plan::summary(&planned));
+                outln!("written to {}", out.display());
+            }
+        }
+        Ok(())
     }
-    if !arguments.front.is_empty() {
-        return run_front(&arguments, json);
+
+    fn run_front(&self, json: bool) -> Result {
+        let scenario = PreparedScenario::new(&read_scenario(&self.scenario, &self.settings)?)?;
+        let front = scenario.front(&self.front, self.points)?;
+        if let Some(out) = &self.out {
+            write_atomically(out, front.to_csv()).or_failed()?;
+        }
+        match json {
+            true => out_json!(&front),
+            false => out!("{front}"),
+        }
+        Ok(())
     }
-    let planned = Question::read(&arguments.scenario, &arguments.settings)?.plan()?;
-    let document = planned.plan.to_yaml();
-    if let Some(out) = &arguments.out {
-        write_atomically(out, &document).or_failed()?;
-    }
-    if json || arguments.out.is_none() {
-        eprint!("{}", planned.formats_table());
-    }
-    match (json, &arguments.out) {
-        (true, _) => outln!("{}", serde_json::to_string_pretty(&planned.plan).or_failed()?),
-        (false, None) => out!("{document}"),
-        (false, Some(out)) => {
-            out!("{}", planned.summary());
+
+    fn run_grid(&self, json: bool) -> Result {
+        let document = Document::from_file(&self.scenario).or_input()?;
+        let table = plan_grid(document, &self.settings)?;
+        if let Some(out) = &self.out {
+            write_atomically(out, table.to_yaml()).or_failed()?;
+        }
+        if json {
+            out_json!(&table);
+            return Ok(());
+        }
+        out!("{}", grid::summary(&table));
+        if let Some(out) = &self.out {
             outln!("written to {}", out.display());
         }
+        Ok(())
     }
-    Ok(())
-}
-
-fn run_front(arguments: &Arguments, json: bool) -> Outcome {
-    let question = Question::read(&arguments.scenario, &arguments.settings)?.in_one_format("--front")?;
-    let front = question.front(&arguments.front, arguments.points)?;
-    if let Some(out) = &arguments.out {
-        write_atomically(out, front.to_csv()).or_failed()?;
-    }
-    match json {
-        true => outln!("{}", serde_json::to_string_pretty(&front).or_failed()?),
-        false => out!("{front}"),
-    }
-    Ok(())
-}
-
-fn run_grid(arguments: &Arguments, json: bool) -> Outcome {
-    let table = plan_grid::plan(&arguments.scenario, &arguments.settings)?;
-    if let Some(out) = &arguments.out {
-        write_atomically(out, table.to_yaml()).or_failed()?;
-    }
-    if json {
-        outln!("{}", serde_json::to_string_pretty(&table).or_failed()?);
-        return Ok(());
-    }
-    out!("{}", summary(&table));
-    if let Some(out) = &arguments.out {
-        outln!("written to {}", out.display());
-    }
-    Ok(())
 }

@@ -1,20 +1,14 @@
 //! `fulcrum report RESULT… -o report.html`
 
-use crate::exit::{Outcome, Sort};
-use crate::inputs;
-use crate::parquet_rows;
-use crate::pipeline::Planned;
-use crate::terminal::outln;
-use hwprofiles::Machine;
-use reports::{Kind, PlannedRun, Report, ResultFile};
-use scenarios::{MachineSource, MachineSpec};
+use crate::text::terminal::outln;
+use fulcrum::{OrError, Result, ResultPage};
 use serde_json::json;
-use sim::Draws;
 use std::path::PathBuf;
 
-/// Make a page of results of any kinds: validations, plans, grids, fronts, traces, served requests, sweeps, capacities.
+/// Make a page of results of any kinds: validations, plans, grids, fronts, traces, served requests,
+/// sweeps, capacities.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct ReportArguments {
     /// What `fulcrum validate`, `plan`, `sim`, `run`, `sweep` or `capacity` wrote; each file says what it is.
     #[arg(required = true, value_name = "RESULT")]
     results: Vec<PathBuf>,
@@ -29,7 +23,7 @@ pub struct Arguments {
     format: Vec<PlotFormat>,
 }
 
-/// What a plot is written as.
+/// The format of a plot's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum PlotFormat {
     /// A drawing, in the colours of the reader's screen.
@@ -38,45 +32,27 @@ enum PlotFormat {
     Png,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let mut report = Report::default();
-    let mut files = Vec::new();
-    for path in &arguments.results {
-        let file = ResultFile::read(path).or_input()?;
-        match file.kind {
-            Kind::Plan => report.add_plan(&file, planned_run(&file)?),
-            Kind::Parquet => report.add_table(&file, parquet_rows::read(path)?).or_input()?,
-            Kind::Trace => report.add_trace(&file, machine).or_input()?,
-            _ => report.add(&file).or_input()?,
-        }
-        files.push(json!({"file": path, "kind": file.kind.words(), "sha256": file.sha256}));
-    }
-    report.write_html(&arguments.out).or_failed()?;
-    if let Some(folder) = &arguments.plots {
-        for format in &arguments.format {
-            match format {
-                PlotFormat::Svg => report.write_plots(folder).or_failed()?,
-                PlotFormat::Png => report.write_pictures(folder).or_failed()?,
+impl ReportArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        let ResultPage { report, files } = fulcrum::report(&self.results)?;
+        report.write_html(&self.out).or_failed()?;
+        if let Some(folder) = &self.plots {
+            for format in &self.format {
+                match format {
+                    PlotFormat::Svg => report.write_plots(folder).or_failed()?,
+                    PlotFormat::Png => report.write_pictures(folder).or_failed()?,
+                }
             }
         }
+        let files: Vec<_> = files
+            .iter()
+            .map(|file| json!({"file": file.path, "kind": file.kind.words(), "sha256": file.sha256}))
+            .collect();
+        match json {
+            true => outln!("{}", json!({"page": self.out, "files": files})),
+            false => outln!("written to {}", self.out.display()),
+        }
+        Ok(())
     }
-    match json {
-        true => outln!("{}", json!({"page": arguments.out, "files": files})),
-        false => outln!("written to {}", arguments.out.display()),
-    }
-    Ok(())
-}
-
-/// The plan with its machine, and the run that the simulator expects.
-fn planned_run(file: &ResultFile) -> Outcome<PlannedRun> {
-    let planned = Planned::read(&file.path)?;
-    let trace = planned.simulate(Draws::default())?;
-    Ok(PlannedRun::of(planned.plan, planned.machine, &planned.placement, trace))
-}
-
-/// The machine that is known by that name; a trace does not say where its own is described.
-fn machine(name: &str) -> Option<Machine> {
-    let spec = MachineSpec::from(MachineSource::Named(name.to_owned()));
-    spec.machine(inputs::library().this, 1).ok()
 }

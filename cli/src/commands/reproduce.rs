@@ -1,17 +1,17 @@
 //! `fulcrum reproduce [ID]…`
 
-use crate::exit::{Outcome, Sort};
-use crate::reproduce::{Published, fitted};
-use crate::terminal::{out, outln};
+use crate::text::terminal::{out, out_json, outln};
+use fulcrum::{OrError, Published, Result, fit_constants};
+use hwprofiles::write_atomically;
 use reports::published::Reproductions;
 use std::path::PathBuf;
 
 /// Predict what others published: each row of each system beside what we say, and how far it is off.
 ///
-/// Without an id, every system. Rows whose setup was published in full (certainty table or repo-log) are scored, apart
-/// from those that an engine's constants were fitted on.
+/// Without an id, every system. Rows whose setup was published in full (certainty table or repo-log) are
+/// scored, apart from those that an engine's constants were fitted on.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct ReproduceArguments {
     /// Systems, by id: `flexgen`.
     ids: Vec<String>,
     /// A publication of yours: a YAML file with its rows in the CSV file of the same name.
@@ -34,34 +34,35 @@ pub struct Arguments {
     fit: bool,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let all = match &arguments.file {
-        Some(path) => vec![Published::file(path)?],
-        None => Published::shipped(&arguments.ids)?,
-    };
-    if arguments.fit {
-        return all
-            .iter()
-            .filter(|it| it.publication.constants.0.iter().any(|(_, c)| c.fitted))
-            .try_for_each(fit);
+impl ReproduceArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        let all = match &self.file {
+            Some(path) => vec![Published::read(path)?],
+            None => Published::shipped(&self.ids)?,
+        };
+        if self.fit {
+            let is_fitted = |it: &&Published| it.publication.constants.0.iter().any(|(_, c)| c.fitted);
+            return all.iter().filter(is_fitted).try_for_each(fit);
+        }
+        let reproductions = Reproductions(all.iter().map(Published::reproduction).collect());
+        if let Some(path) = &self.table {
+            write_atomically(path, reproductions.to_csv()).or_failed()?;
+        }
+        if self.report {
+            reproductions.write(&self.out).or_failed()?;
+        }
+        match json {
+            true => out_json!(&reproductions.to_json()),
+            false => out!("{}", reproductions.to_text(self.rows || all.len() == 1)),
+        }
+        Ok(())
     }
-    let reproductions = Reproductions(all.iter().map(Published::reproduction).collect());
-    if let Some(path) = &arguments.table {
-        hwprofiles::write_atomically(path, reproductions.to_csv()).or_failed()?;
-    }
-    if arguments.report {
-        reproductions.write(&arguments.out).or_failed()?;
-    }
-    match json {
-        true => outln!("{}", serde_json::to_string_pretty(&reproductions.to_json()).or_failed()?),
-        false => out!("{}", reproductions.to_text(arguments.rows || all.len() == 1)),
-    }
-    Ok(())
 }
 
-fn fit(published: &Published) -> Outcome {
-    let (publication, loss) = fitted(published)?;
+/// Fits a publication's constants and prints them.
+fn fit(published: &Published) -> Result {
+    let (publication, loss) = fit_constants(published)?;
     outln!("{}: mean |ln(ours ÷ published)| {loss:.4} on the rows fitted", published.id);
     for (name, constant) in publication.constants.0.iter().filter(|(_, constant)| constant.fitted) {
         outln!("  {name}: {:.4}", constant.value);

@@ -1,27 +1,26 @@
 //! `fulcrum run PLAN --model-dir DIR`
 
-use crate::asked::{self, Asked, Habits};
-use crate::exit::{Failure, Outcome, Sort};
-use crate::lines::Lines;
-use crate::live::Live;
-use crate::measure;
-use crate::pipeline::Planned;
-use crate::repeat::{Compared, Day};
-use crate::speech::Speech;
-use crate::spoken::Spoken;
-use crate::terminal::{out, outln};
-use anyhow::anyhow;
-use executor::{Batching, Checkpoint, Sampling, Session, Tokenizer};
-use planner::{Programs, Trace};
+use crate::text::plan;
+use crate::text::printed_answer::PrintedAnswer;
+use crate::text::served_comparison;
+use crate::text::terminal::{ProgressDisplay, errln, out, outln};
+use fulcrum::{
+    BatchDefaults, BatchRequest, Checkpoint, Error, GenerationOptions, LiveOptions, LiveSession, OrError,
+    ProgressEvent, ProgressFn, RequestDay, ResolvedPlan, Result, Sampling, ServedComparison, TextEnds,
+    Tokenizer, check_request, random_prompts, read_batch,
+};
+use hwprofiles::write_atomically;
 use reports::Rates;
-use scenarios::{Scheduler, Workload};
-use serde_json::json;
-use std::path::PathBuf;
+use scenarios::Workload;
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Run a plan on a real model: continue a text, answer a file of requests, or serve requests that come and go.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct RunArguments {
     /// The plan.
     plan: PathBuf,
     /// The model's folder (config.json, safetensors, tokenizer.json), or a GGUF file.
@@ -30,22 +29,26 @@ pub struct Arguments {
     /// Continue this text, as a batch of one, instead of random tokens; at most the plan's prompt tokens.
     #[arg(long, conflicts_with_all = ["batch", "serve"])]
     prompt: Option<String>,
-    /// Answer the requests of a file, one JSON object a line: prompt or tokens, max_tokens, stop, seed, temperature, top_k, top_p.
+    /// Answer the requests of a file, one JSON object a line: prompt or tokens, max_tokens, stop, seed,
+    /// temperature, top_k, top_p.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["serve", "trace"])]
     batch: Option<PathBuf>,
     /// Where to write their answers, a line for each in the same order; stdout otherwise.
     #[arg(short, long, requires = "batch")]
     out: Option<PathBuf>,
-    /// Serve requests as they come, beside what is forecast of them: those of a scenario for `fulcrum sim`, or a table.
+    /// Serve requests as they come, beside what is forecast of them: those of a scenario for `fulcrum
+    /// sim`, or a table.
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     serve: Option<PathBuf>,
-    /// Write a table of the requests served, a line for each, as `fulcrum sim` does; Parquet where the name ends so.
+    /// Write a table of the requests served, a line for each, as `fulcrum sim` does; Parquet where the
+    /// name ends so.
     #[arg(long, requires = "serve")]
     requests: Option<PathBuf>,
     /// The same of what was forecast.
     #[arg(long, requires = "serve")]
     forecast: Option<PathBuf>,
-    /// Follow another placement when a device becomes slower than planned and that is worth what must be moved.
+    /// Follow another placement when a device becomes slower than planned and that is worth what must be
+    /// moved.
     #[arg(long)]
     replan: bool,
     /// Output tokens, at most; with the prompt at most the plan's context.
@@ -74,50 +77,76 @@ pub struct Arguments {
     trace: Option<PathBuf>,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let planned = Planned::read(&arguments.plan)?;
-    let checkpoint = Checkpoint::open(&arguments.model_dir).or_input()?;
-    sampling(&arguments).check().or_input()?;
-    if arguments.stop.iter().any(String::is_empty) {
-        return Err(Failure::Input(anyhow!("--stop is empty: a text is wanted")));
+impl RunArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        let planned = ResolvedPlan::read(&self.plan)?;
+        let checkpoint = Checkpoint::open(&self.model_dir).or_input()?;
+        self.sampling().check().or_input()?;
+        if self.stop.iter().any(String::is_empty) {
+            return Err(Error::input("--stop is empty: a text is wanted"));
+        }
+        let interrupted = interrupt_flag();
+        let display = ProgressDisplay::default();
+        let job = RunJob {
+            arguments: &self,
+            planned: &planned,
+            checkpoint: &checkpoint,
+            interrupted: &interrupted,
+            progress: &|event: ProgressEvent<'_>| display.show(event),
+            json,
+        };
+        match (&self.batch, &self.serve, &self.prompt) {
+            (Some(file), ..) => job.answer_file(file),
+            (_, Some(file), _) => job.serve(file),
+            (.., Some(text)) => job.continue_text(text),
+            _ => job.continue_random_prompts(),
+        }
     }
-    let interrupted = kernels::interrupts();
-    let job = Job { arguments: &arguments, planned: &planned, checkpoint: &checkpoint, interrupted, json };
-    match (&arguments.batch, &arguments.serve, &arguments.prompt) {
-        (Some(file), ..) => job.answer(file),
-        (_, Some(file), _) => job.serve(&Day::read(file, &planned)?),
-        (.., Some(text)) => job.continue_text(text),
-        _ => job.random(),
+
+    fn sampling(&self) -> Sampling {
+        let &Self { temperature, top_k, top_p, seed, .. } = self;
+        match temperature {
+            None => Sampling::Greedy,
+            Some(temperature) => Sampling::Random { temperature, top_k, top_p, seed },
+        }
     }
 }
 
-fn sampling(arguments: &Arguments) -> Sampling {
-    match arguments.temperature {
-        None => Sampling::Greedy,
-        Some(temperature) => Sampling::Random {
-            temperature,
-            top_k: arguments.top_k,
-            top_p: arguments.top_p,
-            seed: arguments.seed,
-        },
+/// The flag that the first Ctrl-C (SIGINT), or a request to end (SIGTERM), sets. The second one ends
+/// the process as ever. Where the system refuses a handler, the first one does.
+fn interrupt_flag() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The order counts: a signal ends the process only if the flag was set before it came.
+        let _ = signal_hook::flag::register_conditional_default(signal, flag.clone());
+        let _ = signal_hook::flag::register(signal, flag.clone());
     }
+    flag
 }
 
-/// What a run is made of.
-struct Job<'j> {
-    arguments: &'j Arguments,
-    planned: &'j Planned,
+/// A run and everything that it is made of.
+struct RunJob<'j> {
+    arguments: &'j RunArguments,
+    planned: &'j ResolvedPlan,
     checkpoint: &'j Checkpoint,
-    interrupted: &'static AtomicBool,
+    interrupted: &'j AtomicBool,
+    progress: &'j ProgressFn<'j>,
     json: bool,
 }
 
-impl<'j> Job<'j> {
-    fn live(&self) -> Outcome<Live<'j>> {
-        let session = Session::new(self.planned.setup()?, self.checkpoint).map_err(Failure::of_run)?;
-        let (planned, checkpoint, interrupted) = (self.planned, self.checkpoint, self.interrupted);
-        Ok(Live { planned, checkpoint, session, replans: self.arguments.replan, interrupted })
+/// How many prompts were continued, and how long they and their answers are.
+struct RunSize {
+    batch: u64,
+    prompt_tokens: u64,
+    output_tokens: u64,
+}
+
+impl<'j> RunJob<'j> {
+    fn session(&self) -> Result<LiveSession<'j>> {
+        let Self { interrupted, progress, .. } = *self;
+        let options = LiveOptions { replan: self.arguments.replan, interrupted, progress };
+        LiveSession::new(self.planned, self.checkpoint, options)
     }
 
     fn is_interrupted(&self) -> bool {
@@ -125,181 +154,158 @@ impl<'j> Job<'j> {
     }
 
     /// The tokens that end an answer.
-    fn end_of_text(&self) -> Outcome<Vec<u32>> {
-        if self.arguments.ignore_eos { Ok(vec![]) } else { self.checkpoint.end_of_text().or_input() }
+    fn end_tokens(&self) -> Result<Vec<u32>> {
+        match self.arguments.ignore_eos {
+            true => Ok(vec![]),
+            false => self.checkpoint.end_of_text().or_input(),
+        }
     }
 
     fn output_tokens(&self) -> u64 {
         self.arguments.output_tokens.unwrap_or(self.planned.plan.workload.output_tokens)
     }
 
-    /// Passes made up of requests that are all there.
-    fn batching(&self) -> Batching {
-        let extent = self.planned.plan.extent();
-        Batching {
-            max_num_seqs: extent.batch,
-            max_num_batched_tokens: extent.batch * extent.chunk,
-            prefill_first: false,
-            scheduler: Scheduler::Fcfs,
-        }
+    /// Continues the plan's batch of random prompts.
+    fn continue_random_prompts(&self) -> Result {
+        let load = &self.planned.plan.workload;
+        let seed = self.arguments.seed;
+        let prompts = random_prompts(&self.planned.model, load.batch, load.prompt_tokens, seed);
+        self.generate(&prompts, None, None)
     }
 
-    /// The plan's batch of random prompts, or one text of which a trace is wanted.
-    fn generate(&self, prompts: &[Vec<u32>], mut spoken: Spoken<'_>) -> Outcome {
-        let mut live = self.live()?;
-        let stop = spoken.ends();
-        let tokenizer = spoken.tokenizer();
-        let mut heard = tokenizer.map(|tokenizer| Speech::new(tokenizer, &self.arguments.stop));
-        let ends = |tokens: &[u32]| {
-            if let (Some(heard), [token]) = (&mut heard, tokens) {
-                heard.add(*token);
-                return heard.is_stopped() || stop.contains(token) || self.is_interrupted();
-            }
-            self.is_interrupted()
-        };
-        let wanted = self.output_tokens();
-        let tasks = self.arguments.trace.is_some();
-        let generation = live
-            .session
-            .generate_until(prompts, wanted, sampling(self.arguments), tasks, ends, |tokens| {
-                spoken.add(tokens[0])
-            })
-            .map_err(Failure::of_run)?;
-        live.say_passes();
+    fn continue_text(&self, text: &str) -> Result {
+        let tokenizer = Tokenizer::open(&self.arguments.model_dir).or_input()?;
+        let prompt = tokenizer.encode(text).or_input()?;
+        let (count, most) = (prompt.len() as u64, self.planned.plan.workload.prompt_tokens);
+        if count == 0 || count > most {
+            return Err(Error::input(format!(
+                "--prompt has {count} tokens: the plan is for 1 to {most} (workload.prompt_tokens)"
+            )));
+        }
+        let ends = self.end_tokens()?;
+        let stops = &self.arguments.stop;
+        let mut printed = PrintedAnswer::new(&tokenizer, stops, ends.clone(), !self.json);
+        if self.arguments.trace.is_some() {
+            let ends = TextEnds { tokenizer: &tokenizer, stops, tokens: ends };
+            return self.generate(&[prompt], Some(ends), Some(printed));
+        }
+        let (output_tokens, sampling) = (self.output_tokens(), self.arguments.sampling());
+        let request = BatchRequest { prompt, output_tokens, stops: stops.clone(), sampling };
+        check_request(self.planned, &request, &ends)?;
+        let mut live = self.session()?;
+        let requests = [request];
+        let mut answered = live.answer(&requests, &ends, Some(&tokenizer), |token| printed.add(token))?;
+        answered.check()?;
+        let Some(answer) = answered.answers.first() else { return self.check_whole(0, "tokens") };
+        let rates = self.planned.step_rates(&answered.trace(self.planned))?;
+        let output_tokens = answer.tokens.len() as u64;
+        let size = RunSize { batch: 1, prompt_tokens: count, output_tokens };
+        let numbers = json!({"tokens": [answer.tokens], "rates": rates});
+        self.conclude(Some(printed), size, numbers, &rates)
+    }
+
+    /// Continues prompts of one length, with a trace where one is wanted.
+    fn generate(
+        &self,
+        prompts: &[Vec<u32>],
+        ends: Option<TextEnds<'_>>,
+        mut printed: Option<PrintedAnswer<'_>>,
+    ) -> Result {
+        let mut live = self.session()?;
+        let record_tasks = self.arguments.trace.is_some();
+        let (output_tokens, sampling) = (self.output_tokens(), self.arguments.sampling());
+        let options = GenerationOptions { output_tokens, sampling, record_tasks };
+        let on_token = |token| printed.iter_mut().for_each(|printed| printed.add(token));
+        let generation = live.generate(prompts, options, ends, on_token)?;
         if let Some(path) = &self.arguments.trace {
             generation.trace.write(path).or_failed()?;
         }
-        let rates = match tasks {
+        let rates = match record_tasks {
             true => self.planned.rates(&generation.trace),
-            false => self.rates(&generation.trace)?,
+            false => self.planned.step_rates(&generation.trace)?,
         };
-        let sizes = (prompts.len() as u64, prompts[0].len() as u64, generation.tokens[0].len() as u64);
-        self.conclude(spoken, sizes, json!({"tokens": generation.tokens, "rates": rates}), &rates)
+        let size = RunSize {
+            batch: prompts.len() as u64,
+            prompt_tokens: prompts[0].len() as u64,
+            output_tokens: generation.tokens[0].len() as u64,
+        };
+        self.conclude(printed, size, json!({"tokens": generation.tokens, "rates": rates}), &rates)
     }
 
-    /// The rates of a run of which only the steps were written down.
-    fn rates(&self, trace: &Trace) -> Outcome<Rates> {
-        let Planned { machine, model, placement, .. } = self.planned;
-        let programs = Programs::lower(machine, model, placement).or_input()?;
-        Rates::of_steps(trace, self.planned.pricing(), &programs).or_input()
-    }
-
-    /// Prints what came of `batch` prompts of so many tokens, and of outputs of so many.
+    /// Prints what came of a run.
     fn conclude(
         &self,
-        spoken: Spoken<'_>,
-        (batch, prompt_tokens, output_tokens): (u64, u64, u64),
-        mut numbers: serde_json::Value,
+        printed: Option<PrintedAnswer<'_>>,
+        RunSize { batch, prompt_tokens, output_tokens }: RunSize,
+        mut numbers: Value,
         rates: &Rates,
-    ) -> Outcome {
-        let interrupted = self.is_interrupted();
-        if let Some((text, finish)) = spoken.finish(interrupted) {
+    ) -> Result {
+        if let Some(printed) = printed {
+            let (text, reason) = printed.finish(self.is_interrupted());
             numbers["text"] = json!(text);
-            numbers["finish_reason"] = json!(finish);
+            numbers["finish_reason"] = json!(reason);
         }
         match self.json {
             true => outln!("{numbers}"),
             false => {
                 let load = Workload { batch, prompt_tokens, output_tokens, speculation: None };
-                out!("{}{rates}", self.planned.heading_of(&load));
+                out!("{}{rates}", plan::heading_of_load(self.planned, &load));
             }
         }
-        self.whole(output_tokens, "tokens")
+        self.check_whole(output_tokens, "tokens")
     }
 
-    /// Refuses to call a run whole that was ended before.
-    fn whole(&self, done: u64, what: &str) -> Outcome {
+    /// Fails where the run was interrupted.
+    fn check_whole(&self, done: u64, what: &str) -> Result {
         match self.is_interrupted() {
-            true => Err(Failure::Failed(anyhow!("interrupted after {done} {what}"))),
+            true => Err(Error::failed(format!("interrupted after {done} {what}"))),
             false => Ok(()),
         }
     }
 
-    fn random(&self) -> Outcome {
-        let load = &self.planned.plan.workload;
-        let prompts =
-            measure::random_prompts(&self.planned.model, load.batch, load.prompt_tokens, self.arguments.seed);
-        self.generate(&prompts, Spoken::silent())
-    }
-
-    fn continue_text(&self, text: &str) -> Outcome {
-        let tokenizer = Tokenizer::open(&self.arguments.model_dir).or_input()?;
-        let prompt = tokenizer.encode(text).or_input()?;
-        let (count, most) = (prompt.len() as u64, self.planned.plan.workload.prompt_tokens);
-        if count == 0 || count > most {
-            let message =
-                format!("--prompt has {count} tokens: the plan is for 1 to {most} (workload.prompt_tokens)");
-            return Err(Failure::Input(anyhow!(message)));
-        }
-        let ends = self.end_of_text()?;
-        let mut spoken = Spoken::new(&tokenizer, &self.arguments.stop, ends.clone(), !self.json);
-        if self.arguments.trace.is_some() {
-            return self.generate(&[prompt], spoken);
-        }
-        let asked = Asked {
-            prompt,
-            output_tokens: self.output_tokens(),
-            stops: self.arguments.stop.clone(),
-            sampling: sampling(self.arguments),
-        };
-        executor::check_request(
-            &Lines::request(0, &asked, &ends),
-            self.planned.plan.extent().context,
-            self.planned.model.vocab,
-        )
-        .or_input()?;
-        let mut live = self.live()?;
-        let asked = [asked];
-        let lines = Lines::new(&asked, &ends, Some(&tokenizer));
-        let mut service = live.session.service(self.batching(), lines).or_input()?;
-        let (answered, outcome) = Lines::run(&mut live, &mut service, |token| spoken.add(token));
-        outcome?;
-        let Some(answer) = answered.answers.first() else { return self.whole(0, "tokens") };
-        let rates = self.rates(&answered.trace(self.planned))?;
-        let sizes = (1, count, answer.tokens.len() as u64);
-        self.conclude(spoken, sizes, json!({"tokens": [answer.tokens], "rates": rates}), &rates)
-    }
-
-    fn answer(&self, file: &std::path::Path) -> Outcome {
+    /// Answers a file of requests.
+    fn answer_file(&self, file: &Path) -> Result {
         let folder = &self.arguments.model_dir;
         let has_words = folder.is_file() || folder.join("tokenizer.json").is_file();
         let tokenizer = has_words.then(|| Tokenizer::open(folder)).transpose().or_input()?;
-        let extent = self.planned.plan.extent();
-        let habits = Habits {
+        let defaults = BatchDefaults {
             tokenizer: tokenizer.as_ref(),
             output_tokens: self.output_tokens(),
             stops: &self.arguments.stop,
-            sampling: sampling(self.arguments),
-            most: extent.context + 1,
+            sampling: self.arguments.sampling(),
+            most_tokens: self.planned.plan.extent().context + 1,
             vocab: self.planned.model.vocab,
         };
-        let asked = asked::read(file, &habits)?;
-        let ends = self.end_of_text()?;
-        let mut live = self.live()?;
-        let lines = Lines::new(&asked, &ends, tokenizer.as_ref());
-        let mut service = live.session.service(self.batching(), lines).or_input()?;
-        let (answered, outcome) = Lines::run(&mut live, &mut service, |_| ());
-        let text = answered.to_jsonl(&asked, tokenizer.as_ref());
+        let requests = read_batch(file, &defaults)?;
+        let ends = self.end_tokens()?;
+        let mut live = self.session()?;
+        let mut answered = live.answer(&requests, &ends, tokenizer.as_ref(), |_| ())?;
+        let text = answered.to_jsonl(&requests, tokenizer.as_ref());
         match &self.arguments.out {
-            Some(path) => hwprofiles::write_atomically(path, text).or_failed()?,
+            Some(path) => write_atomically(path, text).or_failed()?,
             None => out!("{text}"),
         }
-        eprintln!("{}", answered.summary());
-        outcome?;
-        self.whole(answered.whole(), "answers")
+        errln!("{}", answered.summary());
+        answered.check()?;
+        self.check_whole(answered.whole(), "answers")
     }
 
-    fn serve(&self, day: &Day) -> Outcome {
+    /// Serves requests as they come, beside their forecast.
+    fn serve(&self, file: &Path) -> Result {
+        let day = RequestDay::read(file, self.planned)?;
         let forecast = day.forecast(self.planned)?;
-        let mut live = self.live()?;
-        let measured = day.run(&mut live, sampling(self.arguments))?;
+        let mut live = self.session()?;
+        let measured = day.run(&mut live, self.arguments.sampling())?;
         let done = measured.len() as u64;
-        let mut compared = Compared::of(measured, forecast);
-        compared.write(self.arguments.requests.as_deref(), self.arguments.forecast.as_deref())?;
+        let mut compared = ServedComparison::new(measured, forecast);
+        let Self { arguments: RunArguments { requests, forecast, .. }, .. } = self;
+        compared.write(requests.as_deref(), forecast.as_deref())?;
         match self.json {
-            true => outln!("{}", compared.json()),
-            false => out!("{}{compared}", self.planned.heading()),
+            true => outln!("{}", compared.to_json()),
+            false => {
+                out!("{}{}", plan::heading(self.planned), served_comparison::table(&compared));
+            }
         }
-        self.whole(done, "requests")
+        self.check_whole(done, "requests")
     }
 }

@@ -1,22 +1,21 @@
 //! `fulcrum sim SCENARIO | PLAN`
 
-use crate::exit::{Failure, Outcome, Sort};
-use crate::pipeline::{Planned, Question};
-use crate::serve::{self, Tables};
-use crate::terminal::{out, outln};
-use crate::train;
-use crate::window::Window;
-use anyhow::anyhow;
+use crate::text::plan;
+use crate::text::served_day::ServedDayText;
+use crate::text::terminal::{out, outln};
+use fulcrum::{
+    DayTables, Error, OrError, PreparedScenario, ResolvedPlan, Result, Setting, TimeWindow, read_scenario,
+};
 use hwprofiles::{Seconds, write_atomically};
 use planner::Trace;
-use scenarios::{Serving, Setting, Training};
+use scenarios::Training;
 use serde_json::json;
 use sim::Draws;
 use std::path::PathBuf;
 
 /// Simulate a plan, or a scenario's best plan, with contention and overlap.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct SimArguments {
     /// A plan, or a scenario.
     file: PathBuf,
     /// Write the trace, task by task.
@@ -25,10 +24,11 @@ pub struct Arguments {
     /// Write the trace for ui.perfetto.dev and chrome://tracing.
     #[arg(long)]
     perfetto: Option<PathBuf>,
-    /// What of a serving workload that trace shows, like 60s..70s.
+    /// The stretch of a serving workload that this trace shows, like 60s..70s.
     #[arg(long, value_name = "FROM..UNTIL", requires = "perfetto")]
-    window: Option<Window>,
-    /// Write a table of the requests of a serving workload, a line for each; Parquet where the name ends so.
+    window: Option<TimeWindow>,
+    /// Write a table of the requests of a serving workload, a line for each; Parquet where the name ends
+    /// so.
     #[arg(long)]
     requests: Option<PathBuf>,
     /// Write what happened when in a serving workload, a line for each stretch of time; Parquet likewise.
@@ -37,10 +37,10 @@ pub struct Arguments {
     /// How long a stretch is.
     #[arg(long, value_name = "TIME", default_value = "1 s", requires = "series")]
     every: Seconds,
-    /// Draw at random what is taken in the mean otherwise: to which experts tokens go, how many of a draft's tokens are
-    /// accepted.
+    /// Draw at random what is taken in the mean otherwise: to which experts tokens go, how many of a
+    /// draft's tokens are accepted.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
-    draw: Vec<Drawn>,
+    draw: Vec<DrawnQuantity>,
     /// Another seed draws otherwise.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "draw")]
     seed: u64,
@@ -49,104 +49,118 @@ pub struct Arguments {
     settings: Vec<Setting>,
 }
 
-/// What can be drawn.
+/// A quantity that can be drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Drawn {
+enum DrawnQuantity {
     Experts,
     Acceptance,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let planned = match Planned::is_plan(&arguments.file)? {
-        true if !arguments.settings.is_empty() => {
-            let message = format!("--set changes a scenario, and {} is a plan", arguments.file.display());
-            return Err(Failure::Input(anyhow!(message)));
+impl SimArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        let planned = match ResolvedPlan::is_plan(&self.file)? {
+            true if !self.settings.is_empty() => {
+                let file = self.file.display();
+                return Err(Error::input(format!("--set changes a scenario, and {file} is a plan")));
+            }
+            true => ResolvedPlan::read(&self.file)?,
+            false => {
+                let scenario = PreparedScenario::new(&read_scenario(&self.file, &self.settings)?)?;
+                match (scenario.serving(), scenario.training()) {
+                    (Some(_), _) => return self.serve_requests(&scenario, json),
+                    (None, Some(training)) => return self.train(&scenario, training, json),
+                    (None, None) => scenario.plan()?,
+                }
+            }
+        };
+        if self.requests.is_some() || self.series.is_some() || self.window.is_some() {
+            return Err(Error::input(
+                "--requests, --series and --window are for a workload of requests that come and go, and this is a static batch",
+            ));
         }
-        true => Planned::read(&arguments.file)?,
-        false => {
-            let question = Question::read(&arguments.file, &arguments.settings)?;
-            match (question.serving.clone(), question.training) {
-                (Some(serving), _) => return serve_requests(&question, &serving, &arguments, json),
-                (None, Some(training)) => return train_a_step(&question, &training, &arguments, json),
-                (None, None) => question.plan()?,
+        let drawn = |quantity| self.draw.contains(&quantity);
+        let draws = Draws {
+            experts: drawn(DrawnQuantity::Experts),
+            acceptance: drawn(DrawnQuantity::Acceptance),
+            seed: self.seed,
+        };
+        let trace = planned.simulate(draws)?;
+        self.write_traces(&trace)?;
+        let rates = planned.rates(&trace);
+        match json {
+            true => outln!("{}", json!(rates)),
+            false => out!("{}{rates}", plan::heading(&planned)),
+        }
+        Ok(())
+    }
+
+    /// Simulates a training step.
+    fn train(&self, scenario: &PreparedScenario, training: &Training, json: bool) -> Result {
+        if self.requests.is_some() || self.series.is_some() || !self.draw.is_empty() {
+            return Err(Error::input(
+                "--requests, --series and --draw are not for a training step, which has --trace and --perfetto",
+            ));
+        }
+        let (trace, rates) = fulcrum::train(scenario)?;
+        self.write_traces(&trace)?;
+        match json {
+            true => outln!("{}", json!(rates)),
+            false => {
+                let (model, machine) = (&scenario.model().name, &scenario.machines()[0].name);
+                let Training { sequences, tokens } = training;
+                out!("training {model} on {machine}: {sequences} sequences of {tokens} tokens\n{rates}");
             }
         }
-    };
-    if arguments.requests.is_some() || arguments.series.is_some() || arguments.window.is_some() {
-        let message = "--requests, --series and --window are for a workload of requests that come and go, and this is a static batch";
-        return Err(Failure::Input(anyhow!(message)));
+        Ok(())
     }
-    let drawn = |what| arguments.draw.contains(&what);
-    let draws =
-        Draws { experts: drawn(Drawn::Experts), acceptance: drawn(Drawn::Acceptance), seed: arguments.seed };
-    let trace = planned.simulate(draws)?;
-    write_pictures(&arguments, &trace)?;
-    let rates = planned.rates(&trace);
-    match json {
-        true => outln!("{}", json!(rates)),
-        false => out!("{}{rates}", planned.heading()),
-    }
-    Ok(())
-}
 
-fn train_a_step(question: &Question, training: &Training, arguments: &Arguments, json: bool) -> Outcome {
-    if arguments.requests.is_some() || arguments.series.is_some() || !arguments.draw.is_empty() {
-        let message =
-            "--requests, --series and --draw are not for a training step, which has --trace and --perfetto";
-        return Err(Failure::Input(anyhow!(message)));
-    }
-    let (trace, rates) = train::run(question, training)?;
-    write_pictures(arguments, &trace)?;
-    match json {
-        true => outln!("{}", json!(rates)),
-        false => {
-            let (model, machine) = (&question.model.name, &question.machines[0].name);
-            let Training { sequences, tokens } = training;
-            out!("training {model} on {machine}: {sequences} sequences of {tokens} tokens\n{rates}");
+    fn write_traces(&self, trace: &Trace) -> Result {
+        if let Some(path) = &self.trace {
+            trace.write(path).or_failed()?;
         }
-    }
-    Ok(())
-}
-
-fn write_pictures(arguments: &Arguments, trace: &Trace) -> Outcome {
-    if let Some(path) = &arguments.trace {
-        trace.write(path).or_failed()?;
-    }
-    if let Some(path) = &arguments.perfetto {
-        write_atomically(path, sim::perfetto(&[trace])).or_failed()?;
-    }
-    Ok(())
-}
-
-fn serve_requests(question: &Question, serving: &Serving, arguments: &Arguments, json: bool) -> Outcome {
-    if arguments.trace.is_some() {
-        let message = "--trace lists the tasks of a static batch; --requests lists requests, --series what happened when, \
-                       --perfetto with --window shows steps and requests";
-        return Err(Failure::Input(anyhow!(message)));
-    }
-    if !arguments.draw.is_empty() {
-        let message = "--draw is for the steps of a static batch, and these are requests that come and go";
-        return Err(Failure::Input(anyhow!(message)));
-    }
-    if arguments.every <= Seconds::ZERO {
-        return Err(Failure::Input(anyhow!("--every is {}: a time above 0 is wanted", arguments.every)));
-    }
-    let picture = match (&arguments.perfetto, arguments.window) {
-        (None, _) => None,
-        (Some(path), Some(window)) => Some((path.as_path(), window)),
-        (Some(_), None) => {
-            let message =
-                "--perfetto shows a stretch of a serving workload: say which, like --window 60s..70s";
-            return Err(Failure::Input(anyhow!(message)));
+        if let Some(path) = &self.perfetto {
+            write_atomically(path, sim::perfetto(&[trace])).or_failed()?;
         }
-    };
-    let series = arguments.series.as_deref().map(|path| (path, arguments.every));
-    let tables = Tables { requests: arguments.requests.as_deref(), series, picture };
-    let day = serve::run(question, serving, tables)?;
-    match json {
-        true => outln!("{}", day.json()),
-        false => out!("{day}"),
+        Ok(())
     }
-    Ok(())
+
+    /// Simulates requests that come and go.
+    fn serve_requests(&self, scenario: &PreparedScenario, json: bool) -> Result {
+        let day = fulcrum::serve_day(scenario, self.day_tables()?)?;
+        match json {
+            true => outln!("{}", day.to_json()),
+            false => out!("{}", ServedDayText(&day)),
+        }
+        Ok(())
+    }
+
+    /// The tables of a day; refuses what a day does not have.
+    fn day_tables(&self) -> Result<DayTables<'_>> {
+        if self.trace.is_some() {
+            return Err(Error::input(
+                "--trace lists the tasks of a static batch; --requests lists requests, --series what happened when, \
+                 --perfetto with --window shows steps and requests",
+            ));
+        }
+        if !self.draw.is_empty() {
+            return Err(Error::input(
+                "--draw is for the steps of a static batch, and these are requests that come and go",
+            ));
+        }
+        if self.every <= Seconds::ZERO {
+            return Err(Error::input(format!("--every is {}: a time above 0 is wanted", self.every)));
+        }
+        let picture = match (&self.perfetto, self.window) {
+            (None, _) => None,
+            (Some(path), Some(window)) => Some((path.as_path(), window)),
+            (Some(_), None) => {
+                return Err(Error::input(
+                    "--perfetto shows a stretch of a serving workload: say which, like --window 60s..70s",
+                ));
+            }
+        };
+        let series = self.series.as_deref().map(|path| (path, self.every));
+        Ok(DayTables { requests: self.requests.as_deref(), series, picture })
+    }
 }

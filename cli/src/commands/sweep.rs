@@ -1,18 +1,18 @@
 //! `fulcrum sweep SCENARIO`
 
-use crate::exit::{Failure, Outcome, Sort};
-use crate::sweep::{Budget, Find, Halving, More, Rank, Run, Shard, Sweep};
-use crate::table_file::is_parquet;
-use crate::terminal::outln;
-use anyhow::anyhow;
-use scenarios::{Axis, Document, GRID_LIMIT, Grid, Setting};
+use crate::text::terminal::{ProgressDisplay, outln};
+use fulcrum::{
+    Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
+    Setting, Shard, Sweep, SweepRun, is_parquet,
+};
+use scenarios::{Axis, GRID_LIMIT};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
 /// Plan and simulate every scenario that lists of values span: a table with a row for each.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct SweepArguments {
     /// The scenario's file.
     scenario: PathBuf,
     /// The values of a key: `--set workload.batch=1,8,32`, or a range: `1..8`, `0..100+10`, `1..256*2`.
@@ -24,15 +24,15 @@ pub struct Arguments {
     /// A CSV file whose columns are keys: a scenario for each of its rows.
     #[arg(long, value_name = "ROWS.CSV")]
     table: Option<PathBuf>,
-    /// In each scenario, look for the largest value of one more key with which the limits are kept: KEY=FROM..TO, like
-    /// workload.batch=1..1024 or "workload.arrivals.poisson=0.1..100 req/s".
+    /// In each scenario, look for the largest value of one more key with which the limits are kept:
+    /// KEY=FROM..TO, like workload.batch=1..1024 or "workload.arrivals.poisson=0.1..100 req/s".
     #[arg(long, value_name = "KEY=FROM..TO")]
-    find: Option<Find>,
+    find: Option<LimitSearch>,
     /// The share of requests that must keep the limits then, in per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, requires = "find")]
     within: f64,
-    /// Run every scenario with the first value of one more key, the best of them, by --least or --most, with the next, and so on:
-    /// KEY=VALUES, the cheapest first, like workload.requests=50,200,800.
+    /// Run every scenario with the first value of one more key, the best of them, by --least or --most,
+    /// with the next, and so on: KEY=VALUES, the cheapest first, like workload.requests=50,200,800.
     #[arg(long, value_name = "KEY=VALUES", requires = "rank", conflicts_with = "find")]
     halve: Option<Setting>,
     /// The best of so many go on to the next value.
@@ -59,8 +59,8 @@ pub struct Arguments {
     /// Go on where an earlier run was stopped.
     #[arg(long)]
     resume: bool,
-    /// Take from this folder what is known already, and keep there what is found: under a fingerprint of everything that a
-    /// scenario's numbers depend on, the contents of its files among them.
+    /// Take from this folder what is known already, and keep there what is found: under a fingerprint of
+    /// everything that a scenario's numbers depend on, the contents of its files among them.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
     /// Where to write the table: CSV, or Parquet where the name ends in .parquet.
@@ -68,97 +68,97 @@ pub struct Arguments {
     out: PathBuf,
 }
 
-/// Runs it.
-pub fn run(arguments: Arguments, json: bool) -> Outcome {
-    let Arguments { shard, resume, out, cache, .. } = &arguments;
-    if shard.of > 1 && is_parquet(out) {
-        let message = "a shard's table is CSV, which `fulcrum merge` joins: give it another name";
-        return Err(Failure::Input(anyhow!("-o {}: {message}", out.display())));
-    }
-    arguments.check_shard()?;
-    let budget = arguments.budget.map(|points| Budget { points, seed: arguments.seed });
-    if budget.is_some_and(|budget| budget.points == 0) {
-        return Err(Failure::Input(anyhow!("--budget 0: one point at least is wanted")));
-    }
-    let more = arguments.more()?;
-    let document = Document::from_file(&arguments.scenario).or_input()?;
-    let axes = arguments.axes(&document)?;
-    let limit = if budget.is_some() { u64::MAX } else { arguments.limit };
-    let grid = Grid::new(document, axes, limit).or_input()?;
-    let sweep = Sweep::new(grid, cache.as_deref(), more)?;
-    let run = Run { shard: *shard, budget, resume: *resume, out, rank: arguments.rank() };
-    let counts = sweep.run(run)?;
-    match json {
-        true => outln!("{}", counts.json()),
-        false => {
-            if let Some(ladder) = &counts.ladder {
-                outln!("{}", ladder.words().trim_end());
-            }
-            for (column, value) in counts.best.iter().flatten() {
-                outln!("{column}: {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-            }
-            outln!("{}: written to {}", counts.words(), out.display());
+impl SweepArguments {
+    /// Runs the command.
+    pub fn run(self, json: bool) -> Result {
+        let Self { shard, resume, out, .. } = &self;
+        if shard.is_part() && is_parquet(out) {
+            let message = "a shard's table is CSV, which `fulcrum merge` joins: give it another name";
+            return Err(Error::input(format!("-o {}: {message}", out.display())));
         }
+        self.check_shard()?;
+        let budget = self.budget.map(|points| PointBudget { points, seed: self.seed });
+        if budget.is_some_and(|budget| budget.points == 0) {
+            return Err(Error::input("--budget 0: one point at least is wanted"));
+        }
+        let extra = self.extra_key()?;
+        let document = Document::from_file(&self.scenario).or_input()?;
+        let axes = self.axes(&document)?;
+        // A draw from a grid needs no limit on its size.
+        let limit = Some(self.limit).filter(|_| budget.is_none());
+        let sweep = Sweep::new(document, axes, limit, self.cache.as_deref(), extra)?;
+        let run = SweepRun { shard: *shard, budget, resume: *resume, out, rank: self.rank() };
+        let display = ProgressDisplay::default();
+        let counts = sweep.run(run, &|event: ProgressEvent<'_>| display.show(event))?;
+        match json {
+            true => outln!("{}", counts.to_json()),
+            false => {
+                if let Some(ladder) = &counts.ladder {
+                    outln!("{}", ladder.to_text().trim_end());
+                }
+                for (column, value) in counts.best.iter().flatten() {
+                    outln!("{column}: {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+                }
+                outln!("{}: written to {}", counts.to_text(), out.display());
+            }
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-impl Arguments {
-    /// Shards know nothing of each other.
-    fn check_shard(&self) -> Outcome {
-        let wrong = |message: String| Err(Failure::Input(anyhow!("--shard: {message}")));
-        match (&self.halve, self.budget) {
-            _ if self.shard.of == 1 => Ok(()),
-            (Some(steps), _) => wrong(format!(
-                "which scenarios go on is known when all have been run, and --halve ranks them. Run the first value, with which most \
+    /// Refuses what shards cannot do, since they know nothing of each other.
+    fn check_shard(&self) -> Result {
+        if !self.shard.is_part() {
+            return Ok(());
+        }
+        if let Some(steps) = &self.halve {
+            return Err(Error::input(format!(
+                "--shard: which scenarios go on is known when all have been run, and --halve ranks them. Run the first value, with which most \
                  time goes, in shards that share a cache (--set {}={} --shard {}/{} --cache DIR); then --halve with the same --cache and \
                  without --shard takes from there what they found",
                 steps.key, steps.values[0], self.shard.index, self.shard.of
-            )),
-            (None, Some(_)) => wrong(
-                "`fulcrum merge` would take the scenarios that --budget leaves out for a shard that is missing: \
-                 run the budget in one piece, or smaller lists in shards"
-                    .to_owned(),
-            ),
-            (None, None) => Ok(()),
+            )));
         }
+        if self.budget.is_some() {
+            return Err(Error::input(
+                "--shard: `fulcrum merge` would take the scenarios that --budget leaves out for a shard that is missing: \
+                 run the budget in one piece, or smaller lists in shards",
+            ));
+        }
+        Ok(())
     }
 
-    /// What is asked for here, after the scenario's own lists of other keys.
-    fn axes(&self, document: &Document) -> Outcome<Vec<Axis>> {
-        let zipped: Vec<Vec<String>> = self
-            .zipped
-            .iter()
-            .map(|keys| keys.split(',').map(|key| key.trim().to_owned()).collect())
-            .collect();
-        let mut asked = Vec::new();
+    /// The axes of the command line, after the scenario's own lists of other keys.
+    fn axes(&self, document: &Document) -> Result<Vec<Axis>> {
+        let keys = |keys: &String| keys.split(',').map(|key| key.trim().to_owned()).collect();
+        let zipped: Vec<Vec<String>> = self.zipped.iter().map(keys).collect();
+        let mut named = Vec::new();
         if let Some(table) = &self.table {
             let name = table.display().to_string();
-            let file = File::open(table).map_err(|error| anyhow!("{name}: {error}")).or_input()?;
-            asked.push(Axis::table(BufReader::new(file), &name).or_input()?);
+            let file = File::open(table).map_err(|error| Error::input(format!("{name}: {error}")))?;
+            named.push(Axis::table(BufReader::new(file), &name).or_input()?);
         }
-        asked.extend(Axis::all(self.settings.clone(), &zipped).or_input()?);
-        let keys: Vec<_> = asked.iter().flat_map(|axis| axis.keys.clone()).collect();
+        named.extend(Axis::all(self.settings.clone(), &zipped).or_input()?);
+        let keys: Vec<_> = named.iter().flat_map(|axis| axis.keys.clone()).collect();
         let mut all = document.axes().or_input()?;
         all.retain(|axis| !axis.keys.iter().any(|key| keys.contains(key)));
-        all.append(&mut asked);
+        all.append(&mut named);
         Ok(all)
     }
 
-    /// What becomes of one key more.
-    fn more(&self) -> Outcome<More> {
+    fn extra_key(&self) -> Result<ExtraKey> {
         if !(0.0..=100.0).contains(&self.within) {
-            return Err(Failure::Input(anyhow!("--within {}: a share from 0 to 100 is wanted", self.within)));
+            let within = self.within;
+            return Err(Error::input(format!("--within {within}: a share from 0 to 100 is wanted")));
         }
         Ok(match (&self.find, &self.halve) {
-            (Some(find), _) => More::Search(find.clone(), self.within / 100.0),
-            (None, Some(steps)) => More::Halving(Halving::new(steps.clone(), self.eta).or_input()?),
-            (None, None) => More::Nothing,
+            (Some(search), _) => ExtraKey::Search(search.clone(), self.within / 100.0),
+            (None, Some(steps)) => ExtraKey::Halving(Halving::new(steps.clone(), self.eta)?),
+            (None, None) => ExtraKey::None,
         })
     }
 
-    fn rank(&self) -> Option<Rank> {
-        let least = self.least.clone().map(|column| Rank { column, most: false });
-        least.or(self.most.clone().map(|column| Rank { column, most: true }))
+    fn rank(&self) -> Option<RowRank> {
+        let least = self.least.clone().map(|column| RowRank { column, most: false });
+        least.or(self.most.clone().map(|column| RowRank { column, most: true }))
     }
 }

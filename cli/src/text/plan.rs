@@ -1,0 +1,77 @@
+//! A plan in words for a terminal.
+
+use super::formats;
+use fulcrum::ResolvedPlan;
+use planner::{Times, Variant};
+use scenarios::Workload;
+
+/// The time per output token, or `-` where there is one token alone.
+pub fn tpot(times: &Times) -> String {
+    times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string())
+}
+
+/// One line about a plan: model, machine, load and what was chosen.
+pub fn heading(planned: &ResolvedPlan) -> String {
+    heading_of_load(planned, &planned.plan.workload)
+}
+
+/// The same for a run of another size.
+pub fn heading_of_load(planned: &ResolvedPlan, load: &Workload) -> String {
+    format!(
+        "{} on {}: batch {}, {} prompt + {} output tokens, {}\n",
+        planned.model.name,
+        planned.machine.name,
+        load.batch,
+        load.prompt_tokens,
+        load.output_tokens,
+        planned.plan.predicted.chosen
+    )
+}
+
+/// What to expect of a plan, beside what the simple rules would do.
+pub fn summary(planned: &ResolvedPlan) -> String {
+    let row = |name: &str, times: &Times| {
+        format!("  {name:<16} {:>12} {:>12}\n", times.ttft.to_string(), tpot(times))
+    };
+    let predicted = &planned.plan.predicted;
+    let mut text = heading(planned);
+    text += &draft_line(planned);
+    text += &format!("  {:<16} {:>12} {:>12}\n", "", "TTFT", "TPOT");
+    text += &row("this plan", &predicted.simulated);
+    text += &row("its bound", &predicted.bound);
+    for (name, times) in &predicted.baselines {
+        text += &row(name, times);
+    }
+    for (name, why) in &predicted.without {
+        text += &format!("  {name:<16} {why}\n");
+    }
+    text + &formats_table(planned)
+}
+
+/// The draft that proposes tokens, and its device; empty where there is none.
+fn draft_line(planned: &ResolvedPlan) -> String {
+    let plan = &planned.plan;
+    let Some((draft, speculation)) = plan.draft.as_ref().zip(plan.workload.speculation) else {
+        return String::new();
+    };
+    format!(
+        "  {} on {} proposes {} tokens a step, in {};\n  a step yields {:.2} in the mean\n",
+        draft.model.name,
+        draft.device,
+        speculation.tokens,
+        draft.step,
+        speculation.tokens_per_step(),
+    )
+}
+
+/// What each combination of number formats would give; empty where there was no choice.
+pub fn formats_table(planned: &ResolvedPlan) -> String {
+    let plan = &planned.plan;
+    let draft = plan.draft.as_ref().zip(plan.workload.speculation);
+    let chosen = Variant {
+        tensor_parallel: planned.machine.tensor_parallel(),
+        formats: plan.formats,
+        draft: draft.map(|(draft, speculation)| (draft.device.clone(), speculation.tokens)),
+    };
+    formats::table(&planned.trials, &chosen)
+}

@@ -1,0 +1,132 @@
+//! The terminal: results on stdout, diagnostics and progress on stderr.
+
+use fulcrum::{ProgressEvent, Stage};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt;
+use std::io::{self, Write};
+use std::process;
+use std::sync::{Mutex, PoisonError};
+
+/// Writes a result to stdout and flushes it. See [`check`] for what happens when that fails.
+pub fn result(text: fmt::Arguments<'_>) {
+    print(text.to_string().as_bytes());
+}
+
+/// The same for text that may not be UTF-8.
+pub fn print(text: &[u8]) {
+    let mut stdout = io::stdout().lock();
+    check(stdout.write_all(text).and_then(|()| stdout.flush()));
+}
+
+/// Ends the program if stdout could not be written: with success if the reader closed the pipe
+/// (`| head`), because it has read enough, and with exit status 1 and a message otherwise.
+pub fn check(written: io::Result<()>) {
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(0),
+        Err(error) => {
+            diagnostic(format_args!("error: stdout cannot be written: {error}\n"));
+            process::exit(1);
+        }
+    }
+}
+
+/// Writes to stderr. Nobody can be told that stderr cannot be written, so an error is ignored.
+pub fn diagnostic(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().lock().write_all(text.to_string().as_bytes());
+}
+
+/// `print!` by [`result`].
+macro_rules! out {
+    ($($text:tt)*) => { $crate::text::terminal::result(format_args!($($text)*)) };
+}
+
+/// `println!` by [`result`].
+macro_rules! outln {
+    ($($text:tt)*) => {
+        $crate::text::terminal::result(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// `eprint!` by [`diagnostic`].
+macro_rules! err {
+    ($($text:tt)*) => { $crate::text::terminal::diagnostic(format_args!($($text)*)) };
+}
+
+/// `eprintln!` by [`diagnostic`].
+macro_rules! errln {
+    ($($text:tt)*) => {
+        $crate::text::terminal::diagnostic(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+pub(crate) use {err, errln, out, outln};
+
+/// Prints any value as indented JSON.
+macro_rules! out_json {
+    ($value:expr) => {{
+        let text = fulcrum::OrError::or_failed(serde_json::to_string_pretty($value))?;
+        $crate::text::terminal::result(format_args!("{text}\n"))
+    }};
+}
+
+pub(crate) use out_json;
+
+/// What a task tells while it runs: notes as lines, and a progress bar where stderr is a terminal.
+#[derive(Debug, Default)]
+pub struct ProgressDisplay(Mutex<Option<ProgressBar>>);
+
+impl ProgressDisplay {
+    /// Shows an event.
+    pub fn show(&self, event: ProgressEvent<'_>) {
+        let mut bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match (event, &*bar) {
+            (ProgressEvent::Begin(stage), _) => *bar = Some(new_bar(stage)),
+            (ProgressEvent::Steps { done, of }, Some(bar)) => {
+                if bar.length() != Some(of) {
+                    bar.set_length(of);
+                    bar.set_position(done);
+                    bar.reset_eta();
+                }
+                bar.set_position(done);
+            }
+            (ProgressEvent::Item(item), Some(bar)) => bar.set_message(item.to_owned()),
+            (ProgressEvent::End, Some(bar)) => bar.finish_and_clear(),
+            (ProgressEvent::Note(note), _) => errln!("note: {note}"),
+            (ProgressEvent::Warning(warning), _) => errln!("warning: {warning}"),
+            (_, None) => {}
+        }
+    }
+}
+
+fn new_bar(stage: Stage) -> ProgressBar {
+    let (prefix, template) = match stage {
+        Stage::Measuring => ("measuring", STEPS),
+        Stage::MakingModel => ("making", STEPS),
+        Stage::Planning => ("planning", STEPS),
+        Stage::Running => ("running", STEPS),
+        Stage::Sweeping => ("sweeping", "{wide_bar} {pos}/{len} points, {per_sec}, {eta} left"),
+    };
+    let style = ProgressStyle::with_template(template).expect("a constant template is valid");
+    let style = if template == STEPS { style.progress_chars("=> ") } else { style };
+    ProgressBar::new(0).with_style(style).with_prefix(prefix)
+}
+
+/// The bar of a stage with a few long steps.
+const STEPS: &str = "{prefix:10} [{bar:30}] {pos}/{len} {wide_msg}";
+
+/// Today in UTC, `YYYY-MM-DD`.
+pub fn today() -> String {
+    jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn dates_are_written_year_first() {
+        let day = |seconds| jiff::Timestamp::from_second(seconds).expect("a time");
+        let date = |seconds| day(seconds).to_zoned(jiff::tz::TimeZone::UTC).date().to_string();
+        assert_eq!((&*date(0), &*date(20_778 * 86_400)), ("1970-01-01", "2026-11-21"));
+        assert!(super::today().len() == 10 && super::today() > date(0));
+    }
+}

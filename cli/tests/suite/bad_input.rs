@@ -1,0 +1,195 @@
+//! What the command says of wrong input: one clear error, exit 2 (or 3 where nothing fits), nothing written.
+
+use crate::place::Place;
+use std::fs;
+use std::path::Path;
+
+const SCENARIO: &str = "\
+machine: example-loopback
+model: fulcrum-tiny
+workload: {batch: 1, prompt_tokens: 8, output_tokens: 4}
+";
+
+/// A place with a scenario, a model folder and a plan.
+fn planned() -> Place {
+    let place = Place::with(&[]);
+    fs::write(place.path("scenario.yaml"), SCENARIO).expect("written");
+    place.done("model init fulcrum-tiny -o model");
+    place.done("plan scenario.yaml -o plan.yaml");
+    place
+}
+
+fn replaced(path: &Path, from: &str, to: &str) -> String {
+    let text = fs::read_to_string(path).expect("a file");
+    assert!(text.contains(from), "{from:?} is not in {text}");
+    text.replacen(from, to, 1)
+}
+
+#[test]
+fn scenarios_with_unknown_keys_or_wrong_values_are_refused() {
+    let place = Place::with(&[]);
+    for (from, to, words) in [
+        ("model:", "modell:", &["modell", "model"][..]),
+        ("batch: 1", "batch: -1", &["workload.batch", "-1"]),
+        ("batch: 1", "batch: 0", &["workload.batch", "0"]),
+        ("batch: 1", "batch: many", &["workload.batch", "many"]),
+        ("fulcrum-tiny", "fulcrum-huge", &["fulcrum-huge", "fulcrum-tiny"]),
+        ("example-loopback", "no-such-machine", &["no-such-machine"]),
+        ("prompt_tokens: 8", "prompt_tokens: 800000", &["prompt_tokens", "800000"]),
+    ] {
+        fs::write(place.path("scenario.yaml"), SCENARIO.replacen(from, to, 1)).expect("written");
+        place.refused("plan scenario.yaml -o plan.yaml", 2, words);
+    }
+    fs::write(place.path("scenario.yaml"), SCENARIO).expect("written");
+    place.refused("plan scenario.yaml --set workload.bach=2 -o plan.yaml", 2, &["bach", "batch"]);
+    place.refused("plan scenario.yaml --set workload.batch=1,2 -o plan.yaml", 2, &["workload.batch"]);
+    place.refused("plan absent.yaml -o plan.yaml", 2, &["absent.yaml"]);
+}
+
+#[test]
+fn machine_files_without_units_or_with_negative_sizes_are_refused() {
+    let (_, text) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
+    let place = Place::with(&[]);
+    let capacity = text.lines().find(|line| line.contains("capacity")).expect("a capacity");
+    let value = capacity.split("value:").nth(1).and_then(|v| v.split(',').next()).expect("a value").trim();
+    for (wrong, words) in [
+        ("4.8", &["capacity", "4.8", "GB"][..]),
+        ("-1 GB", &["capacity", "negative"]),
+        (".nan", &["capacity"]),
+    ] {
+        let broken = capacity.replacen(value, wrong, 1);
+        fs::write(place.path("machine.yaml"), text.replacen(capacity, &broken, 1)).expect("written");
+        place.refused("machine check machine.yaml", 2, &[&["machine.yaml:"], words].concat());
+    }
+}
+
+#[test]
+fn models_of_unknown_type_are_refused() {
+    let place = planned();
+    let config = place.path("model/config.json");
+    fs::write(&config, replaced(&config, "\"llama\"", "\"lama\"")).expect("written");
+    place.refused("model show model", 2, &["config.json", "model_type", "lama", "llama"]);
+    place.refused("run plan.yaml --model-dir model", 2, &["config.json", "model_type"]);
+}
+
+#[test]
+fn truncated_or_misshapen_weights_are_refused() {
+    let place = planned();
+    let weights = place.path("model/model.safetensors");
+    let bytes = fs::read(&weights).expect("weights");
+    for length in [0, 7, 100, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&weights, &bytes[..length]).expect("written");
+        place.refused("run plan.yaml --model-dir model", 2, &["model.safetensors"]);
+    }
+    fs::write(&weights, &bytes).expect("written");
+    let config = place.path("model/config.json");
+    let text = fs::read_to_string(&config).expect("a config");
+    let line = text.lines().find(|line| line.contains("\"intermediate_size\"")).expect("the key");
+    let width: u64 = line.chars().filter(char::is_ascii_digit).collect::<String>().parse().expect("a number");
+    fs::write(
+        &config,
+        text.replacen(line, &line.replacen(&width.to_string(), &(2 * width).to_string(), 1), 1),
+    )
+    .expect("written");
+    fs::write(place.path("scenario.yaml"), SCENARIO.replacen("fulcrum-tiny", "model", 1)).expect("written");
+    place.done("plan scenario.yaml -o wider.yaml");
+    // The plan is for the wider model that the folder claims to hold; its tensors say otherwise.
+    place.refused(
+        "run wider.yaml --model-dir model",
+        2,
+        &["model.safetensors", "mlp", &(2 * width).to_string()],
+    );
+}
+
+#[test]
+fn plans_for_another_machine_or_model_are_refused() {
+    let place = planned();
+    let plan = place.path("plan.yaml");
+    let text = fs::read_to_string(&plan).expect("a plan");
+    fs::write(
+        place.path("no-machine.yaml"),
+        replaced(&plan, "machine: example-loopback", "machine: no-such-machine"),
+    )
+    .expect("written");
+    place.refused("sim no-machine.yaml", 2, &["no-such-machine"]);
+    // A machine that differs in one number from the one that the plan was made for.
+    let (_, machine) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
+    let capacity = machine.lines().find(|line| line.contains("capacity")).expect("a capacity");
+    let doubled = capacity.replacen("value: ", "value: 1", 1);
+    fs::write(place.path("machine.yaml"), machine.replacen(capacity, &doubled, 1)).expect("written");
+    fs::write(
+        place.path("other-machine.yaml"),
+        replaced(&plan, "machine: example-loopback", "machine: machine.yaml"),
+    )
+    .expect("written");
+    place.refused("sim other-machine.yaml", 2, &["other-machine.yaml", "machine", "fulcrum plan"]);
+    place.refused("sim plan.yaml --set workload.batch=2", 2, &["--set", "plan.yaml"]);
+    fs::write(place.path("other-model.yaml"), replaced(&plan, "model: fulcrum-tiny", "model: fulcrum-250m"))
+        .expect("written");
+    place.refused("sim other-model.yaml", 2, &["other-model.yaml", "model", "fulcrum-250m"]);
+    place.done("model init fulcrum-250m -o larger --seed 1");
+    place.refused("run plan.yaml --model-dir larger", 2, &["fulcrum-tiny"]);
+    fs::write(place.path("typo.yaml"), text.replacen("prefill_chunk", "prefil_chunk", 1)).expect("written");
+    place.refused("sim typo.yaml", 2, &["typo.yaml", "prefil_chunk"]);
+}
+
+#[test]
+fn what_does_not_fit_is_infeasible_and_the_memory_is_named() {
+    let place = Place::with(&[]);
+    fs::write(place.path("scenario.yaml"), SCENARIO.replacen("fulcrum-tiny", "llama-3.1-405b", 1))
+        .expect("written");
+    place.refused("plan scenario.yaml -o plan.yaml", 3, &["nothing fits", "memory '", "would have to hold"]);
+}
+
+#[test]
+fn results_that_are_none_are_refused() {
+    let place = Place::with(&[]);
+    for text in ["", "{}", "{\"kind\": \"validation\", \"version\": 999}", "[1, 2"] {
+        fs::write(place.path("results.json"), text).expect("written");
+        place.refused("report results.json -o report.html", 2, &["results.json"]);
+    }
+}
+
+const HOST: &str = "\
+host: some-host
+cpu: {model: Some CPU, cores: [0]}
+dram:
+  capacity: {value: 8 GB, source: {estimated: {reason: for a test}}}
+  bandwidth:
+    - stream: read
+      threads: 1
+      curve: {source: {estimated: {reason: for a test}}, points: [{size: 1 GiB, value: 20 GB/s}]}
+teams:
+  - threads: 1
+    launch: {value: 1 us, source: {estimated: {reason: for a test}}}
+    elementwise: {value: 8 GB/s, source: {estimated: {reason: for a test}}}
+";
+
+#[test]
+fn hosts_are_compared_without_measuring_and_what_is_no_host_is_refused() {
+    let place = Place::with(&[]);
+    fs::write(place.path("a.yaml"), HOST).expect("written");
+    fs::write(place.path("b.yaml"), HOST.replace("20 GB/s", "30 GB/s")).expect("written");
+    let table = place.done("bench --compare a.yaml b.yaml");
+    assert!(table.contains("dram bandwidth read threads=1 1 GiB") && table.contains("1.500"), "{table}");
+    let changes: serde_json::Value =
+        serde_json::from_str(&place.done("bench --compare a.yaml b.yaml --json")).expect("JSON");
+    assert_eq!(changes["numbers"][0]["ratio"], 1.5);
+    assert_eq!(fs::read_dir(place.path(".")).expect("a folder").count(), 2, "nothing is written");
+    place.refused("bench --compare a.yaml", 2, &["--compare"]);
+    place.refused("bench --compare a.yaml b.yaml --quick", 2, &["--quick"]);
+    place.refused("bench --compare a.yaml c.yaml", 2, &["c.yaml"]);
+    fs::write(place.path("c.yaml"), HOST.replace("1 us", "-1 us")).expect("written");
+    place.refused("bench --compare a.yaml c.yaml", 2, &["c.yaml:11", "launch", "-1 us", "negative"]);
+}
+
+#[test]
+fn the_same_question_has_the_same_answer_to_the_byte() {
+    let place = planned();
+    place.done("plan scenario.yaml -o again.yaml");
+    let read = |name: &str| fs::read(place.path(name)).expect("a file");
+    assert_eq!(read("plan.yaml"), read("again.yaml"));
+    place.done("sim plan.yaml --trace first.json --perfetto first.perfetto.json");
+    place.done("sim plan.yaml --trace second.json");
+    assert_eq!(read("first.json"), read("second.json"));
+}

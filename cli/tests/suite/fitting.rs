@@ -1,0 +1,86 @@
+//! `fulcrum machine fit`: points in, a GPU's file out, and predictions from that file.
+
+use crate::place::Place;
+use std::fmt::Write;
+use std::fs;
+
+fn placed(points: &str) -> Place {
+    Place::with(&[("points.csv", points.as_bytes())])
+}
+
+const HEADER: &str = "gpu,dtype,m,n,k,latency_us\n";
+
+/// Products on a machine of 3 us + the larger of FLOP ÷ 500 TFLOP/s and bytes ÷ 2 TB/s.
+fn points(gpu: &str) -> String {
+    let mut text = String::new();
+    for m in [1, 16, 256, 4096] {
+        for n in [512, 4096, 16384] {
+            for k in [512, 4096, 16384] {
+                let flop = 2.0 * f64::from(m) * f64::from(n) * f64::from(k);
+                let bytes = 2.0 * (f64::from(m) * f64::from(k) + f64::from(n) * f64::from(k));
+                let us = 3.0 + (flop / 500e12).max(bytes / 2e12) * 1e6;
+                writeln!(text, "{gpu},bf16,{m},{n},{k},{us:.3}").expect("a String takes it");
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn points_make_a_part_that_predicts_them_and_what_lies_between() {
+    let place = placed(&(HEADER.to_owned() + &points("h100_sxm")));
+    let said = place.done("machine fit points.csv -o fitted.yaml");
+    for words in ["h100-sxm: 36 bf16 products", "80 % within", "all rows", "written to fitted.yaml"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let text = fs::read_to_string(place.path("fitted.yaml")).expect("written");
+    assert!(text.contains("fulcrum machine fit points.csv") && text.starts_with("gpu: h100-sxm"), "{text}");
+    place.done("machine check fitted.yaml");
+    let known = place.done("predict fitted.yaml --ops points.csv");
+    assert!(known.lines().skip(1).all(|row| row.contains(",measured,")), "{known}");
+    fs::write(place.path("ops.csv"), "dtype,m,n,k\nbf16,64,2048,8192\nbf16,99999,2048,8192\n")
+        .expect("written");
+    let new = place.done("predict fitted.yaml --ops ops.csv");
+    assert!(new.contains(",interpolated,") && new.contains(",extrapolated,"), "{new}");
+}
+
+#[test]
+fn several_gpus_make_a_folder_that_predict_takes_by_the_rows_names() {
+    let place = placed(&(HEADER.to_owned() + &points("h100_sxm") + &points("l40s")));
+    place.done("machine fit points.csv -o fits");
+    assert!(place.path("fits/h100-sxm.yaml").is_file() && place.path("fits/l40s.yaml").is_file());
+    let rows = place.done("predict fits --ops points.csv");
+    assert!(rows.lines().skip(1).all(|row| row.contains(",measured,")), "{rows}");
+    place.done("machine fit points.csv --only l40s -o one.yaml");
+    let json = place.done("--json machine fit points.csv --only l40s");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["fitted"][0]["gpu"], "l40s");
+    assert_eq!(json["written"], serde_json::json!([]));
+}
+
+#[test]
+fn points_that_cannot_be_fitted_are_refused_and_nothing_is_written() {
+    let with = |rows: &str| placed(&(HEADER.to_owned() + rows));
+    let fit = "machine fit points.csv -o out.yaml";
+    with("h100-sxm,bf16,1,2,3,0\n").refused(fit, 2, &["points.csv:2: latency_us: '0'", "above zero"]);
+    with("h100-sxm,bf16,1,2,3,NaN\n").refused(fit, 2, &["points.csv:2: latency_us: 'NaN'"]);
+    with("h100-sxm,bf16,1,2,3,1\nh100-sxm,bf16,1,2,3,9\n").refused(
+        fit,
+        2,
+        &["points.csv:3", "points.csv:2", "9.0 times"],
+    );
+    with("h100-xxl,bf16,1,2,3,1\n").refused(fit, 2, &["h100-xxl", "h100-sxm", "--gpu"]);
+    with("xeon-8460h,bf16,1,2,3,1\n").refused(fit, 2, &["xeon-8460h", "a GPU"]);
+    with("h100-sxm,bf16,1,2,3,1\nl40s,bf16,1,2,3,1\n").refused(
+        fit,
+        2,
+        &["out.yaml", "h100-sxm.yaml", "folder"],
+    );
+    let place = with("h100-sxm,bf16,1,2,3,1\n");
+    place.refused("machine fit points.csv --only l40s", 2, &["l40s", "h100-sxm"]);
+    place.refused("machine fit points.csv --gpu l40s", 2, &["h100-sxm", "l40s", "--only"]);
+    place.refused("machine fit absent.csv", 2, &["absent.csv"]);
+    place.refused("machine fit", 2, &["POINTS"]);
+    placed("dtype,m,n,k,latency_us\nbf16,1,2,3,4\n").refused(fit, 2, &["--gpu h100-sxm", "gpu"]);
+    placed(HEADER).refused(fit, 2, &["points.csv:1", "no points"]);
+}

@@ -1,0 +1,96 @@
+//! Several GPUs on the command line: how they are grouped is tried and told.
+
+use crate::place::Place;
+
+const MACHINE: &str = "name: four
+parts:
+  cpu: xeon-8168
+  dram: {capacity: {value: 512 GB, source: {estimated: {reason: \"made up\"}}}}
+  gpu: {part: a100-sxm, count: 4, link: nvlink3}
+  link: pcie4-x16
+";
+const SCENARIO: &str = "machine: four.yaml
+model: llama-3.1-70b
+dtype: {activations: bf16}
+workload: {batch: 4, prompt_tokens: 256, output_tokens: 32}
+objective: tpot
+";
+
+fn place() -> Place {
+    Place::with(&[("four.yaml", MACHINE.as_bytes()), ("scenario.yaml", SCENARIO.as_bytes())])
+}
+
+/// The lines that say what was tried, without their times.
+fn tried(text: &str) -> Vec<String> {
+    let names = text.lines().skip_while(|line| !line.starts_with("  tried"));
+    names.map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn every_way_to_group_them_is_planned_and_the_best_is_marked() {
+    let place = place();
+    let text = place.done("plan scenario.yaml -o plan.yaml");
+    let lines = tried(&text);
+    let [title, one, two, four, written] = &lines[..] else { panic!("{text}") };
+    assert_eq!([title, written], ["tried TTFT TPOT", "written to plan.yaml"]);
+    assert!(one.starts_with("tensor_parallel 1") && two.starts_with("tensor_parallel 2"), "{text}");
+    assert_eq!(four, "* tensor_parallel 4", "{text}");
+    // The plan says how, so that what reads it finds the same machine.
+    let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
+    assert!(plan.contains("tensor_parallel: 4") && plan.contains("hbm:"), "{plan}");
+    for command in ["sim plan.yaml", "explain plan.yaml", "export plan.yaml --to vllm"] {
+        assert!(!place.done(command).is_empty(), "{command}");
+    }
+    assert!(place.done("export plan.yaml --to vllm").contains("--tensor-parallel-size 4"));
+    place.refused("export plan.yaml --to accelerate", 2, &["4 GPUs", "tensor_parallel: 1"]);
+    place.refused("run plan.yaml --model-dir .", 2, &[]);
+}
+
+#[test]
+fn one_degree_is_planned_alone_and_layers_go_over_the_devices_that_are_left() {
+    let place = place();
+    let text = place.done("plan scenario.yaml --set tensor_parallel=2 -o plan.yaml");
+    assert_eq!(tried(&text), Vec::<String>::new(), "nothing to choose: {text}");
+    let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
+    assert!(plan.contains("hbm0:") && plan.contains("hbm1:") && !plan.contains("hbm2:"), "{plan}");
+    let text = place.done("plan scenario.yaml --set tensor_parallel=1 -o plan.yaml");
+    assert_eq!(tried(&text), Vec::<String>::new());
+    let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
+    assert!(plan.contains("gpu0") && plan.contains("gpu1") && plan.contains("hbm3:"), "{plan}");
+    assert!(!plan.contains("  tensor_parallel:"), "each GPU by itself is not said: {plan}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let place = place();
+    place.refused(
+        "plan scenario.yaml --set tensor_parallel=3",
+        2,
+        &["tensor_parallel: 3 does not divide the 4 GPUs of 'four': use 1 or 2 or 4"],
+    );
+    let one = "plan scenario.yaml --set machine=spr-h100 --set tensor_parallel=2";
+    place.refused(one, 2, &["2 does not divide the 1 GPUs of 'spr-h100': use 1"]);
+    place.refused("plan scenario.yaml --front ttft,tpot", 2, &["1, 2, 4", "--set tensor_parallel=4"]);
+    let grid = "plan scenario.yaml --grid --set workload.batch=1,2 --set tensor_parallel=2";
+    place.refused(grid, 2, &["2", "tensor_parallel: 4"]);
+    for (from, to, words) in [
+        ("count: 4", "count: 0", "must be above zero"),
+        ("count: 4", "count: 1000", "gpu.count: 1000 are more than the 64"),
+        ("count: 4", "count: 1", "gpu.link: 'nvlink3' joins GPUs"),
+        ("link: nvlink3", "link: nvlink33", "'nvlink33' is neither a file nor a shipped profile"),
+        ("link: nvlink3", "lnik: nvlink3", "lnik"),
+    ] {
+        let machine = MACHINE.replace(from, to);
+        assert_ne!(machine, MACHINE);
+        let files = [("four.yaml", machine.as_bytes()), ("scenario.yaml", SCENARIO.as_bytes())];
+        Place::with(&files).refused("plan scenario.yaml", 2, &[words]);
+    }
+}
+
+#[test]
+fn without_a_link_between_them_they_reach_each_other_over_the_host_s() {
+    let machine = MACHINE.replace(", link: nvlink3}", "}");
+    let files = [("four.yaml", machine.as_bytes()), ("scenario.yaml", SCENARIO.as_bytes())];
+    let text = Place::with(&files).done("machine show four.yaml");
+    assert!(text.contains("gpu0->gpu1") && text.contains("hbm3"), "{text}");
+}

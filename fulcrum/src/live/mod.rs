@@ -1,0 +1,26 @@
+//! Real runs: sessions of the executor, files of requests, requests as they come, and what was
+//! measured beside what was predicted.
+
+mod batch;
+mod batch_file;
+mod host;
+mod measurement;
+mod quickstart;
+mod replan;
+mod request_day;
+mod session;
+mod text_stream;
+mod validation;
+
+pub use batch::BatchAnswers;
+pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
+pub use executor::{Checkpoint, Generation, Sampling, Session, Setup, Tokenizer};
+pub use host::{compare_gpu_kernels, init_model, measure_host};
+/// Which of the CPU's kernels to run: see [`KernelPath::choose`].
+pub use kernels::Path as KernelPath;
+pub use measurement::random_prompts;
+pub use quickstart::{QuickstartOptions, quickstart};
+pub use request_day::{RequestDay, ServedComparison, ServedFigure, serve};
+pub use session::{GenerationOptions, LiveOptions, LiveSession, TextEnds, check_request};
+pub use text_stream::TextStream;
+pub use validation::{ValidationOptions, validate};

@@ -1,0 +1,169 @@
+//! A GPU's rates fitted to measured points, and how far the fit is off.
+
+use crate::error::{Error, OrError, Result};
+use crate::pipeline::machine_library;
+use hwprofiles::{
+    DevicePoints, GpuPart, LinkPart, MeasuredPoints, MemoryId, Profile, Provenance, plain_name,
+    write_atomically, yaml,
+};
+use reports::{OperationErrors, OperationSummary};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// What to fit.
+#[derive(Debug, Clone, Default)]
+pub struct GpuFitOptions {
+    /// CSV files of points.
+    pub points: Vec<PathBuf>,
+    /// The GPU, a shipped one or a file with its peak rates and bandwidth; where nothing is said,
+    /// the one of the column gpu.
+    pub gpu: Option<String>,
+    /// The only value of the column gpu that is kept.
+    pub only: Option<String>,
+    /// The day that files record, `YYYY-MM-DD`.
+    pub date: String,
+}
+
+/// What was fitted for one GPU.
+#[derive(Debug, Clone)]
+pub struct FittedGpu {
+    /// The GPU with its fitted rates.
+    pub part: GpuPart,
+    /// Its link to the host, where transfers were measured.
+    pub link: Option<LinkPart>,
+    /// How many points there are of each kind of operation.
+    pub counts: BTreeMap<String, usize>,
+    /// The errors of points that were left out of the fit and predicted; absent where there are too
+    /// few points.
+    pub errors: Option<OperationSummary>,
+}
+
+/// Fits the rates of every GPU that the points are of.
+///
+/// # Errors
+/// Names the file and line of a point that is wrong, or the GPU that is not known.
+pub fn fit_gpus(options: &GpuFitOptions) -> Result<Vec<FittedGpu>> {
+    let mut points = MeasuredPoints::default();
+    for path in &options.points {
+        let name = path.display().to_string();
+        let unreadable = |error| Error::input(format!("{name}: cannot be read: {error}"));
+        let file = File::open(path).map_err(unreadable)?;
+        points.read(BufReader::new(file), &name).or_input()?;
+    }
+    let devices = wanted_devices(&points, options)?;
+    let parts: Vec<_> = devices.iter().map(|(name, _)| base_part(name, options)).collect::<Result<_>>()?;
+    devices.iter().zip(&parts).map(|((_, points), part)| fit(part, points, options)).collect()
+}
+
+/// The devices that are wanted, with their points.
+fn wanted_devices<'a>(
+    points: &'a MeasuredPoints,
+    options: &GpuFitOptions,
+) -> Result<Vec<(&'a str, &'a DevicePoints)>> {
+    let only = options.only.as_deref().map(plain_name);
+    let wanted = |(name, _): &(&str, _)| only.as_ref().is_none_or(|only| only == name);
+    let devices: Vec<_> = points.devices().filter(wanted).collect();
+    let names = || points.devices().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+    match (&options.gpu, &devices[..]) {
+        (_, []) => {
+            let only = only.unwrap_or_default();
+            let names = names();
+            Err(Error::input(format!("--only {only}: there are no such points, but points of {names}")))
+        }
+        (Some(gpu), [_, _, ..]) => {
+            Err(Error::input(format!("the points are of {}: choose those of '{gpu}' with --only", names())))
+        }
+        (Some(gpu), [(name, _)]) if only.is_none() && !name.is_empty() && *name != plain_name(gpu) => {
+            Err(Error::input(format!(
+                "the points are of '{name}', not of '{gpu}': say `--only {name}` to use them all the same"
+            )))
+        }
+        (None, devices) if devices.iter().any(|(name, _)| name.is_empty()) => Err(Error::input(
+            "the points do not say of which GPU they are: say `--gpu h100-sxm` (`fulcrum machine \
+             list` names those), or `--gpu FILE`, or give them a column gpu",
+        )),
+        _ => Ok(devices),
+    }
+}
+
+/// The part whose datasheet the fit starts from.
+fn base_part(name: &str, options: &GpuFitOptions) -> Result<GpuPart> {
+    let name = options.gpu.as_deref().unwrap_or(name);
+    let found = machine_library().profile(name).map_err(|error| {
+        let hint = "for another GPU write a file with its peak rates, bandwidth, multiprocessors and L2 (as those \
+                    of `fulcrum machine show h100-sxm`) and name it with --gpu";
+        Error::input(format!("{error}; {hint}"))
+    });
+    match found? {
+        Profile::Gpu(part) => Ok(*part),
+        other => Err(Error::input(format!("'{name}' is {}, but a GPU is wanted here", other.kind()))),
+    }
+}
+
+fn fit(part: &GpuPart, points: &DevicePoints, options: &GpuFitOptions) -> Result<FittedGpu> {
+    let names = options.points.iter().filter_map(|path| path.file_name());
+    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+    let command = format!("fulcrum machine fit {}", names.join(" "));
+    let source = Provenance::Measured { date: options.date.clone(), command, spread: points.spread() };
+    let link = LinkPart::fitted(&format!("{}-link", part.gpu), &points.transfers(), &source).or_input()?;
+    let mut counts = BTreeMap::new();
+    for (operation, _) in points.operations() {
+        *counts.entry(operation.kind()).or_default() += 1;
+    }
+    let errors = cross_validation(part, points, &source)?;
+    Ok(FittedGpu { part: part.fitted(points, &source).or_input()?, link, counts, errors })
+}
+
+/// How far each point lies from the prediction of a fit to the other points: a fifth is left out in
+/// turn.
+fn cross_validation(
+    part: &GpuPart,
+    points: &DevicePoints,
+    source: &Provenance,
+) -> Result<Option<OperationSummary>> {
+    const FOLDS: usize = 5;
+    let mut errors = OperationErrors::default();
+    for fold in 0..FOLDS {
+        let (test, rest) = points.fold(fold, FOLDS);
+        if test.is_empty() {
+            return Ok(None);
+        }
+        let device = part.fitted(&rest, source).or_input()?.device(MemoryId(0));
+        for (line, (operation, time)) in (1..).zip(test.operations()) {
+            let estimate = operation.time_on(&device).or_failed()?;
+            errors.add((0, ""), line, &operation, &estimate, Some(time));
+        }
+    }
+    Ok(Some(errors.summary()))
+}
+
+impl FittedGpu {
+    /// Writes the parts of `fitted` to `out`, which is a file for a single part and a folder
+    /// otherwise; the paths that were written.
+    ///
+    /// # Errors
+    /// There are several parts and `out` is one file, or it cannot be written.
+    pub fn write_all(fitted: &[Self], out: &Path) -> Result<Vec<PathBuf>> {
+        let is_yaml = out.extension().is_some_and(|it| it == "yaml" || it == "yml");
+        let is_file = is_yaml && !out.is_dir();
+        let mut texts = Vec::new();
+        for gpu in fitted {
+            texts.push((format!("{}.yaml", gpu.part.gpu), yaml::write(&gpu.part)));
+            texts.extend(gpu.link.as_ref().map(|link| (format!("{}.yaml", link.link), yaml::write(link))));
+        }
+        if is_file && texts.len() > 1 {
+            let names = texts.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+            let message = format!("{} is one file, but there are {names}: name a folder", out.display());
+            return Err(Error::input(message));
+        }
+        let mut written = Vec::new();
+        for (name, text) in texts {
+            let path = if is_file { out.to_owned() } else { out.join(name) };
+            write_atomically(&path, text).or_failed()?;
+            written.push(path);
+        }
+        Ok(written)
+    }
+}

@@ -1,0 +1,31 @@
+//! What came of a choice among number formats and degrees of tensor parallelism.
+
+use planner::{PlannerError, Times, Variant};
+use scenarios::FormatChoice;
+
+/// One combination that was tried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FormatTrial {
+    /// Number formats, how many GPUs are one device, and the draft.
+    pub variant: Variant,
+    /// What is expected of it, or why there is no plan.
+    pub result: Result<Times, String>,
+}
+
+impl FormatTrial {
+    /// The combinations that were planned, then those that lose too much quality; empty where
+    /// there was no choice.
+    pub(crate) fn from_planned(
+        planned: Vec<(Variant, Result<Times, PlannerError>)>,
+        choice: &FormatChoice,
+    ) -> Vec<Self> {
+        let tensor_parallel = planned.first().map_or(1, |(variant, _)| variant.tensor_parallel);
+        let planned =
+            planned.into_iter().map(|(variant, times)| (variant, times.map_err(|error| error.to_string())));
+        let lossy = choice.lossy.iter().map(|(formats, why)| {
+            (Variant { tensor_parallel, formats: *formats, draft: None }, Err(why.clone()))
+        });
+        let all: Vec<_> = planned.chain(lossy).map(|(variant, result)| Self { variant, result }).collect();
+        if all.len() > 1 { all } else { vec![] }
+    }
+}

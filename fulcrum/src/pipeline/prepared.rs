@@ -1,0 +1,309 @@
+//! A scenario with everything that it names looked up, and the plans that answer it.
+
+use super::format_trial::FormatTrial;
+use super::machine_cache::MachineCache;
+use super::model_cache::ModelCache;
+use super::resolved_plan::ResolvedPlan;
+use crate::error::{Error, OrError, Result};
+use hwprofiles::Machine;
+#[cfg(feature = "run")]
+use planner::Rule;
+use planner::{
+    ChosenFormats, Criterion, Draft, Front, Identity, Origin, Placement, Plan, PlannerError, Pricing, Times,
+};
+#[cfg(feature = "run")]
+use scenarios::MachineSpec;
+use scenarios::{
+    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, ResolvedScenario, Scenario, Serving, Slo,
+    Training, Workload,
+};
+use std::sync::Arc;
+
+/// A scenario with its model, its formats and its machine: everything that a plan depends on.
+#[derive(Debug, Clone)]
+pub struct PreparedScenario {
+    /// The scenario with its model.
+    pub(crate) resolved: ResolvedScenario,
+    /// The machine, with its GPUs grouped in each way that may be chosen; at least one.
+    pub(crate) machines: Arc<[Machine]>,
+    /// What plans record of each machine, where it was computed before.
+    pub(crate) identities: Option<Arc<[Identity]>>,
+    /// Where machine and model came from.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// Plans a scenario: the best placement in the best number formats, every candidate judged by the
+/// simulator.
+///
+/// ```
+/// let scenario = fulcrum::parse_scenario(
+///     "{machine: rtx4090-desktop, model: opt-125m,
+///       workload: {batch: 1, prompt_tokens: 64, output_tokens: 8}}",
+/// )?;
+/// let plan = fulcrum::plan(&scenario)?;
+/// assert!(plan.plan.predicted.simulated.ttft.get() < 1.0);
+/// # Ok::<(), fulcrum::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Infeasible`] where nothing fits or keeps the limits, [`Error::Input`] where the
+/// scenario or something that it names is wrong.
+pub fn plan(scenario: &Scenario) -> Result<ResolvedPlan> {
+    PreparedScenario::new(scenario)?.plan()
+}
+
+impl PreparedScenario {
+    /// Looks up what `scenario` names.
+    ///
+    /// # Errors
+    /// There is no such machine or model, or a file of theirs is wrong.
+    pub fn new(scenario: &Scenario) -> Result<Self> {
+        Self::cached(scenario, &MachineCache::default(), &ModelCache::default())
+    }
+
+    /// The same where some machines and models are known.
+    pub(crate) fn cached(scenario: &Scenario, machines: &MachineCache, models: &ModelCache) -> Result<Self> {
+        let resolved = scenario.resolve_with(&|reference| models.get(reference)).or_input()?;
+        let grouped = machines.get(&resolved.machine, &resolved.tensor_parallel)?;
+        let tensor_parallel = match grouped.degrees[..] {
+            [degree] => Some(degree).filter(|degree| *degree > 1),
+            _ => None,
+        };
+        let origin = Origin {
+            machine: resolved.machine.source(),
+            model: scenario.model.anchored(),
+            expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
+            draft: scenario.speculative.as_ref().map(|(draft, _)| draft.anchored()),
+            tensor_parallel,
+        };
+        let (machines, identities) = (grouped.machines.clone(), Some(grouped.identities.clone()));
+        Ok(Self { resolved, machines, identities, origin: Some(origin) })
+    }
+
+    /// A static batch on a machine that is in no file, to be answered as soon as possible.
+    #[cfg(feature = "run")]
+    pub(crate) fn from_machine(
+        machine: Machine,
+        model: Model,
+        formats: Formats,
+        workload: Workload,
+        origin: Origin,
+    ) -> Self {
+        let resolved = ResolvedScenario {
+            machine: MachineSpec::from(origin.machine.clone()),
+            model,
+            formats: FormatChoice { allowed: vec![formats], lossy: vec![] },
+            tensor_parallel: vec![],
+            speculative: None,
+            workload,
+            serving: None,
+            training: None,
+            engine: EngineChoice::default(),
+            objective: Objective::Latency,
+            slo: None,
+            costs: None,
+        };
+        Self { resolved, machines: Arc::from([machine]), identities: None, origin: Some(origin) }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.resolved.model
+    }
+
+    /// The machine, once for each way to group its GPUs.
+    pub fn machines(&self) -> &[Machine] {
+        &self.machines
+    }
+
+    /// The number formats that may be chosen, and those that lose too much.
+    pub fn formats(&self) -> &FormatChoice {
+        &self.resolved.formats
+    }
+
+    /// The load: a static batch, or one like those that an engine will run.
+    pub fn workload(&self) -> &Workload {
+        &self.resolved.workload
+    }
+
+    /// Requests that come and go, where the scenario has some.
+    pub fn serving(&self) -> Option<&Serving> {
+        self.resolved.serving.as_ref()
+    }
+
+    /// The training step, where the scenario has one.
+    pub fn training(&self) -> Option<&Training> {
+        self.resolved.training.as_ref()
+    }
+
+    /// The engine that serves requests.
+    pub fn engine(&self) -> &EngineChoice {
+        &self.resolved.engine
+    }
+
+    /// What to be best at.
+    pub fn objective(&self) -> Objective {
+        self.resolved.objective
+    }
+
+    /// The limits to keep.
+    pub fn slo(&self) -> Slo {
+        self.resolved.slo.unwrap_or_default()
+    }
+
+    /// What the machine and its electricity cost.
+    pub fn costs(&self) -> Costs {
+        self.resolved.costs.unwrap_or_default()
+    }
+
+    /// The same question for another load, without limits.
+    pub(crate) fn with_workload(&self, workload: Workload) -> Self {
+        let resolved = ResolvedScenario { workload, slo: None, ..self.resolved.clone() };
+        Self { resolved, ..self.clone() }
+    }
+
+    /// The same question on another machine, in one combination of formats.
+    pub(crate) fn on(self, machine: Machine, formats: Formats) -> Self {
+        let formats = FormatChoice { allowed: vec![formats], ..self.resolved.formats };
+        let resolved = ResolvedScenario { formats, ..self.resolved };
+        Self { resolved, machines: Arc::from([machine]), identities: None, ..self }
+    }
+
+    /// The best plan in the best formats.
+    ///
+    /// # Errors
+    /// As [`plan`].
+    pub fn plan(&self) -> Result<ResolvedPlan> {
+        let chosen = self.choose()?;
+        let (plan, model) = (chosen.plan, &self.model().name);
+        tracing::info!(model, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
+        let trials = FormatTrial::from_planned(chosen.tried, self.formats());
+        Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
+    }
+
+    /// The document of the best plan alone, for a plan that nobody runs.
+    pub(crate) fn plan_document(&self) -> Result<Plan> {
+        Ok(self.choose()?.plan)
+    }
+
+    fn choose(&self) -> Result<ChosenFormats> {
+        if self.training().is_some() {
+            return Err(Error::input(
+                "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes",
+            ));
+        }
+        let score = |pricing: Pricing<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
+            sim::estimate(pricing, placement, workload, chunk)
+        };
+        let draft = self.resolved.speculative.as_ref();
+        let draft = draft.map(|(model, choices)| Draft { model, choices });
+        let (formats, known) = (&self.formats().allowed, self.identities.as_deref());
+        let chosen = planner::plan_among(&self.problem(), &self.machines, known, formats, draft, &score);
+        chosen.map_err(planner_error)
+    }
+
+    /// Refuses a choice of formats, groupings or drafts where `what` knows only one of each.
+    ///
+    /// # Errors
+    /// There is a choice; the error says how to name one.
+    pub fn require_one_format(&self, what: &str) -> Result<()> {
+        if self.resolved.speculative.is_some() {
+            return Err(Error::input(format!(
+                "{what} is made without a draft: leave speculative out, or use `fulcrum plan` without it"
+            )));
+        }
+        if let [one, _, ..] = &self.machines[..] {
+            let degrees: Vec<_> = self.machines.iter().map(|m| m.tensor_parallel().to_string()).collect();
+            return Err(Error::input(format!(
+                "the GPUs of '{}' can be grouped by {}, and {what} needs one way: name it, like --set \
+                 tensor_parallel={}",
+                one.name,
+                degrees.join(", "),
+                degrees[degrees.len() - 1],
+            )));
+        }
+        match &self.formats().allowed[..] {
+            [_] => Ok(()),
+            several => Err(Error::input(format!(
+                "dtype allows {} combinations of number formats, and {what} needs one: name it, like --set \
+                 \"dtype={{weights: {}, kv: {}, activations: {}}}\"",
+                several.len(),
+                several[0].weights,
+                several[0].kv,
+                several[0].activations,
+            ))),
+        }
+    }
+
+    /// The Pareto front of `criteria`: about `points` placements, each judged by the simulator.
+    ///
+    /// # Errors
+    /// There is a choice of formats, or nothing fits.
+    pub fn front(&self, criteria: &[Criterion], points: usize) -> Result<Front> {
+        self.require_one_format("--front")?;
+        planner::front(&self.problem(), criteria, points, &self.scorer()).map_err(planner_error)
+    }
+
+    /// The plan that follows `rule`, judged like any other.
+    #[cfg(feature = "run")]
+    pub(crate) fn follow(&self, rule: Rule) -> Result<FollowedRule> {
+        match planner::follow(&self.problem(), rule, &self.scorer()) {
+            Ok(plan) => Ok(FollowedRule::Planned(Box::new(self.resolve_plan(plan, 0)?))),
+            Err(reason) => Ok(FollowedRule::Impossible(reason.to_string())),
+        }
+    }
+
+    /// The question as the planner takes it.
+    pub(crate) fn problem(&self) -> planner::Question<'_> {
+        planner::Question {
+            pricing: self.pricing(),
+            workload: *self.workload(),
+            objective: self.objective(),
+            slo: self.slo(),
+            costs: self.costs(),
+            draft: None,
+        }
+    }
+
+    /// The simulator's judgement of a placement.
+    fn scorer(&self) -> impl Fn(&Placement, u64) -> Result<Times, PlannerError> + '_ {
+        |placement, chunk| sim::estimate(self.pricing(), placement, self.workload(), chunk)
+    }
+
+    /// What tasks cost in the formats of most bits, on the first of the machines.
+    pub(crate) fn pricing(&self) -> Pricing<'_> {
+        let formats = &self.formats().allowed[0];
+        Pricing { machine: &self.machines[0], model: self.model(), formats }
+    }
+
+    fn resolve_plan(&self, mut plan: Plan, machine: usize) -> Result<ResolvedPlan> {
+        let (machine, model) = (self.machines[machine].clone(), self.model().clone());
+        let tensor_parallel = Some(machine.tensor_parallel()).filter(|degree| *degree > 1);
+        let draft = self.resolved.speculative.as_ref().filter(|_| plan.draft.is_some());
+        let draft = draft.map(|(model, _)| model.clone());
+        let from = |origin: Origin| {
+            let draft = origin.draft.filter(|_| plan.draft.is_some());
+            Origin { tensor_parallel, draft, ..origin }
+        };
+        plan.from = self.origin.clone().map(from);
+        let placement = plan.placement(&machine, &model).or_failed()?;
+        Ok(ResolvedPlan { plan, placement, machine, model, draft, trials: vec![] })
+    }
+}
+
+/// What came of a rule.
+#[cfg(feature = "run")]
+pub(crate) enum FollowedRule {
+    /// A plan.
+    Planned(Box<ResolvedPlan>),
+    /// Why there is none.
+    Impossible(String),
+}
+
+/// A planner's error by its kind.
+pub(crate) fn planner_error(error: PlannerError) -> Error {
+    match error.is_infeasible() {
+        true => Error::infeasible(error),
+        false => Error::input(error),
+    }
+}

@@ -1,0 +1,173 @@
+//! A plan with the machine and the model that it was made for.
+
+use super::format_trial::FormatTrial;
+use super::lookup::{machine_library, model};
+use crate::error::{Error, OrError, Result};
+use hwprofiles::{Machine, yaml};
+use planner::{Placement, Plan, Pricing, Programs, Trace};
+use reports::Rates;
+use scenarios::{MachineSpec, Model};
+use sim::{Drafting, Draws};
+use std::path::Path;
+
+/// A plan with the machine and the model that it was made for.
+#[derive(Debug, Clone)]
+pub struct ResolvedPlan {
+    /// The document.
+    pub plan: Plan,
+    /// The placement, by index.
+    pub placement: Placement,
+    /// The machine.
+    pub machine: Machine,
+    /// The model.
+    pub model: Model,
+    /// The draft model beside it, where the plan has one.
+    pub draft: Option<Model>,
+    /// What came of each combination of number formats, where there was a choice.
+    pub trials: Vec<FormatTrial>,
+}
+
+/// Simulates the run of a plan, task by task, with contention and overlap.
+///
+/// ```
+/// let scenario = fulcrum::parse_scenario(
+///     "{machine: rtx4090-desktop, model: opt-125m,
+///       workload: {batch: 1, prompt_tokens: 64, output_tokens: 8}}",
+/// )?;
+/// let plan = fulcrum::plan(&scenario)?;
+/// let trace = fulcrum::simulate(&plan)?;
+/// assert_eq!(trace.steps.len(), 8, "a prefill and seven steps of decode");
+/// # Ok::<(), fulcrum::Error>(())
+/// ```
+///
+/// # Errors
+/// A rate that the run needs is missing from the machine.
+pub fn simulate(plan: &ResolvedPlan) -> Result<Trace> {
+    plan.simulate(Draws::default())
+}
+
+impl ResolvedPlan {
+    /// Whether the file holds a plan, rather than a scenario.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no YAML.
+    pub fn is_plan(path: &Path) -> Result<bool> {
+        let (text, file) = read(path)?;
+        Ok(yaml::top_keys(&text, &file).or_input()?.iter().any(|key| key == "plan"))
+    }
+
+    /// Reads a plan, and finds the machine and the model that it was made for.
+    ///
+    /// # Errors
+    /// The file is no plan, or its machine or model is missing or another than it was.
+    pub fn read(path: &Path) -> Result<Self> {
+        let (text, file) = read(path)?;
+        let origin = Plan::from_yaml(&text, &file).or_input()?.from.ok_or_else(|| {
+            Error::input(format!(
+                "{file}: from is missing: it names the machine and the model, see `fulcrum plan`"
+            ))
+        })?;
+        let gpus = origin.tensor_parallel.unwrap_or(1);
+        let machine = MachineSpec::from(origin.machine).machine(machine_library().this, gpus).or_input()?;
+        let machine = match origin.tensor_parallel {
+            Some(degree) => machine.with_tensor_parallel(degree).or_input()?,
+            None => machine,
+        };
+        let planned_for = model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
+        let (plan, placement) = Plan::read(&text, &file, &machine, &planned_for).or_input()?;
+        // A plan that does not say where its draft came from has a preset, by the preset's name.
+        let draft = plan.draft.as_ref();
+        let draft = draft.map(|placed| origin.draft.as_ref().unwrap_or(&placed.model.name));
+        let draft = draft.map(|name| model(name)).transpose()?;
+        Ok(Self { plan, placement, machine, model: planned_for, draft, trials: vec![] })
+    }
+
+    /// Refuses a plan with a draft where `what` cannot do anything with one.
+    ///
+    /// # Errors
+    /// The plan has a draft.
+    pub fn require_no_draft(&self, what: &str) -> Result<()> {
+        match &self.plan.draft {
+            None => Ok(()),
+            Some(draft) => Err(Error::input(format!(
+                "{what} knows no draft, and this plan has {} on '{}': plan without speculative",
+                draft.model.name, draft.device,
+            ))),
+        }
+    }
+
+    /// The rates that a trace of this plan comes to.
+    pub fn rates(&self, trace: &Trace) -> Rates {
+        Rates::of(trace, &self.machine, self.plan.formats.weights)
+    }
+
+    /// The rates of a run whose trace has its steps alone, without their tasks.
+    ///
+    /// # Errors
+    /// A rate that the steps need is missing from the machine.
+    pub fn step_rates(&self, trace: &Trace) -> Result<Rates> {
+        let programs = Programs::lower(&self.machine, &self.model, &self.placement).or_input()?;
+        Rates::of_steps(trace, self.pricing(), &programs).or_input()
+    }
+
+    /// What tasks cost.
+    pub(crate) fn pricing(&self) -> Pricing<'_> {
+        Pricing { machine: &self.machine, model: &self.model, formats: &self.plan.formats }
+    }
+
+    /// The simulated run, with what `draws` names drawn at random instead of taken in the mean.
+    ///
+    /// # Errors
+    /// There is nothing to draw, or a rate is missing.
+    pub fn simulate(&self, draws: Draws) -> Result<Trace> {
+        if draws.acceptance && self.draft.is_none() {
+            let message = "what is accepted of a draft's tokens is drawn, and this plan has no draft";
+            return Err(Error::input(message));
+        }
+        if draws.experts && self.model.experts.is_none() {
+            let message = format!("experts are drawn for tokens, and {} has none", self.model.name);
+            return Err(Error::input(message));
+        }
+        let programs = Programs::lower(&self.machine, &self.model, &self.placement).or_input()?;
+        let drafts = self.draft_programs()?;
+        let workload = self.plan.workload;
+        let draft = self.draft.as_ref().zip(drafts.as_ref()).map(|(model, programs)| {
+            let pricing = Pricing { model, ..self.pricing() };
+            Drafting { pricing, programs, chunk: planner::prefill_chunk(&workload), workload }
+        });
+        let steps = planner::steps(&workload, self.plan.prefill_chunk);
+        let run = sim::Run { draft, draws, ..sim::Run::new(self.pricing(), &programs, &steps) };
+        run.trace(&self.plan.fingerprint()).or_input()
+    }
+
+    /// What the draft runs, where there is one.
+    fn draft_programs(&self) -> Result<Option<Programs>> {
+        let Some((placed, model)) = self.plan.draft.as_ref().zip(self.draft.as_ref()) else {
+            return Ok(None);
+        };
+        let placement = placed.placement(&self.machine, model).or_input()?;
+        Programs::lower(&self.machine, model, &placement).map(Some).or_input()
+    }
+
+    /// Another placement for the same machine, model and workload, called `name`, simulated like
+    /// this one.
+    ///
+    /// # Errors
+    /// The plan has a draft, or the placement does not fit.
+    pub fn evaluate(&self, name: &str, placement: &Placement) -> Result<Plan> {
+        self.require_no_draft("a comparison of placements")?;
+        let (pricing, plan) = (self.pricing(), &self.plan);
+        let Plan { workload, objective, slo, costs, .. } = *plan;
+        let problem = planner::Question { pricing, workload, objective, slo, costs, draft: None };
+        let score = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
+        let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);
+        Ok(Plan { from: plan.from.clone(), ..other.or_input()? })
+    }
+}
+
+/// The text of a file, and its name for messages.
+fn read(path: &Path) -> Result<(String, String)> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| Error::input(format!("{file}: {error}")))?;
+    Ok((text, file))
+}

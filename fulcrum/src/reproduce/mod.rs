@@ -1,0 +1,205 @@
+//! Published systems, reproduced: each row's run, priced by the simulator, beside the published
+//! number.
+
+mod fit;
+mod machine_numbers;
+mod policy;
+mod published_run;
+mod scenario_run;
+mod testbed;
+
+pub use fit::fit_constants;
+
+use crate::error::{Error, OrError, Result, Within};
+use published_run::PublishedRun;
+use rayon::prelude::*;
+use reports::published::{Constant, Reproduced, Reproduction, Reproductions, Standing};
+use scenarios::published::{Group, Publication, PublishedRow, Resources, Scope, read_rows};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The id, the description and the rows of every publication that comes with the program, by id.
+const SHIPPED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/published.rs"));
+
+/// A publication with its rows.
+#[derive(Debug, Clone)]
+pub struct Published {
+    /// Its name among the shipped ones, or that of its file.
+    pub id: String,
+    /// The description.
+    pub publication: Publication,
+    /// What it reports.
+    pub rows: Vec<PublishedRow>,
+}
+
+/// Predicts what the shipped publications of these ids report, or all of them.
+///
+/// ```
+/// let reproductions = fulcrum::reproduce(&["sn40l".to_owned()])?;
+/// assert_eq!(reproductions.0[0].id, "sn40l");
+/// # Ok::<(), fulcrum::Error>(())
+/// ```
+///
+/// # Errors
+/// There is no publication of that id. A row that cannot be run says why.
+pub fn reproduce(ids: &[String]) -> Result<Reproductions> {
+    let all = Published::shipped(ids)?;
+    Ok(Reproductions(all.iter().map(Published::reproduction).collect()))
+}
+
+impl Published {
+    /// The shipped publications of these ids, or all of them.
+    ///
+    /// # Errors
+    /// There is no publication of that id.
+    pub fn shipped(ids: &[String]) -> Result<Vec<Self>> {
+        if let Some(id) = ids.iter().find(|id| !SHIPPED.iter().any(|(known, ..)| known == id)) {
+            let known: Vec<_> = SHIPPED.iter().map(|(known, ..)| *known).collect();
+            let known = known.join(", ");
+            return Err(Error::input(format!("there is no publication '{id}': use one of {known}")));
+        }
+        let chosen =
+            SHIPPED.iter().filter(|(id, ..)| ids.is_empty() || ids.iter().any(|wanted| wanted == id));
+        chosen.map(|(id, text, table)| Self::parse(id, text, table)).collect()
+    }
+
+    /// The publication of a file, whose rows are in the `.csv` of the same name.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is wrong; the error names file and key.
+    pub fn read(path: &Path) -> Result<Self> {
+        let read =
+            |path: &Path| std::fs::read_to_string(path).or_input().within(|| path.display().to_string());
+        let id = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::parse(&id, &read(path)?, &read(&path.with_extension("csv"))?)
+    }
+
+    fn parse(id: &str, text: &str, table: &str) -> Result<Self> {
+        Ok(Self {
+            id: id.to_owned(),
+            publication: Publication::from_yaml(text, &format!("{id}.yaml")).or_input()?,
+            rows: read_rows(table, &format!("{id}.csv")).or_input()?,
+        })
+    }
+
+    /// Every row beside our prediction.
+    pub fn reproduction(&self) -> Reproduction {
+        let publication = &self.publication;
+        let constant = |(name, constant): &(String, scenarios::published::Constant)| Constant {
+            name: name.clone(),
+            value: constant.value,
+            prior: constant.prior,
+            why: constant.why.clone(),
+            fitted: constant.fitted,
+        };
+        Reproduction {
+            id: self.id.clone(),
+            system: publication.system.clone(),
+            source: publication.source.clone(),
+            licence: publication.licence.clone(),
+            wanted: match publication.resources {
+                Resources::One => Some(0.15),
+                Resources::Two => Some(0.25),
+                Resources::None => None,
+            },
+            mechanism: publication.mechanism.clone(),
+            verdict: publication.verdict.clone(),
+            constants: publication.constants.0.iter().map(constant).collect(),
+            rows: self.rows.par_iter().map(|row| self.reproduced(row)).collect(),
+        }
+    }
+
+    fn reproduced(&self, row: &PublishedRow) -> Reproduced {
+        let publication = &self.publication;
+        let group = publication.group_of(row);
+        let mut standing = match publication.why_unscored(row) {
+            // A reason for many rows does not hold for those that a group reproduces.
+            Some(why) if group.is_none() => Standing::Unscored(why.to_owned()),
+            _ if publication.is_fitted_on(row) => Standing::Fitted,
+            _ if !row.is_full() => {
+                Standing::Shown(format!("known from {} only", with_article(&row.certainty)))
+            }
+            _ => Standing::Scored,
+        };
+        let ours = match &group {
+            None => None,
+            Some((group, numbers)) => {
+                if let Some(why) = &group.unscored {
+                    standing = Standing::Unscored(why.clone());
+                }
+                match our_value(publication, group, numbers, row, publication.scope()) {
+                    Ok(ours) => Some(ours),
+                    Err(reason) => {
+                        standing = Standing::Failed(reason.to_string());
+                        None
+                    }
+                }
+            }
+        };
+        let cell = |column: &str| row.cells.get(column).cloned().unwrap_or_default();
+        let table = group.and_then(|(group, _)| group.table.clone()).unwrap_or_else(|| row.metric.clone());
+        let what = ["model", "batch", "input_len", "output_len", "precision", "baseline"].map(cell);
+        let what: Vec<_> = what.into_iter().filter(|cell| !cell.is_empty()).collect();
+        Reproduced {
+            id: row.id.clone(),
+            hardware: cell("hardware"),
+            what: what.join(", "),
+            table,
+            metric: row.metric.clone(),
+            unit: row.unit.clone(),
+            certainty: row.certainty.clone(),
+            published: row.value,
+            ours,
+            standing,
+        }
+    }
+}
+
+fn with_article(certainty: &str) -> String {
+    let article = if certainty.starts_with('a') { "an" } else { "a" };
+    match certainty {
+        "secondary" => "a secondary source".to_owned(),
+        other => format!("{article} {other}"),
+    }
+}
+
+/// Our prediction of a row, where `scope` knows the constants.
+fn our_value(
+    publication: &Publication,
+    group: &Group,
+    numbers: &BTreeMap<String, f64>,
+    row: &PublishedRow,
+    mut scope: Scope,
+) -> Result<f64> {
+    scope.set_row(row);
+    let read = numbers.iter().map(|(name, number)| (name.as_str(), *number));
+    for (name, number) in publication.numbers_by(row).into_iter().chain(read) {
+        scope.set(name, number);
+    }
+    for (name, text) in &group.texts {
+        scope.set_text(name, text);
+    }
+    for (name, expression) in &group.numbers.0 {
+        let number = scope.value(expression).or_input()?;
+        scope.set(name, number);
+    }
+    for (name, expression) in &publication.numbers.0 {
+        // A number that needs those of another group is unknown here. That is an error only where
+        // somebody asks for it.
+        if let Ok(number) = scope.value(expression) {
+            scope.set(name, number);
+        }
+    }
+    let model = row.cells.get("model").map_or("", String::as_str);
+    for (name, template) in publication.runs_of(group).or_input()? {
+        let results = PublishedRun { publication, scope: &scope, model }.run(template)?;
+        for (result, number) in results {
+            match name {
+                "run" => scope.set(&result, number),
+                name => scope.set(&format!("{name}.{result}"), number),
+            }
+        }
+    }
+    let ours = publication.ours_of(group, row).or_input()?;
+    scope.value(ours).or_input()
+}

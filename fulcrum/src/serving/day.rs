@@ -1,0 +1,142 @@
+//! A day of requests that come and go, simulated on the placement that the planner would choose
+//! for batches like those that will run.
+
+use super::engine_day::EngineDay;
+use super::engines::{EngineFleet, EnginePlan};
+use super::placement::{EngineSizing, ServingPlacement, SizedEngine};
+use super::rebalance::{RebalancedDay, add_plans};
+use super::tables::{DayTables, write_requests, write_series};
+use crate::error::{Error, OrError, Result};
+use crate::pipeline::PreparedScenario;
+use hwprofiles::{Seconds, write_atomically};
+use planner::{Placement, Pricing};
+use scenarios::Serving;
+use serde_json::{Value, json};
+use sim::serving::{Account, Effort, Engine, Picture, Summary};
+
+/// What a day came to.
+pub struct ServedDay {
+    /// Which model on which machine, and the engine.
+    pub heading: String,
+    /// What the engines run: everything on one device, or what the planner chose.
+    pub plan: String,
+    /// Each of the engines.
+    pub engine: Engine,
+    /// The numbers.
+    pub summary: Summary,
+    /// What rebalancing was worth, where the scenario asks for it.
+    pub rebalanced: Option<RebalancedDay>,
+}
+
+impl ServedDay {
+    /// The numbers as JSON.
+    pub fn to_json(&self) -> Value {
+        let mut numbers = json!(self.summary);
+        if let Some(rebalanced) = &self.rebalanced {
+            numbers["rebalancing"] = rebalanced.to_json();
+        }
+        numbers
+    }
+}
+
+/// Simulates the requests of `scenario` where the planner would place them, and writes `tables`.
+///
+/// ```
+/// use fulcrum::{DayTables, PreparedScenario};
+/// let scenario = fulcrum::parse_scenario(
+///     "{machine: h100-sxm, model: llama-3.2-1b, engine: vllm, slo: {ttft: 1 s},
+///       workload: {concurrency: 4, requests: 20, prompt_tokens: 64, output_tokens: 8}}",
+/// )?;
+/// let day = fulcrum::serve_day(&PreparedScenario::new(&scenario)?, DayTables::default())?;
+/// assert_eq!(day.summary.requests.completed, 20);
+/// # Ok::<(), fulcrum::Error>(())
+/// ```
+///
+/// # Errors
+/// The scenario has no requests that come and go, nothing fits, or a table cannot be written.
+pub fn serve_day(scenario: &PreparedScenario, tables: DayTables<'_>) -> Result<ServedDay> {
+    let missing = || Error::input("workload: requests that come and go are wanted");
+    let serving = scenario.serving().ok_or_else(missing)?;
+    serve_day_on(scenario, serving, ServingPlacement::new(scenario)?, tables)
+}
+
+/// The same for other requests, where everything is placed already.
+pub(crate) fn serve_day_on(
+    scenario: &PreparedScenario,
+    serving: &Serving,
+    placed: ServingPlacement,
+    tables: DayTables<'_>,
+) -> Result<ServedDay> {
+    let sizing = EngineSizing::new(scenario);
+    let ServingPlacement { machine, formats, placement, chosen, engines: each } = placed;
+    let machines = serving.replicas;
+    let serving = &Serving { replicas: machines * each, ..serving.clone() };
+    let plan = format!("{chosen}, {formats}");
+    let pricing = Pricing { machine: &machine, model: scenario.model(), formats: &formats };
+    let engine = match sizing.engine(pricing, &placement)? {
+        SizedEngine::Fits(engine) => *engine,
+        SizedEngine::NoRoom(full) => return Err(Error::infeasible(full)),
+    };
+    let mut plans = vec![EnginePlan { name: "the scenario's load".to_owned(), placement, engine }];
+    if serving.rebalance {
+        let engine = |placement: &Placement| match sizing.engine(pricing, placement)? {
+            SizedEngine::Fits(engine) => Ok(Some(*engine)),
+            SizedEngine::NoRoom(_) => Ok(None),
+        };
+        add_plans(&mut plans, scenario, pricing, sizing.utilization, &engine)?;
+    }
+    let engines = EngineFleet::new(scenario, serving, machine.clone(), formats, plans)?;
+    let (days, rebalanced) = match serving.rebalance {
+        true => {
+            let (days, rebalanced) = RebalancedDay::simulate(&engines, tables)?;
+            (days, Some(rebalanced))
+        }
+        false => (engines.day(0, tables, None)?.0, None),
+    };
+    let name = format!("{} on {}", scenario.model().name, machine.name);
+    let (mut summary, effort) = joined(days, tables, serving.replicas, &name)?;
+    let duration = Seconds::new(summary.duration_s);
+    let costs = scenario.costs();
+    let account = Account::of(&pricing, engines.programs(0), &costs, &effort, duration, [machines, each]);
+    summary.account = Some(account);
+    let engine = engines.engine(0);
+    let heading = format!(
+        "{name}{}: {}, {} KV blocks of {} tokens\n",
+        if machines > 1 { format!(" × {machines}") } else { String::new() },
+        scenario.engine().name.name(),
+        engine.num_blocks,
+        engine.block_size,
+    );
+    Ok(ServedDay { heading, plan, engine, summary, rebalanced })
+}
+
+/// Joins the records of several engines, and writes what `tables` want of them.
+fn joined(
+    days: Vec<EngineDay<'_>>,
+    tables: DayTables<'_>,
+    replicas: u64,
+    name: &str,
+) -> Result<(Summary, Effort)> {
+    let (mut effort, mut pictures) = (Effort::default(), Vec::new());
+    let mut all: Option<EngineDay<'_>> = None;
+    for mut day in days {
+        pictures.extend(day.picture.take());
+        effort.join(&day.effort().or_input()?);
+        match &mut all {
+            Some(all) => all.join(day),
+            None => all = Some(day),
+        }
+    }
+    let EngineDay { tally, mut served, series, .. } = all.expect("there is an engine");
+    if let (Some(path), Some(served)) = (tables.requests, &mut served) {
+        write_requests(path, served)?;
+    }
+    if let (Some((path, _)), Some(series)) = (tables.series, &series) {
+        write_series(path, series, replicas)?;
+    }
+    if let Some((path, _)) = tables.picture {
+        let text = Picture::perfetto(&pictures, name).or_input()?;
+        write_atomically(path, text).or_failed()?;
+    }
+    Ok((tally.summary(0, 0), effort))
+}

@@ -1,0 +1,184 @@
+//! The engines of a serving scenario: the plans that they may follow, on a machine that may change.
+
+use super::engine_day::EngineDay;
+use super::request_feed::RequestFeed;
+use super::tables::DayTables;
+use crate::error::{Error, OrError, Result};
+use crate::pipeline::PreparedScenario;
+use hwprofiles::Machine;
+use planner::{Placement, Pricing, Programs};
+use rayon::prelude::*;
+use scenarios::{Change, Formats, Routing, Serving, Shift};
+use sim::serving::{
+    Alternative, Clock, Demand, Engine, Forecasts, Limits, Meter, Picos, Rebalancer, Record, Replica, Router,
+    Shifted, Staged, serve_fleet,
+};
+
+/// A plan that engines may follow.
+pub(crate) struct EnginePlan {
+    /// The load that it was made for.
+    pub(crate) name: String,
+    /// Where everything is.
+    pub(crate) placement: Placement,
+    /// The engine with what the placement leaves room for.
+    pub(crate) engine: Engine,
+}
+
+/// Engines that are alike.
+pub(crate) struct EngineFleet<'q> {
+    scenario: &'q PreparedScenario,
+    serving: &'q Serving,
+    formats: Formats,
+    limits: Limits,
+    /// The machine as it was measured, then in each state that shifts bring it to.
+    machines: Vec<Machine>,
+    changes: StateChanges,
+    plans: Vec<EnginePlan>,
+    programs: Vec<Programs>,
+    alternatives: Vec<Alternative>,
+}
+
+impl<'q> EngineFleet<'q> {
+    /// Engines that may follow any of `plans` on `machine`.
+    pub(crate) fn new(
+        scenario: &'q PreparedScenario,
+        serving: &'q Serving,
+        machine: Machine,
+        formats: Formats,
+        plans: Vec<EnginePlan>,
+    ) -> Result<Self> {
+        let lower =
+            |plan: &EnginePlan| Programs::lower(&machine, scenario.model(), &plan.placement).or_input();
+        let programs: Vec<_> = plans.iter().map(lower).collect::<Result<_>>()?;
+        let slo = scenario.slo();
+        let limits = Limits { ttft: slo.ttft, tpot: slo.tpot };
+        let (machines, changes) = machine_states(machine, &serving.shifts)?;
+        let mut engines = Self {
+            scenario,
+            serving,
+            formats,
+            limits,
+            machines,
+            changes,
+            plans,
+            programs,
+            alternatives: vec![],
+        };
+        if serving.rebalance {
+            engines.alternatives = engines.alternatives()?;
+        }
+        Ok(engines)
+    }
+
+    /// The plans that they may follow.
+    pub(crate) fn plans(&self) -> &[EnginePlan] {
+        &self.plans
+    }
+
+    /// An engine that begins with plan `follows`.
+    pub(crate) fn engine(&self, follows: usize) -> Engine {
+        self.plans[follows].engine.clone()
+    }
+
+    /// The programs of engines that follow plan `follows`.
+    pub(crate) fn programs(&self, follows: usize) -> &Programs {
+        &self.programs[follows]
+    }
+
+    fn pricing(&self, state: usize) -> Pricing<'_> {
+        Pricing { machine: &self.machines[state], model: self.scenario.model(), formats: &self.formats }
+    }
+
+    fn alternatives(&self) -> Result<Vec<Alternative>> {
+        let longest = self.scenario.model().max_positions;
+        let all = self.plans.par_iter().zip(&self.programs).map(|(plan, programs)| {
+            let forecasts = Forecasts::new(self.pricing(0), programs, &plan.engine, longest).or_input()?;
+            Ok(Alternative { placement: plan.placement.clone(), blocks: plan.engine.num_blocks, forecasts })
+        });
+        all.collect()
+    }
+
+    /// A day on which they begin with plan `follows`, and go over to other plans where there is a
+    /// clock: the record of each engine, and what was changed.
+    pub(crate) fn day(
+        &self,
+        follows: usize,
+        tables: DayTables<'_>,
+        clock: Option<Clock<'_>>,
+    ) -> Result<(Vec<EngineDay<'_>>, Record)> {
+        // A router that goes round in turns makes each engine a group that is simulated by itself.
+        let groups = if self.serving.routing == Routing::RoundRobin { self.serving.replicas } else { 1 };
+        let one = |share: u64| -> Result<(Vec<EngineDay<'_>>, Record)> {
+            let engines = self.serving.replicas / groups;
+            let pricings: Vec<_> = (0..self.machines.len()).map(|state| self.pricing(state)).collect();
+            let prices = || Staged::new(&self.programs, &pricings, follows);
+            let mut replicas: Vec<_> =
+                (0..engines).map(|_| Replica::new(self.engine(follows), prices())).collect();
+            let meters = || {
+                let by_state = |programs| pricings.iter().map(move |&pricing| Meter::new(pricing, programs));
+                self.programs.iter().flat_map(by_state).collect()
+            };
+            let mut days: Vec<_> =
+                (0..engines).map(|_| EngineDay::new(self.limits, tables, meters())).collect();
+            let mut feed = Shifted::new(RequestFeed::new(self.serving, share, groups)?, &self.serving.shifts);
+            let mut router = Router::new(self.serving.routing, self.serving.seed);
+            let load = self.scenario.workload();
+            let mut rebalancer = Rebalancer::new(
+                self.pricing(0),
+                &self.alternatives,
+                follows,
+                &self.changes,
+                self.limits,
+                Demand::expected(load.prompt_tokens as f64, load.output_tokens as f64),
+                clock,
+            );
+            serve_fleet(&mut feed, &mut replicas, &mut router, &mut rebalancer, &mut days).or_input()?;
+            let record = rebalancer.record().clone();
+            feed.into_inner().wrong.map_or(Ok((days, record)), Err).or_input()
+        };
+        let groups: Vec<_> = (0..groups).into_par_iter().map(one).collect::<Result<_>>()?;
+        let (mut days, mut record) = (Vec::new(), Record::default());
+        for (group, of_group) in groups {
+            days.extend(group);
+            record.join(of_group);
+        }
+        Ok((days, record))
+    }
+}
+
+/// The times at which a machine changes its state, and the state from then on.
+type StateChanges = Vec<(Picos, usize)>;
+
+/// The machine in each of its states, beginning with none of its devices slower, and when it
+/// changes between them.
+fn machine_states(machine: Machine, shifts: &[Shift]) -> Result<(Vec<Machine>, StateChanges)> {
+    let mut changes = Vec::new();
+    for shift in shifts {
+        let Change::Slower { device, .. } = &shift.change else { continue };
+        if machine.device_named(device).is_none() {
+            let known: Vec<_> = machine.devices.iter().map(|device| &*device.name).collect();
+            return Err(Error::input(format!(
+                "shifts: device '{device}' is none of {}'s: {}",
+                machine.name,
+                known.join(", ")
+            )));
+        }
+        changes.extend([Some(shift.from), shift.until].into_iter().flatten());
+    }
+    changes.sort_by(|one, other| one.total_cmp(other));
+    changes.dedup();
+    let (mut machines, mut states) = (vec![machine], Vec::new());
+    for at in changes {
+        let mut changed = machines[0].clone();
+        for shift in shifts.iter().filter(|s| s.from <= at && s.until.is_none_or(|until| at < until)) {
+            if let Change::Slower { device, factor } = &shift.change
+                && let Some(id) = changed.device_named(device)
+            {
+                changed.devices[id.0] = changed.devices[id.0].slower(*factor);
+            }
+        }
+        states.push((Picos::rounding_up(at), machines.len()));
+        machines.push(changed);
+    }
+    Ok((machines, states))
+}

@@ -1,0 +1,22 @@
+//! Requests that come and go: engines that answer them on a machine that may change, and what the
+//! day comes to.
+
+mod day;
+mod engine_day;
+mod engines;
+mod placement;
+mod rebalance;
+mod request_feed;
+mod tables;
+mod time_window;
+
+pub(crate) use day::serve_day_on;
+pub use day::{ServedDay, serve_day};
+pub(crate) use placement::ServingPlacement;
+pub use rebalance::RebalancedDay;
+#[cfg(feature = "run")]
+pub(crate) use request_feed::RequestFeed;
+pub use tables::DayTables;
+#[cfg(feature = "run")]
+pub(crate) use tables::write_requests;
+pub use time_window::TimeWindow;

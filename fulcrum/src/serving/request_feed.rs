@@ -1,0 +1,116 @@
+//! The requests of a serving scenario, from random numbers or from a recorded trace.
+
+use crate::error::{Error, OrError, Result};
+use scenarios::{RequestTrace, Requests, Serving, TraceError};
+use sim::serving::{Generated, Picos, Request, Source};
+use std::fs::File;
+use std::io::BufReader;
+
+/// The requests of one of several groups of engines: every n-th request that comes, or the requests
+/// of the group's share of the users.
+pub(crate) struct RequestFeed {
+    requests: RequestOrigin,
+    /// The group, from 0.
+    share: u64,
+    /// How many groups there are.
+    groups: u64,
+    /// Whether the requests are those of the group's own users, numbered from zero.
+    own: bool,
+    /// What was wrong with the table.
+    pub(crate) wrong: Option<TraceError>,
+}
+
+enum RequestOrigin {
+    Generated(Generated),
+    Recorded {
+        trace: RequestTrace<BufReader<File>>,
+        /// How many requests are still to be taken; all that follow where there is no limit.
+        left: Option<u64>,
+        speedup: f64,
+        next: u64,
+    },
+}
+
+impl RequestFeed {
+    /// The requests of group `share` of `groups`.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub(crate) fn new(serving: &Serving, share: u64, groups: u64) -> Result<Self> {
+        let seed = serving.seed;
+        let part = |whole: u64| whole / groups + u64::from(share < whole % groups);
+        let requests = match &serving.requests {
+            &Requests::Closed { concurrency, think, ramp, requests, prompt, output } => {
+                let made = Generated::closed(part(concurrency), part(requests), prompt, output, seed + share);
+                let requests = RequestOrigin::Generated(made.thinking(think, ramp));
+                return Ok(Self { requests, share, groups, own: true, wrong: None });
+            }
+            &Requests::Open { arrivals, requests, prompt, output } => {
+                RequestOrigin::Generated(Generated::open(arrivals, requests, prompt, output, seed))
+            }
+            Requests::Trace { path, requests, speedup } => {
+                let name = path.display().to_string();
+                let file = File::open(path).map_err(|error| Error::input(format!("{name}: {error}")))?;
+                let trace = RequestTrace::new(BufReader::new(file), &name).or_input()?;
+                RequestOrigin::Recorded { trace, left: *requests, speedup: *speedup, next: 0 }
+            }
+        };
+        Ok(Self { requests, share, groups, own: false, wrong: None })
+    }
+
+    /// The next request, whichever group it is for.
+    fn next_of_all(&mut self) -> Option<Request> {
+        let (trace, left, speedup, next) = match &mut self.requests {
+            RequestOrigin::Generated(made) => return made.next(),
+            RequestOrigin::Recorded { trace, left, speedup, next } => (trace, left, *speedup, next),
+        };
+        if let Some(left) = left {
+            *left = left.checked_sub(1)?;
+        }
+        let id = *next;
+        *next += 1;
+        match trace.next()? {
+            Ok(row) => Some(Request {
+                id,
+                arrival: Picos::rounding_up(row.at / speedup),
+                prompt_tokens: row.prompt_tokens,
+                output_tokens: row.output_tokens,
+                prefix: row.prefix,
+            }),
+            Err(wrong) => {
+                self.wrong = Some(wrong);
+                None
+            }
+        }
+    }
+}
+
+impl Source for RequestFeed {
+    fn next(&mut self) -> Option<Request> {
+        loop {
+            let request = self.next_of_all()?;
+            if self.own {
+                return Some(Request { id: request.id * self.groups + self.share, ..request });
+            }
+            if request.id % self.groups == self.share {
+                return Some(request);
+            }
+        }
+    }
+
+    fn sooner(&mut self, held: &mut Request) {
+        if let RequestOrigin::Generated(made) = &mut self.requests {
+            made.sooner(held);
+        }
+    }
+
+    fn done(&mut self, at: Picos) {
+        if let RequestOrigin::Generated(made) = &mut self.requests {
+            made.done(at);
+        }
+    }
+
+    fn listens(&self) -> bool {
+        matches!(&self.requests, RequestOrigin::Generated(made) if made.listens())
+    }
+}

@@ -1,0 +1,45 @@
+//! How many points came to which status.
+
+use super::halving::HalvingLadder;
+use super::row::PointStatus;
+use serde_json::{Map, Value, json};
+
+/// How many points came to which status, and what else a sweep found.
+#[derive(Debug, Default)]
+pub struct SweepCounts {
+    /// In the order of [`PointStatus::ALL`].
+    pub(super) by_status: [u64; PointStatus::ALL.len()],
+    /// Points that an earlier run had finished.
+    pub finished_before: u64,
+    /// The row that was wanted besides, where there is one.
+    pub best: Option<Map<String, Value>>,
+    /// What the rungs of successive halving came to.
+    pub ladder: Option<HalvingLadder>,
+}
+
+impl SweepCounts {
+    /// The counts as JSON, by the names of the statuses.
+    pub fn to_json(&self) -> Value {
+        let each = PointStatus::ALL.iter().zip(&self.by_status);
+        let mut all: Map<String, Value> =
+            each.map(|(status, count)| (status.name().to_owned(), json!(count))).collect();
+        all.insert("finished_before".to_owned(), json!(self.finished_before));
+        if let Some(best) = &self.best {
+            all.insert("best".to_owned(), json!(best));
+        }
+        if let Some(ladder) = &self.ladder {
+            all.insert("rungs".to_owned(), ladder.to_json());
+        }
+        Value::Object(all)
+    }
+
+    /// The counts as words: `12 ok, 3 infeasible`.
+    pub fn to_text(&self) -> String {
+        let each = PointStatus::ALL.iter().zip(&self.by_status).filter(|(_, count)| **count > 0);
+        let mut words: Vec<_> = each.map(|(status, count)| format!("{count} {}", status.name())).collect();
+        if self.finished_before > 0 {
+            words.push(format!("{} finished before", self.finished_before));
+        }
+        if words.is_empty() { "nothing to do".to_owned() } else { words.join(", ") }
+    }
+}

@@ -1,0 +1,132 @@
+//! The tables of a sweep's shards, joined to the table of the whole sweep.
+
+use super::shard_stamp::ShardStamp;
+use crate::error::{Error, OrError, Result};
+use hwprofiles::Draft;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Split, Write};
+use std::path::{Path, PathBuf};
+
+/// A shard's table, and the row that is to be written next.
+struct ShardTable {
+    name: String,
+    stamp: ShardStamp,
+    header: String,
+    lines: Split<BufReader<File>>,
+    /// Rows read so far.
+    rows: u64,
+    next: Option<(u64, String)>,
+}
+
+impl ShardTable {
+    fn open(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let unreadable = |error: io::Error| Error::input(format!("{name}: {error}"));
+        let file = File::open(path).map_err(unreadable)?;
+        let cut = ends_within_a_line(&file).map_err(unreadable)?;
+        let mut lines = BufReader::new(file).split(b'\n');
+        let first = lines.next().and_then(Result::ok).and_then(|line| String::from_utf8(line).ok());
+        let Some(header) = first.filter(|header| header.starts_with("point,")) else {
+            return Err(Error::input(format!(
+                "{name}:1: a table that `fulcrum sweep` wrote is wanted, its first column is point"
+            )));
+        };
+        if cut {
+            let message = format!("{name}: its last line has no end: the table was cut short");
+            return Err(Error::input(message));
+        }
+        let stamp = ShardStamp::read(path)?;
+        let mut table = Self { name, stamp, header, lines, rows: 0, next: None };
+        table.advance()?;
+        Ok(table)
+    }
+
+    /// Reads the next row.
+    fn advance(&mut self) -> Result<()> {
+        self.next = None;
+        let Some(line) = self.lines.next() else { return Ok(()) };
+        let line = line.map_err(|error| Error::failed(format!("{}: {error}", self.name)))?;
+        let line = String::from_utf8_lossy(&line).into_owned();
+        self.rows += 1;
+        let point = line.split(',').next().and_then(|point| point.parse().ok());
+        let no_point = || Error::input(format!("{}: a row without its point: {line}", self.name));
+        self.next = Some((point.ok_or_else(no_point)?, line));
+        Ok(())
+    }
+}
+
+/// Whether the file's last byte is no line end.
+fn ends_within_a_line(mut file: &File) -> io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    file.rewind()?;
+    Ok(last != [b'\n'])
+}
+
+/// Refuses tables that are not all shards of one sweep, each once.
+fn check_shards(tables: &[ShardTable]) -> Result<()> {
+    let refused = |message: String| Err(Error::input(message));
+    let (first, of) = (&tables[0], tables[0].stamp.of);
+    for (index, table) in tables.iter().enumerate() {
+        let ShardStamp { sweep, shard, of: others, .. } = &table.stamp;
+        let (name, one) = (&table.name, &first.name);
+        if table.header != first.header || *sweep != first.stamp.sweep {
+            return refused(format!("{name} is of another sweep than {one}: shards of one sweep are wanted"));
+        }
+        if *others != of {
+            return refused(format!("{name} is one of {others} shards and {one} one of {of}: sweep again"));
+        }
+        if let Some(same) = tables[..index].iter().find(|other| other.stamp.shard == *shard) {
+            let same = &same.name;
+            return refused(format!("{name} and {same} are both shard {shard}/{of}: each is wanted once"));
+        }
+    }
+    match (0..of).find(|shard| tables.iter().all(|table| table.stamp.shard != *shard)) {
+        Some(shard) => refused(format!("shard {shard}/{of} is missing: all shards are wanted, each once")),
+        None => Ok(()),
+    }
+}
+
+/// Joins the tables of all shards of a sweep, in any order, to the table `out`; how many points it
+/// has.
+///
+/// # Errors
+/// Names the table that is of another sweep, cut short or there twice, or the shard that is missing.
+pub fn merge_shards(paths: &[PathBuf], out: &Path) -> Result<u64> {
+    let mut tables = paths.iter().map(|path| ShardTable::open(path)).collect::<Result<Vec<_>>>()?;
+    if tables.is_empty() {
+        return Err(Error::input("no table to merge: all shards of a sweep are wanted"));
+    }
+    check_shards(&tables)?;
+    let mut draft = Draft::of(out).or_failed()?;
+    writeln!(draft, "{}", tables[0].header).or_failed()?;
+    let mut points = 0;
+    while let Some(table) =
+        tables.iter_mut().find(|table| table.next.as_ref().is_some_and(|next| next.0 == points))
+    {
+        if let Some((_, line)) = &table.next {
+            writeln!(draft, "{line}").or_failed()?;
+        }
+        table.advance()?;
+        points += 1;
+    }
+    let is_cut = |table: &&ShardTable| table.next.is_none() && table.rows != table.stamp.rows;
+    if let Some(table) = tables.iter().find(is_cut) {
+        let (name, rows, wanted) = (&table.name, table.rows, table.stamp.rows);
+        return Err(Error::input(format!("{name} has {rows} rows of {wanted}: the table was cut short")));
+    }
+    if let Some((table, (at, _))) = tables.iter().find_map(|table| Some((table, table.next.as_ref()?))) {
+        let name = &table.name;
+        let wrong = match *at < points {
+            true => format!("point {at} of {name} is in another table too"),
+            false => format!("point {points} is in none of the tables, and point {at} is in {name}"),
+        };
+        return Err(Error::input(format!("{wrong}: all shards are wanted, each once")));
+    }
+    draft.publish().or_failed()?;
+    Ok(points)
+}

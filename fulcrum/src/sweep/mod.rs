@@ -1,0 +1,404 @@
+//! A sweep: every scenario of a grid planned and simulated, a row each.
+//!
+//! A point is its number, and its row depends on nothing else, so anybody can run any of them: the
+//! threads of one machine, or shards on several. A row goes to the journal as soon as it is there;
+//! the table is written in the order of the points when all are.
+
+mod cache;
+mod counts;
+mod execution;
+mod extra_key;
+mod file_digests;
+mod find;
+mod halving;
+mod identity;
+mod journal;
+mod measures;
+mod merge;
+mod points;
+mod rank;
+mod row;
+mod shard_stamp;
+
+pub use counts::SweepCounts;
+pub use extra_key::ExtraKey;
+pub use find::LimitSearch;
+pub use halving::{Halving, HalvingLadder};
+pub(crate) use measures::measures;
+pub use merge::merge_shards;
+pub use points::{PointBudget, Shard};
+pub use rank::RowRank;
+
+use crate::error::{Error, OrError, Result};
+use crate::pipeline::{MachineCache, ModelCache, PreparedScenario};
+use crate::progress::{ProgressFn, no_progress};
+use cache::AnswerCache;
+use execution::SweepExecution;
+use file_digests::FileDigests;
+use journal::SweepJournal;
+use points::SweepPoints;
+use row::{PointAnswer, PointStatus, SweepColumns};
+use scenarios::{Axis, Document, GRID_LIMIT, Grid, Model, Requests, Scenario, ScenarioError};
+use serde_json::{Value, json};
+use shard_stamp::ShardStamp;
+use sim::Largest;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// The scenarios of a grid, and what is known of their machines, models and answers.
+pub struct Sweep {
+    grid: Grid,
+    /// What the grid was made of, for its identity.
+    axes: Vec<Axis>,
+    columns: SweepColumns,
+    machines: MachineCache,
+    models: ModelCache,
+    /// The digests of traces, each computed once.
+    traces: Mutex<BTreeMap<PathBuf, String>>,
+    cache: Option<AnswerCache>,
+    extra: ExtraKey,
+    #[cfg(test)]
+    panics_at: Option<u64>,
+}
+
+/// How a sweep is run.
+#[derive(Debug, Clone)]
+pub struct SweepRun<'p> {
+    /// Which points are run.
+    pub shard: Shard,
+    /// How many of them are drawn, where not all are run.
+    pub budget: Option<PointBudget>,
+    /// Whether to go on where an earlier run was stopped.
+    pub resume: bool,
+    /// The table: CSV, or Parquet where the name ends in `.parquet`.
+    pub out: &'p Path,
+    /// Which row is wanted besides the table.
+    pub rank: Option<RowRank>,
+}
+
+impl<'p> SweepRun<'p> {
+    /// All points, from the beginning, into the table `out`.
+    pub fn new(out: &'p Path) -> Self {
+        Self { shard: Shard::WHOLE, budget: None, resume: false, out, rank: None }
+    }
+}
+
+/// Plans and simulates every scenario that `axes` span over `document`, and writes a table with a
+/// row for each to `out`.
+///
+/// ```
+/// use scenarios::{Axis, Document, Setting};
+/// let document = Document::from_yaml(
+///     "scenario",
+///     "{machine: rtx4090-desktop, model: opt-125m,
+///       workload: {batch: 1, prompt_tokens: 64, output_tokens: 8}}",
+/// )?;
+/// let batches: Setting = "workload.batch=1,4,16".parse()?;
+/// let folder = tempfile::tempdir()?;
+/// let table = folder.path().join("batches.csv");
+/// let counts = fulcrum::sweep(document, vec![Axis::from(batches)], &table)?;
+/// assert_eq!(counts.to_text(), "3 ok");
+/// assert_eq!(std::fs::read_to_string(&table)?.lines().count(), 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The scenarios are wrong in a key, there are too many of them, or the table cannot be written. A
+/// scenario that is wrong in a value is a row.
+pub fn sweep(document: Document, axes: Vec<Axis>, out: &Path) -> Result<SweepCounts> {
+    let sweep = Sweep::new(document, axes, Some(GRID_LIMIT), None, ExtraKey::None)?;
+    sweep.run(SweepRun::new(out), &no_progress)
+}
+
+impl Sweep {
+    /// The sweep of the scenarios that `axes` span over `document`, refused where they are more
+    /// than `limit`. Answers are taken from the cache in a folder and kept there.
+    ///
+    /// # Errors
+    /// The first scenario is wrong in a key, since then all are; or the cache cannot be used.
+    pub fn new(
+        document: Document,
+        axes: Vec<Axis>,
+        limit: Option<u64>,
+        cache: Option<&Path>,
+        extra: ExtraKey,
+    ) -> Result<Self> {
+        let grid = Grid::new(document, axes.clone(), limit.unwrap_or(u64::MAX)).or_input()?;
+        // With another value a point may be right, with another key none is.
+        if let Err(error @ (ScenarioError::UnknownKey { .. } | ScenarioError::Setting { .. })) =
+            extra.first_point(&grid)
+        {
+            return Err(Error::input(error));
+        }
+        let mut keys: Vec<_> = grid.keys().map(str::to_owned).zip(grid.numeric_keys()).collect();
+        let own = extra.columns();
+        if let Some((key, _)) = own.first().filter(|(key, _)| keys.iter().any(|(known, _)| known == key)) {
+            return Err(Error::input(format!("{key} is set already: leave it out of the lists")));
+        }
+        keys.extend(own);
+        Ok(Self {
+            grid,
+            axes,
+            columns: SweepColumns::new(keys),
+            machines: MachineCache::default(),
+            models: ModelCache::default(),
+            traces: Mutex::default(),
+            cache: cache.map(AnswerCache::open).transpose()?,
+            extra,
+            #[cfg(test)]
+            panics_at: None,
+        })
+    }
+
+    /// The identity of a shard, or of the whole sweep. Another scenario, other lists, another
+    /// version, or other contents of a file that they name make it another.
+    fn identity(&self, run: &SweepRun<'_>, shard: Option<Shard>) -> String {
+        let mut files = FileDigests::default();
+        for (value, folder) in self.grid.values() {
+            files.add(value, &[folder, Path::new("")]);
+        }
+        let (document, folder) = self.document();
+        let axis = |axis: &Axis| json!({ "keys": axis.keys, "rows": axis.rows, "own": axis.of_document });
+        // The rank decides which points go on in a halving, and nothing otherwise.
+        let rank = run.rank.as_ref().filter(|_| self.extra.rungs() > 1);
+        identity::short_digest(&json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "document": document,
+            "folder": folder,
+            "axes": self.axes.iter().map(axis).collect::<Vec<_>>(),
+            "key": self.extra.identity(),
+            "shard": shard.map(|shard| [shard.index, shard.of]),
+            "budget": run.budget.map(|budget| [budget.points, budget.seed]),
+            "rank": rank.map(|rank| json!({ "column": rank.column, "most": rank.most })),
+            "files": files.identity(),
+        }))
+    }
+
+    /// The scenario's document, and the folder that its relative paths start at.
+    fn document(&self) -> (&Value, &Path) {
+        self.grid.values().next().expect("a grid has a document")
+    }
+
+    /// Runs the points on all threads and writes their table. Points that an earlier run has
+    /// finished are not run again. A point that panics is a failed row.
+    ///
+    /// # Errors
+    /// A path cannot be written, or there is a journal of another sweep, or one that must not be
+    /// resumed.
+    pub fn run(&self, run: SweepRun<'_>, progress: &ProgressFn<'_>) -> Result<SweepCounts> {
+        let mut best = run.rank.as_ref().map(|rank| rank.best_of(&self.columns)).transpose()?;
+        let points = SweepPoints::new(self.grid.count(), run.shard, run.budget);
+        let (count, rungs) = (points.count(), self.extra.rungs() as u64);
+        let identity = self.identity(&run, Some(run.shard));
+        let (journal, done) = SweepJournal::open(run.out, &identity, count * rungs, run.resume)?;
+        let rows = match &self.extra {
+            ExtraKey::Halving(halving) => halving.runs(count),
+            _ => count,
+        };
+        let execution = SweepExecution::new(self, points, (journal, done), rows, progress);
+        let ladder = match (&self.extra, &mut best) {
+            (ExtraKey::Halving(halving), Some(best)) => Some(execution.climb(halving, best)?),
+            _ => {
+                execution.run_all()?;
+                None
+            }
+        };
+        let stamp = run.shard.is_part().then(|| ShardStamp {
+            sweep: self.identity(&run, None),
+            shard: run.shard.index,
+            of: run.shard.of,
+            rows: count,
+        });
+        execution.finish(run.out, stamp, best, ladder)
+    }
+
+    /// The row of point `index` on a rung. A point that panics has failed like any other: its row
+    /// says why, and the sweep goes on.
+    fn row(&self, index: u64, rung: usize) -> Result<(PointStatus, String)> {
+        // Counters, caches and files are shared with the caller; each stays consistent when a
+        // point unwinds.
+        let ran = panic::catch_unwind(AssertUnwindSafe(|| self.run_point(index, rung)));
+        let (point, extra) = ran.unwrap_or_else(|payload| {
+            let error = Error::failed(format!("it panicked: {}", panic_message(&*payload)));
+            let extra = vec![None; self.extra.columns().len()];
+            Ok((PointResult { answer: PointAnswer::from_error(&error), inputs: String::new() }, extra))
+        })?;
+        let settings = self.grid.settings(index).map(|(_, value)| value);
+        let settings = settings.chain(extra.iter().map(Option::as_ref));
+        let short = &point.inputs[..point.inputs.len().min(identity::SHORT)];
+        Ok((point.answer.status, self.columns.row(index, settings, &point.answer, short)))
+    }
+
+    /// The result of point `index` on a rung, and its cells of the extra key.
+    fn run_point(&self, index: u64, rung: usize) -> Result<(PointResult, Vec<Option<Value>>)> {
+        #[cfg(test)]
+        assert!(self.panics_at != Some(index), "point {index} is made to panic");
+        Ok(match &self.extra {
+            ExtraKey::None => (self.point(index, None)?, vec![]),
+            ExtraKey::Search(search, share) => {
+                let (point, ends) = self.largest(index, search, *share)?;
+                (point, ends.map(|end| end.map(|at| search.value(at))).to_vec())
+            }
+            ExtraKey::Halving(Halving { steps, .. }) => {
+                let value = &steps.values[rung];
+                let point = self.point(index, Some((&steps.key, value)))?;
+                (point, vec![Some(value.clone()), Some(Value::from(rung + 1))])
+            }
+        })
+    }
+
+    /// The result of point `index`, with one key more.
+    fn point(&self, index: u64, extra: Option<(&str, &Value)>) -> Result<PointResult> {
+        let prepared = self.grid.point_with(index, extra).or_input().and_then(|point| {
+            let scenario = PreparedScenario::cached(&point.scenario, &self.machines, &self.models)?;
+            Ok((self.inputs(index, extra, &point.scenario, &scenario)?, scenario))
+        });
+        Ok(match prepared {
+            Err(error) => PointResult { answer: PointAnswer::from_error(&error), inputs: String::new() },
+            Ok((inputs, scenario)) => PointResult { answer: self.answer(&inputs, &scenario)?, inputs },
+        })
+    }
+
+    /// The result of point `index` with the largest value that keeps its limits; that value and the
+    /// smallest beyond it that was tried. Where no value keeps them, the result of the smallest;
+    /// where something is wrong, that result.
+    fn largest(
+        &self,
+        index: u64,
+        search: &LimitSearch,
+        share: f64,
+    ) -> Result<(PointResult, [Option<f64>; 2])> {
+        let mut best: Option<(f64, PointResult)> = None;
+        let mut other: Option<PointResult> = None;
+        let [least, most] = search.range;
+        let found = sim::largest(search.range, least, search.fineness, |at| {
+            let point = self.point(index, Some((&search.key, &search.value(at)))).map_err(Some)?;
+            let keeps = point.answer.keeps(share);
+            match (keeps, point.answer.status) {
+                (true, _) if best.as_ref().is_none_or(|(known, _)| at > *known) => {
+                    best = Some((at, point));
+                }
+                (true, _) => {}
+                (false, PointStatus::Invalid | PointStatus::Failed) if best.is_none() => {
+                    other = Some(point);
+                    return Err(None);
+                }
+                (false, _) => other = Some(point),
+            }
+            Ok(keeps)
+        });
+        debug_assert!(least < most);
+        let ends = match found {
+            Ok(Largest::Between(keeps, breaks)) => [Some(keeps), Some(breaks)],
+            Ok(Largest::Most(keeps)) => [Some(keeps), None],
+            Ok(Largest::None(breaks)) => [None, Some(breaks)],
+            Err(None) => [None, None],
+            Err(Some(error)) => return Err(error),
+        };
+        let point = best.map(|(_, point)| point).or(other).expect("a value was tried");
+        Ok((point, ends))
+    }
+
+    /// The answer that is known of `inputs`, or the answer of `scenario`.
+    fn answer(&self, inputs: &str, scenario: &PreparedScenario) -> Result<PointAnswer> {
+        if let Some(answer) = self.cache.as_ref().and_then(|cache| cache.get(inputs)) {
+            return Ok(answer);
+        }
+        let answer = match measures(scenario) {
+            Err(error) => PointAnswer::from_error(&error),
+            Ok((plan, measures)) => PointAnswer::from_measures(&plan, &measures),
+        };
+        if let Some(cache) = &self.cache {
+            cache.put(inputs, &answer)?;
+        }
+        Ok(answer)
+    }
+
+    /// A digest of everything that a point's numbers depend on: the scenario as it is written, and
+    /// the contents of machine, model and trace.
+    fn inputs(
+        &self,
+        index: u64,
+        extra: Option<(&str, &Value)>,
+        scenario: &Scenario,
+        prepared: &PreparedScenario,
+    ) -> Result<String> {
+        let machine = self.machines.get(&scenario.machine, &scenario.tensor_parallel)?;
+        let trace = match prepared.serving().map(|serving| &serving.requests) {
+            Some(Requests::Trace { path, .. }) => Some(self.trace_digest(path)),
+            _ => None,
+        };
+        let settings = self.grid.settings(index).filter_map(|(key, value)| Some((key, value?)));
+        // A model's fingerprint leaves out its name and its own number format, and results depend
+        // on both.
+        let model =
+            |model: &Model| json!({ "name": model.name, "shape": model.fingerprint(), "dtype": model.dtype });
+        Ok(identity::digest(&json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "document": identity::document(self.document().0, settings.chain(extra)),
+            "machine": machine.fingerprint,
+            "model": model(prepared.model()),
+            "draft": prepared.resolved.speculative.as_ref().map(|(draft, _)| model(draft)),
+            "formats": prepared.formats().allowed,
+            "lossy": prepared.formats().lossy,
+            "trace": trace,
+        })))
+    }
+
+    fn trace_digest(&self, path: &Path) -> String {
+        let mut known = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.entry(path.to_owned());
+        found.or_insert_with(|| file_digests::digest(path).unwrap_or_default()).clone()
+    }
+}
+
+/// The message of a panic.
+fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason was given")
+}
+
+/// What came of a point, and the digest of its inputs.
+struct PointResult {
+    answer: PointAnswer,
+    inputs: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scenarios::Setting;
+
+    const SCENARIO: &str =
+        "machine: h100-sxm\nmodel: opt-125m\nworkload: {batch: 1, prompt_tokens: 8, output_tokens: 2}\n";
+
+    fn sweep(panics_at: Option<u64>) -> Sweep {
+        let document = Document::from_yaml("s.yaml", SCENARIO).expect("a document");
+        let axes = vec![Axis::from("workload.batch=1,2,3".parse::<Setting>().expect("a setting"))];
+        let sweep = Sweep::new(document, axes, None, None, ExtraKey::None).expect("a sweep");
+        Sweep { panics_at, ..sweep }
+    }
+
+    #[test]
+    fn a_point_that_panics_is_a_failed_row_and_the_sweep_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("out.csv");
+        let counts = sweep(Some(1)).run(SweepRun::new(&out), &no_progress).expect("the other points run");
+        assert_eq!((&counts.to_json()["ok"], &counts.to_json()["failed"]), (&json!(2), &json!(1)));
+        let table = std::fs::read_to_string(&out).expect("a table");
+        let row = table.lines().nth(2).expect("the point's row");
+        assert!(row.starts_with("1,2,failed,it panicked: point 1 is made to panic,"), "{row}");
+        // The row is in the journal, so a resumed sweep does not run the point again.
+        let (again, run) = (sweep(Some(1)), SweepRun { resume: true, ..SweepRun::new(&out) });
+        let identity = again.identity(&run, Some(run.shard));
+        let (mut journal, _) = SweepJournal::open(&out, &identity, 3, false).expect("a journal");
+        journal.add(1, row).expect("added");
+        drop(journal);
+        let counts = again.run(run, &no_progress).expect("the rest runs");
+        assert_eq!((counts.finished_before, &counts.to_json()["failed"]), (1, &json!(0)));
+        assert_eq!(std::fs::read_to_string(&out).expect("a table"), table);
+    }
+}

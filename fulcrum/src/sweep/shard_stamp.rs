@@ -1,0 +1,59 @@
+//! Which shard of which sweep a table is: a small file beside the table, which `fulcrum merge` reads.
+//!
+//! The table itself stays plain CSV. Without the stamp nobody could tell a missing last shard, a
+//! table of another sweep or a table that was cut short from a whole one.
+
+use crate::error::{Error, OrError, Result, Within};
+use hwprofiles::write_atomically;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Which part of which sweep a table is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShardStamp {
+    /// The identity of the whole sweep.
+    pub(crate) sweep: String,
+    /// The shard, from 0.
+    pub(crate) shard: u64,
+    /// How many shards the sweep has.
+    pub(crate) of: u64,
+    /// Rows of the table, without its header.
+    pub(crate) rows: u64,
+}
+
+impl ShardStamp {
+    /// The stamp's file: the table's name with `.shard` behind it.
+    pub(crate) fn path(table: &Path) -> PathBuf {
+        let mut name = OsString::from(table);
+        name.push(".shard");
+        PathBuf::from(name)
+    }
+
+    /// Writes the stamp beside `table`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn write(&self, table: &Path) -> Result<()> {
+        let text = serde_json::to_string(self).or_failed()? + "\n";
+        write_atomically(Self::path(table), text).or_failed()
+    }
+
+    /// Reads the stamp of `table`.
+    ///
+    /// # Errors
+    /// It is missing or is no stamp; the error names the file.
+    pub(crate) fn read(table: &Path) -> Result<Self> {
+        let (path, name) = (Self::path(table), table.display());
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            Error::input(format!(
+                "{}: {error}: `fulcrum sweep --shard` writes it beside {name}, and without it nobody knows which \
+                 shard of which sweep the table is",
+                path.display()
+            ))
+        });
+        let stamp = serde_json::from_str(&text?).or_input();
+        stamp.within(|| format!("{}: not what `fulcrum sweep --shard` writes", path.display()))
+    }
+}

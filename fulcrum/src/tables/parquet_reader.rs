@@ -1,0 +1,72 @@
+//! A Parquet file as columns of a report.
+
+use crate::error::{OrError, Result, Within};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use reports::{DataColumn, DataTable, Values};
+use std::error::Error as StdError;
+use std::fs::File;
+use std::path::Path;
+
+/// Reads the table that a file holds.
+///
+/// # Errors
+/// Names the file that cannot be read: it is cut short, or compressed in a way that this program
+/// was not built with.
+pub(crate) fn read_parquet(path: &Path) -> Result<DataTable> {
+    let table = read_columns(path).or_input();
+    table.within(|| format!("{}: cannot be read as Parquet", path.display()))
+}
+
+fn read_columns(path: &Path) -> Result<DataTable, Box<dyn StdError + Send + Sync>> {
+    let reader = SerializedFileReader::new(File::open(path)?)?;
+    let fields = reader.metadata().file_metadata().schema().get_fields();
+    let names: Vec<_> = fields.iter().map(|field| field.name().to_owned()).collect();
+    let mut cells: Vec<Vec<Field>> = vec![Vec::new(); names.len()];
+    for row in reader.get_row_iter(None)? {
+        for (cells, (_, field)) in cells.iter_mut().zip(row?.into_columns()) {
+            cells.push(field);
+        }
+    }
+    let column = |(name, cells): (String, Vec<Field>)| DataColumn { name, values: values(&cells) };
+    Ok(DataTable::of(names.into_iter().zip(cells).map(column).collect()))
+}
+
+/// Numbers, where every cell is a number or absent; words otherwise.
+fn values(cells: &[Field]) -> Values {
+    match cells.iter().map(Number::from_field).collect::<Option<Vec<_>>>() {
+        // Reports write an absent number as NaN.
+        Some(numbers) => Values::Numbers(numbers.iter().map(|n| n.0.unwrap_or(f64::NAN)).collect()),
+        None => {
+            let words: Vec<_> = cells.iter().map(word).collect();
+            Values::words(words.iter().map(String::as_str))
+        }
+    }
+}
+
+/// A cell of a column of numbers, which may be absent.
+struct Number(Option<f64>);
+
+impl Number {
+    /// `None` where the cell holds something else than a number.
+    fn from_field(cell: &Field) -> Option<Self> {
+        let number = match *cell {
+            Field::Null => None,
+            Field::Int(value) => Some(f64::from(value)),
+            Field::Long(value) => Some(value as f64),
+            Field::ULong(value) => Some(value as f64),
+            Field::Float(value) => Some(f64::from(value)),
+            Field::Double(value) => Some(value),
+            _ => return None,
+        };
+        Some(Self(number))
+    }
+}
+
+fn word(cell: &Field) -> String {
+    match cell {
+        Field::Null => String::new(),
+        Field::Str(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
