@@ -6,7 +6,7 @@
 
 use executor::{Checkpoint, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
-use planner::{Extent, Placement};
+use planner::{RunExtent, Placement};
 use scenarios::{Formats, Model, WeightFormats};
 use serde_json::json;
 use std::error::Error;
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         machine,
         formats: Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 },
         placement: Placement::uniform(&model, DeviceId(0), MemoryId(0)),
-        extent: Extent { batch: 1, context: 256, chunk: 256, step_tokens: 1 },
+        extent: RunExtent { batch: 1, context: 256, chunk: 256, step_tokens: 1 },
         plan: "logits".to_owned(),
         model: model.clone(),
     };

@@ -9,8 +9,8 @@
 
 use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
-use kernels::{Buffer, Memory, Pool, Scratch, Weights, affinity, gemm, stream};
-use planner::{Extent, Placement};
+use kernels::{Buffer, MemoryArena, Pool, Scratch, Weights, affinity, gemm, stream};
+use planner::{RunExtent, Placement};
 use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats, Work};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -51,7 +51,7 @@ fn measure(
     let formats =
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let placement = Placement::uniform(model, DeviceId(0), MemoryId(0));
-    let extent = Extent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT, step_tokens: 1 };
+    let extent = RunExtent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT, step_tokens: 1 };
     let setup = RunSetup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };
     let start = Instant::now();
     let mut session = Session::new(setup, &checkpoint)?;
@@ -91,15 +91,15 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(pool: &'a Pool, model: &Model, formats: &Formats) -> Result<Self, kernels::Error> {
-        let memory = Memory::new("bench", Bytes::new(u64::MAX));
+    fn new(pool: &'a Pool, model: &Model, formats: &Formats) -> Result<Self, kernels::KernelError> {
+        let memory = MemoryArena::new("bench", Bytes::new(u64::MAX));
         let mut array = Buffer::new(512 << 20)?;
         array.view_mut::<f64>().fill(1.0);
         let (mut weights, mut widest, mut deepest) = (vec![], 0, 0);
         for sublayer in Sublayer::DENSE {
             let Some((rows, columns)) = sublayer.matrix(model) else { continue };
             let (n, k) = (rows as usize, columns as usize);
-            let matrix = Weights::from_rows(&memory, formats.weights.of(sublayer), n, k, |row, out| {
+            let matrix = Weights::from_rows(&memory, formats.weights.for_sublayer(sublayer), n, k, |row, out| {
                 out.fill(row as f32)
             })?;
             weights.push((matrix, model.layers));
@@ -159,7 +159,7 @@ fn report(
         .flat_map(|(_, sublayer, slices)| {
             sublayer.operators(model).iter().map(move |&op| (op, slices[0].rows.clone()))
         })
-        .map(|(operator, rows)| Work::of(operator, model, formats, &decode, &rows))
+        .map(|(operator, rows)| Work::count(operator, model, formats, &decode, &rows))
         .map(|work| (work.weights + work.kv_read).get())
         .sum();
     let flop: u128 =

@@ -89,7 +89,7 @@ pub enum ExecutorError {
     },
     /// A memory is full, a core is not available to this process, or the system has no more memory.
     #[error(transparent)]
-    Device(#[from] kernels::Error),
+    Device(#[from] kernels::KernelError),
     /// There is no GPU, or what it needs is missing.
     #[error("device '{device}' cannot run: {reason}")]
     NoGpu {
@@ -104,7 +104,7 @@ pub enum ExecutorError {
         /// The machine's name for the GPU.
         device: String,
         /// The call that failed, and the reason in CUDA's words.
-        source: kernels::Error,
+        source: kernels::KernelError,
     },
     /// The placement needs a link that the machine does not have.
     #[error(transparent)]
@@ -114,13 +114,13 @@ pub enum ExecutorError {
     Plan(#[from] planner::PlanError),
     /// A rate that a modelled run needs has not been measured.
     #[error(transparent)]
-    Unmeasured(#[from] hwprofiles::Missing),
+    Unmeasured(#[from] hwprofiles::MissingRate),
 }
 
 /// What to do where a GPU has failed.
-fn advice(refused: &kernels::Error) -> &'static str {
+fn advice(refused: &kernels::KernelError) -> &'static str {
     match refused {
-        kernels::Error::Gpu { reason, .. } if reason.contains("OUT_OF_MEMORY") => {
+        kernels::KernelError::Gpu { reason, .. } if reason.contains("OUT_OF_MEMORY") => {
             "End what else uses its memory (`nvidia-smi` lists it), or plan for a GPU with less"
         }
         _ => {
@@ -135,7 +135,7 @@ impl ExecutorError {
     pub(crate) fn naming_gpu(self, machine: &Machine) -> Self {
         let gpu = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu);
         match (self, gpu) {
-            (Self::Device(source @ kernels::Error::Gpu { .. }), Some(gpu)) => {
+            (Self::Device(source @ kernels::KernelError::Gpu { .. }), Some(gpu)) => {
                 Self::Gpu { device: gpu.name.clone(), source }
             }
             (error, _) => error,

@@ -5,7 +5,7 @@ use executor::{
     Batching, Checkpoint, GenerationEvent, GenerationRequest, RunSetup, Sampling, Session, make_random,
 };
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{Extent, Placement};
+use planner::{RunExtent, Placement};
 use scenarios::{Formats, Model, Scheduler, WeightFormats};
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
     let setup = RunSetup {
         placement: Placement::uniform(checkpoint.model(), DeviceId(0), MemoryId(0)),
         formats: Formats { weights, kv: DType::Bf16, activations: DType::F32 },
-        extent: Extent { batch: 1, context: TOKENS + 8, chunk: 8, step_tokens: 1 },
+        extent: RunExtent { batch: 1, context: TOKENS + 8, chunk: 8, step_tokens: 1 },
         model: checkpoint.model().clone(),
         machine,
         plan: String::new(),

@@ -3,7 +3,7 @@
 //! `cargo run --release -p fulcrum --example sweep_batches [TABLE.csv]`
 
 use fulcrum::{Document, ExtraKey, OrError, ProgressEvent, RowRank, Setting, Sweep, SweepRun};
-use scenarios::Axis;
+use scenarios::SweepAxis;
 use std::path::PathBuf;
 
 const SCENARIO: &str = "
@@ -18,7 +18,7 @@ fn main() -> fulcrum::Result {
     let table = table.unwrap_or_else(|| std::env::temp_dir().join("batches.csv"));
     let document = Document::from_yaml("scenario", SCENARIO).or_input()?;
     let batches: Setting = "workload.batch=1..64*2".parse().or_input()?;
-    let sweep = Sweep::new(document, vec![Axis::from(batches)], None, None, ExtraKey::None)?;
+    let sweep = Sweep::new(document, vec![SweepAxis::from(batches)], None, None, ExtraKey::None)?;
     let rank = RowRank { column: "output_tokens_per_s".to_owned(), most: true };
     let run = SweepRun { rank: Some(rank), ..SweepRun::new(&table) };
     let counts = sweep.run(run, &|event| {

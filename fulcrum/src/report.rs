@@ -3,7 +3,7 @@
 use crate::error::{OrError, Result};
 use crate::pipeline::{ResolvedPlan, machine_library};
 use hwprofiles::Machine;
-use reports::{Kind, PlannedRun, Report, ResultFile};
+use reports::{ResultKind, PlannedRun, Report, ResultFile};
 use scenarios::{MachineSource, MachineSpec};
 use sim::Draws;
 use std::path::PathBuf;
@@ -41,9 +41,9 @@ pub fn report(results: &[PathBuf]) -> Result<ResultPage> {
     for path in results {
         let file = ResultFile::read(path).or_input()?;
         match file.kind {
-            Kind::Plan => report.add_plan(&file, planned_run(&file)?),
-            Kind::Parquet => add_parquet(&mut report, &file)?,
-            Kind::Trace => report.add_trace(&file, known_machine).or_input()?,
+            ResultKind::Plan => report.add_plan(&file, planned_run(&file)?),
+            ResultKind::Parquet => add_parquet(&mut report, &file)?,
+            ResultKind::Trace => report.add_trace(&file, known_machine).or_input()?,
             _ => report.add(&file).or_input()?,
         }
         files.push(file);

@@ -20,10 +20,10 @@ pub enum MeasureError {
     },
     /// Memory or threads were not available.
     #[error(transparent)]
-    Kernels(#[from] kernels::Error),
+    Kernels(#[from] kernels::KernelError),
     /// There is no GPU, or what it needs is missing.
     #[error("there is no GPU to check: {0}")]
-    NoGpu(kernels::cuda::Absent),
+    NoGpu(kernels::cuda::GpuUnavailable),
     /// The operating system does not provide a fact that a measurement needs.
     #[error("{}: {reason}; Linux with /proc is needed", file.display())]
     System {

@@ -3,15 +3,15 @@
 use crate::placement::PlanError;
 use crate::placement::Variant;
 use crate::program::LowerError;
-use hwprofiles::{Bytes, Missing, Seconds};
-use scenarios::{ScenarioError, Undivided};
+use hwprofiles::{Bytes, MissingRate, Seconds};
+use scenarios::{ScenarioError, IndivisibleModel};
 
 /// Everything that the planner refuses.
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
     /// A rate that was not measured.
     #[error(transparent)]
-    Missing(#[from] Missing),
+    Missing(#[from] MissingRate),
     /// The placement needs a link that the machine does not have.
     #[error(transparent)]
     Lower(#[from] LowerError),
@@ -57,7 +57,7 @@ pub enum PlannerError {
     },
     /// The model cannot be divided into this number of ranks.
     #[error(transparent)]
-    Undivided(#[from] Undivided),
+    Undivided(#[from] IndivisibleModel),
     /// The feature supports one accelerator, and the machine has several.
     #[error(
         "{what} knows one accelerator, and the machine has {gpus}: make them one with tensor_parallel: {ranks}"

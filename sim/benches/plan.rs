@@ -1,7 +1,7 @@
 //! The time of planning, including simulations: `cargo bench -p sim --bench plan`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use planner::Question;
+use planner::Problem;
 use scenarios::{Document, Setting};
 
 /// Models of 126 layers over four memories, and of 61 layers with 256 experts each; with batches
@@ -20,8 +20,8 @@ fn planning(criterion: &mut Criterion) {
         let scenario = Document::from_yaml(name, text).expect("shipped").scenario_with(&settings);
         let found = scenario.expect("shipped").resolve().expect("shipped");
         let machine = found.machine.machine(None, 1).expect("shipped");
-        let question = Question {
-            pricing: planner::Pricing {
+        let question = Problem {
+            pricing: planner::CostModel {
                 machine: &machine,
                 model: &found.model,
                 formats: &found.formats.allowed[0],

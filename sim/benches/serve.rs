@@ -3,7 +3,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, Library};
-use planner::{Placement, Pricing, Programs};
+use planner::{Placement, CostModel, PhasePrograms};
 use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, RequestTrace, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
@@ -18,10 +18,10 @@ fn day(source: &mut impl RequestSource) -> u64 {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let formats =
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let pricing = CostModel { machine: &machine, model: &model, formats: &formats };
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let choice = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
     let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap();
     let mut replica = Replica::new(

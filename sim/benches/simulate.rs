@@ -2,7 +2,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{Placement, Pricing, Program, Programs, steps};
+use planner::{Placement, CostModel, Program, PhasePrograms, steps};
 use scenarios::{Formats, Model, Phase, Step, WeightFormats, Workload};
 use sim::{BatchRun, EventQueue, SimTime, Simulator};
 use std::hint::black_box;
@@ -47,9 +47,9 @@ fn step(criterion: &mut Criterion) {
             (slice.prefill, slice.decode) = (loopback, loopback);
         }
     }
-    let programs = Programs::lower(&machine, &model, &placement).expect("the machine has the links");
+    let programs = PhasePrograms::lower(&machine, &model, &placement).expect("the machine has the links");
     let program: &Program = programs.of(Phase::Decode);
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let step = Step::decode(4, 512);
     let mut simulator = Simulator::new(pricing);
     let mut group = criterion.benchmark_group("step");

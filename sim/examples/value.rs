@@ -5,7 +5,7 @@
 //! `cargo run --release -p sim --example value [machine] [model]`
 
 use hwprofiles::{DType, Library, Machine, Seconds};
-use planner::{Plan, PlannerError, Pricing, Question, Times, plan};
+use planner::{Plan, PlannerError, CostModel, Problem, PhaseTimes, plan};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use std::time::Instant;
 
@@ -87,9 +87,9 @@ fn row(machine: &Machine, model: &Model, batch: u64, context: u64, tally: &mut T
     }
     for weights in [DType::Bf16, DType::Int8, DType::Int4] {
         let formats = Formats { weights: weights.into(), kv: DType::Bf16, activations: DType::Bf16 };
-        let pricing = Pricing { machine, model, formats: &formats };
+        let pricing = CostModel { machine, model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Question { pricing, workload, objective, slo, costs, draft: None };
+        let question = Problem { pricing, workload, objective, slo, costs, draft: None };
         let start = Instant::now();
         let score = |placement: &_, chunk| sim::estimate(pricing, placement, &workload, chunk);
         match plan(&question, &score) {
@@ -106,7 +106,7 @@ fn row(machine: &Machine, model: &Model, batch: u64, context: u64, tally: &mut T
 }
 
 fn line(place: &str, weights: DType, plan: &Plan, took: f64, tally: &mut Tally) {
-    let latency = |times: &Times| {
+    let latency = |times: &PhaseTimes| {
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
         times.ttft + tpot * (OUTPUT - 1) as f64
     };

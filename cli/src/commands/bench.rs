@@ -2,7 +2,7 @@
 
 use crate::text::terminal::{self, ProgressDisplay, out, out_json, outln};
 use fulcrum::{Error, OrError, Result};
-use hwprofiles::{Changes, Host, Parts};
+use hwprofiles::{HostChanges, Host, MachineParts};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ impl BenchArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
         if let Some([a, b]) = self.compare.as_deref() {
-            let changes = Changes::between(&read(a)?, &read(b)?);
+            let changes = HostChanges::between(&read(a)?, &read(b)?);
             match json {
                 true => out_json!(&changes),
                 false => out!("{changes}"),
@@ -48,7 +48,7 @@ impl BenchArguments {
         if json {
             out_json!(&host);
         } else {
-            outln!("{}", Parts::of(host.clone()).with_own_gpu().machine(&host.host).or_failed()?);
+            outln!("{}", MachineParts::from_host(host.clone()).with_own_gpu().machine(&host.host).or_failed()?);
             outln!("{host}");
             outln!("written to {}", out.display());
         }

@@ -4,7 +4,7 @@ use crate::text::plan::tpot;
 use crate::text::terminal::{out, out_json, outln};
 use fulcrum::{Error, OrError, ResolvedPlan, Result};
 use hwprofiles::write_atomically;
-use planner::{Engine, Export, ExportError, Plan, Times};
+use planner::{ExportTarget, Export, ExportError, Plan, PhaseTimes};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct ExportArguments {
     plan: PathBuf,
     /// llama.cpp, ktransformers, accelerate, vllm, deepspeed or flexgen.
     #[arg(long, value_name = "ENGINE")]
-    to: Engine,
+    to: ExportTarget,
     /// A folder for the files that the command reads, the command (command.sh) and the nearest plan
     /// (nearest.yaml); without it, files are printed.
     #[arg(short, long, value_name = "FOLDER")]
@@ -76,8 +76,8 @@ fn write(folder: &Path, export: &Export, nearest: &Plan) -> Result {
 }
 
 /// What the plan is predicted to take, beside the nearest plan that the engine can run.
-fn comparison(engine: Engine, plan: &Plan, nearest: &Plan) -> String {
-    let row = |name: &str, times: &Times| {
+fn comparison(engine: ExportTarget, plan: &Plan, nearest: &Plan) -> String {
+    let row = |name: &str, times: &PhaseTimes| {
         format!("{name:<22} {:>12} {:>12}\n", times.ttft.to_string(), tpot(times))
     };
     let mut text = format!("{:<22} {:>12} {:>12}\n", "predicted", "TTFT", "TPOT");

@@ -4,7 +4,7 @@ use crate::text::terminal::{out_json, outln};
 use clap::{Args, Subcommand};
 use fulcrum::{OrError, Result};
 use hwprofiles::{Bytes, DType, Elements};
-use scenarios::{Experts, Formats, Latent, LayerKind, Model, Sublayer};
+use scenarios::{Experts, Formats, LatentAttention, LayerKind, Model, Sublayer};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -97,7 +97,7 @@ fn show(model: &Model, json: bool) -> Result {
     outln!("  layers {}, hidden {}, intermediate {}", model.layers, model.hidden, model.intermediate);
     outln!("  heads {} of {}, kv heads {}", model.heads, model.head_dim, model.kv_heads);
     if let Some(latent) = model.latent {
-        let Latent { kv_rank, rope_dim, .. } = latent;
+        let LatentAttention { kv_rank, rope_dim, .. } = latent;
         outln!("  latent attention: {kv_rank} + {rope_dim} numbers per token and layer in the KV cache");
     }
     if let Some(experts) = &model.experts {

@@ -2,7 +2,7 @@
 
 use crate::text::terminal::{self, err, out, out_json};
 use fulcrum::{OrError, PredictionOptions, Result, predict_rows};
-use hwprofiles::Draft;
+use hwprofiles::AtomicFile;
 use std::cell::RefCell;
 use std::io::Write;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl PredictArguments {
         let target = RefCell::new(RowTarget::Nowhere);
         let begin = || {
             *target.borrow_mut() = match &self.out {
-                Some(path) => RowTarget::File(Draft::of(path).or_failed()?),
+                Some(path) => RowTarget::File(AtomicFile::create(path).or_failed()?),
                 None if json => RowTarget::Nowhere,
                 None => RowTarget::Stdout(Vec::new()),
             };
@@ -66,7 +66,7 @@ const BUFFER: usize = 1 << 16;
 
 /// Where rows are written.
 enum RowTarget {
-    File(Draft),
+    File(AtomicFile),
     /// The rows that are not printed yet; an error drops them.
     Stdout(Vec<u8>),
     Nowhere,

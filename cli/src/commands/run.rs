@@ -10,7 +10,7 @@ use fulcrum::{
     Tokenizer, check_request, random_prompts, read_batch,
 };
 use hwprofiles::write_atomically;
-use reports::Rates;
+use reports::StepRates;
 use scenarios::Workload;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -238,7 +238,7 @@ impl<'j> RunJob<'j> {
         printed: Option<PrintedAnswer<'_>>,
         RunSize { batch, prompt_tokens, output_tokens }: RunSize,
         mut numbers: Value,
-        rates: &Rates,
+        rates: &StepRates,
     ) -> Result {
         if let Some(printed) = printed {
             let (text, reason) = printed.finish(self.is_interrupted());

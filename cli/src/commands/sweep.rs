@@ -5,7 +5,7 @@ use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
     Setting, Shard, Sweep, SweepRun, is_parquet,
 };
-use scenarios::{Axis, GRID_LIMIT};
+use scenarios::{SweepAxis, GRID_LIMIT};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -128,16 +128,16 @@ impl SweepArguments {
     }
 
     /// The axes of the command line, after the scenario's own lists of other keys.
-    fn axes(&self, document: &Document) -> Result<Vec<Axis>> {
+    fn axes(&self, document: &Document) -> Result<Vec<SweepAxis>> {
         let keys = |keys: &String| keys.split(',').map(|key| key.trim().to_owned()).collect();
         let zipped: Vec<Vec<String>> = self.zipped.iter().map(keys).collect();
         let mut named = Vec::new();
         if let Some(table) = &self.table {
             let name = table.display().to_string();
             let file = File::open(table).map_err(|error| Error::input(format!("{name}: {error}")))?;
-            named.push(Axis::table(BufReader::new(file), &name).or_input()?);
+            named.push(SweepAxis::from_csv(BufReader::new(file), &name).or_input()?);
         }
-        named.extend(Axis::all(self.settings.clone(), &zipped).or_input()?);
+        named.extend(SweepAxis::from_settings(self.settings.clone(), &zipped).or_input()?);
         let keys: Vec<_> = named.iter().flat_map(|axis| axis.keys.clone()).collect();
         let mut all = document.axes().or_input()?;
         all.retain(|axis| !axis.keys.iter().any(|key| keys.contains(key)));

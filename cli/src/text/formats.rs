@@ -14,10 +14,10 @@ const WEIGHTS: [(&str, Choice); 1] = [("weights", |v| v.formats.weights.to_strin
 
 /// The weights' formats where some variant has several of them.
 const BY_CLASS: [(&str, Choice); 4] = [
-    ("attention", |v| v.formats.weights.of_class(WeightClass::Attention).to_string()),
-    ("ffn", |v| v.formats.weights.of_class(WeightClass::Ffn).to_string()),
-    ("experts", |v| v.formats.weights.of_class(WeightClass::Experts).to_string()),
-    ("ends", |v| v.formats.weights.of_class(WeightClass::Ends).to_string()),
+    ("attention", |v| v.formats.weights.for_class(WeightClass::Attention).to_string()),
+    ("ffn", |v| v.formats.weights.for_class(WeightClass::Ffn).to_string()),
+    ("experts", |v| v.formats.weights.for_class(WeightClass::Experts).to_string()),
+    ("ends", |v| v.formats.weights.for_class(WeightClass::Ends).to_string()),
 ];
 
 const LAST: [(&str, Choice); 3] = [

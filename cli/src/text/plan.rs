@@ -2,11 +2,11 @@
 
 use super::formats;
 use fulcrum::ResolvedPlan;
-use planner::{Times, Variant};
+use planner::{PhaseTimes, Variant};
 use scenarios::Workload;
 
 /// The time per output token, or `-` where there is one token alone.
-pub fn tpot(times: &Times) -> String {
+pub fn tpot(times: &PhaseTimes) -> String {
     times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string())
 }
 
@@ -30,7 +30,7 @@ pub fn heading_of_load(planned: &ResolvedPlan, load: &Workload) -> String {
 
 /// What to expect of a plan, beside what the simple rules would do.
 pub fn summary(planned: &ResolvedPlan) -> String {
-    let row = |name: &str, times: &Times| {
+    let row = |name: &str, times: &PhaseTimes| {
         format!("  {name:<16} {:>12} {:>12}\n", times.ttft.to_string(), tpot(times))
     };
     let predicted = &planned.plan.predicted;

@@ -1,7 +1,7 @@
 //! The choice of the next token from logits.
 
 use crate::error::ExecutorError;
-use kernels::Choice;
+use kernels::SamplingParams;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -74,12 +74,12 @@ impl Sampler {
     }
 
     /// The parameters of the next choice, with the next random number.
-    pub fn next_choice(&mut self) -> Choice {
-        let Sampling::Random { temperature, top_k, top_p, .. } = self.sampling else { return Choice::GREEDY };
+    pub fn next_choice(&mut self) -> SamplingParams {
+        let Sampling::Random { temperature, top_k, top_p, .. } = self.sampling else { return SamplingParams::GREEDY };
         // 24 bits: as many as an f32 holds.
         let uniform = (self.random.next_u32() >> 8) as f32 / (1 << 24) as f32;
         let top_k = top_k.and_then(|k| i32::try_from(k).ok()).unwrap_or(0);
-        Choice { uniform, temperature, top_p: top_p.unwrap_or(1.0), top_k }
+        SamplingParams { uniform, temperature, top_p: top_p.unwrap_or(1.0), top_k }
     }
 
     /// The next token of one sequence.

@@ -8,9 +8,9 @@ use crate::store::locks::read;
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::{DType, DeviceId};
 use kernels::cuda::Queue;
-use kernels::cuda::calls::{self, Call, Decoding, Output, Paged, Values};
-use planner::Source;
-use scenarios::{Activation, Buffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer};
+use kernels::cuda::calls::{self, KernelCall, DecodeStep, ProductOutput, PagedCache, GpuSlice};
+use planner::OperandSource;
+use scenarios::{Activation, ActivationBuffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer};
 
 /// A GPU at work on one micro-batch of a pass.
 pub(crate) struct GpuWorker<'a> {
@@ -23,12 +23,12 @@ pub(crate) struct GpuWorker<'a> {
     pub ends: &'a [usize],
     pub queue: &'a mut Queue,
     /// Working memory of products, attention and experts.
-    pub scratch: Values<u8>,
+    pub scratch: GpuSlice<u8>,
 }
 
-pub(crate) type Done = Result<(), kernels::Error>;
+pub(crate) type Done = Result<(), kernels::KernelError>;
 /// A gate's call: out, gate, up, distance between rows, rows, columns.
-type GateCall = fn(Values<u16>, Values<u16>, Values<u16>, usize, usize, usize) -> Call;
+type GateCall = fn(GpuSlice<u16>, GpuSlice<u16>, GpuSlice<u16>, usize, usize, usize) -> KernelCall;
 
 impl<'a> GpuWorker<'a> {
     /// Enqueues one operator.
@@ -65,13 +65,13 @@ impl<'a> GpuWorker<'a> {
     }
 
     /// An activation, as values of any type.
-    pub(super) fn values<T>(&self, job: OperatorJob<'_>, buffer: Activations) -> Values<T> {
+    pub(super) fn values<T>(&self, job: OperatorJob<'_>, buffer: Activations) -> GpuSlice<T> {
         read(self.store.activation(self.device, buffer, job.part)).values()
     }
 
     /// The vectors of a job's sublayer: norm weight, norm bias, and the rest. `None` stands for an
     /// empty one.
-    fn vectors(&self, job: OperatorJob<'_>) -> [Option<Values<f32>>; 3] {
+    fn vectors(&self, job: OperatorJob<'_>) -> [Option<GpuSlice<f32>>; 3] {
         let (model, sublayer) = (self.model(), job.operator.sublayer());
         let Some(all) = self.store.vectors_at(self.device, job.layer, sublayer) else { return [None; 3] };
         let mut rest = all.values::<f32>();
@@ -141,8 +141,8 @@ impl<'a> GpuWorker<'a> {
         let (input, output) = (job.operator.reads()[0], job.operator.writes());
         let (first, width) = (job.rows.start as usize, output.columns(model) as usize);
         let y = match output {
-            Activations::Logits | Activations::Routes => Output::Wide(self.values(job, output).from(first)),
-            _ => Output::Narrow(self.values(job, output).from(first)),
+            Activations::Logits | Activations::Routes => ProductOutput::Wide(self.values(job, output).from(first)),
+            _ => ProductOutput::Narrow(self.values(job, output).from(first)),
         };
         let (shape, bytes) = self.matrices(job).next().expect("it has a matrix");
         let x = self.values(job, input);
@@ -153,7 +153,7 @@ impl<'a> GpuWorker<'a> {
             self.queue.run(&calls::add_bias(y, width, rows, bias))?;
         }
         match (model.wiring.logit_cap, y) {
-            (Some(cap), Output::Wide(logits)) => {
+            (Some(cap), ProductOutput::Wide(logits)) => {
                 self.queue.run(&calls::soft_cap(logits, width, rows, columns, cap as f32))
             }
             _ => Ok(()),
@@ -164,12 +164,12 @@ impl<'a> GpuWorker<'a> {
     pub(super) fn matrices(
         &self,
         job: OperatorJob<'_>,
-    ) -> impl Iterator<Item = ((DType, usize, usize), Values<u8>)> + use<'a> {
+    ) -> impl Iterator<Item = ((DType, usize, usize), GpuSlice<u8>)> + use<'a> {
         let part = self.store.slice(job.layer, job.operator.sublayer(), job.rows.start);
         // A staging slot has copies of all of them, one after another.
         let mut copies = match job.source {
-            Source::Resident | Source::InPlace(_) => None,
-            Source::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot)).values()),
+            OperandSource::Resident | OperandSource::InPlace(_) => None,
+            OperandSource::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot)).values()),
         };
         part.weights.iter().map(move |weights| {
             let Some(rest) = copies else { return (weights.shape(), weights.buffer().values()) };
@@ -180,16 +180,16 @@ impl<'a> GpuWorker<'a> {
     }
 
     /// Where the layer's KV cache of this micro-batch is.
-    fn cache(&self, job: OperatorJob<'_>) -> Paged {
+    fn cache(&self, job: OperatorJob<'_>) -> PagedCache {
         let shape = self.store.kv_shape(job.part);
-        let cache: Values<u16> = match job.source {
-            Source::Resident | Source::InPlace(_) => {
+        let cache: GpuSlice<u16> = match job.source {
+            OperandSource::Resident | OperandSource::InPlace(_) => {
                 read(self.store.kv(job.layer.expect("attention is in a layer"), job.part)).values()
             }
-            Source::Staged(slot) => read(self.store.kv_slot(self.device, slot, job.part)).values(),
+            OperandSource::Staged(slot) => read(self.store.kv_slot(self.device, slot, job.part)).values(),
         };
         let half = shape.bytes() / size_of::<u16>();
-        Paged {
+        PagedCache {
             keys: cache.first(half),
             values: cache.from(half).first(half),
             table: self.view.table,
@@ -205,7 +205,7 @@ impl<'a> GpuWorker<'a> {
         let (model, rows, view) = (self.model(), self.rows(), self.view);
         let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
         let width = model.qkv_width() as usize;
-        let qkv: Values<u16> = self.values(job, Activations::Qkv);
+        let qkv: GpuSlice<u16> = self.values(job, Activations::Qkv);
         let keys = qkv.from(heads * dim);
         if model.qk_norm {
             let [.., gammas] = self.vectors(job);
@@ -236,7 +236,7 @@ impl<'a> GpuWorker<'a> {
         let seen = scores.seen(view.longest);
         let chunk = calls::decode_chunk(view.lengths.len(), cache.kv_heads, seen);
         let (lengths, longest, scratch) = (view.lengths, view.longest, self.scratch.cast());
-        let step = Decoding { q, out, heads, lengths, longest, chunk, scratch, scores };
+        let step = DecodeStep { q, out, heads, lengths, longest, chunk, scratch, scores };
         calls::decode(cache, step).iter().try_for_each(|call| self.queue.run(call))
     }
 
@@ -270,8 +270,8 @@ impl<'a> GpuWorker<'a> {
     fn gate(
         &mut self,
         f: GateCall,
-        inner: Values<u16>,
-        up: Values<u16>,
+        inner: GpuSlice<u16>,
+        up: GpuSlice<u16>,
         [rows, columns]: [usize; 2],
     ) -> Done {
         let panel = INTERLEAVE as usize;

@@ -3,8 +3,8 @@
 use crate::compute::gpu::{Done, GpuWorker};
 use crate::compute::job::OperatorJob;
 use crate::compute::routing;
-use kernels::cuda::calls::{self, Matrices, Routing, Values};
-use scenarios::Buffer as Activations;
+use kernels::cuda::calls::{self, ExpertMatrices, ExpertRouting, GpuSlice};
+use scenarios::ActivationBuffer as Activations;
 
 impl GpuWorker<'_> {
     /// The weighted outputs of the experts `rows`. The first job of a device starts the sum, later
@@ -16,12 +16,12 @@ impl GpuWorker<'_> {
         let mixture = model.experts.as_ref().expect("a layer of experts");
         let (experts, per_token) = (mixture.count as usize, mixture.per_token as usize);
         let (pairs, inner) = (rows * per_token, mixture.intermediate as usize);
-        let room: Values<u16> = self.scratch.cast();
+        let room: GpuSlice<u16> = self.scratch.cast();
         // The experts' outputs overwrite the gates' inputs.
         let (up, made) = (room.first(2 * inner * pairs), room.first(hidden * pairs));
         let rest = room.from(hidden.max(2 * inner) * pairs);
         let (gated, rest) = (rest.first(inner * pairs), rest.from(inner * pairs));
-        let routing = Routing::new(rest.cast(), rows, experts, per_token);
+        let routing = ExpertRouting::new(rest.cast(), rows, experts, per_token);
         let scores = self.values(job, Activations::Routes);
         self.run_all(&routing.choose(scores, mixture.normalised))?;
         let [front, back] = self.matrices_of_experts(job);
@@ -40,9 +40,9 @@ impl GpuWorker<'_> {
     }
 
     /// Gates with ups, and downs, of a job's experts.
-    fn matrices_of_experts(&self, job: OperatorJob<'_>) -> [Matrices; 2] {
+    fn matrices_of_experts(&self, job: OperatorJob<'_>) -> [ExpertMatrices; 2] {
         let all: Vec<_> = self.matrices(job).collect();
-        [0, 1].map(|which| Matrices {
+        [0, 1].map(|which| ExpertMatrices {
             first: job.rows.start as usize,
             shape: all[which].0,
             bytes: all.iter().skip(which).step_by(2).map(|(_, bytes)| *bytes).collect(),

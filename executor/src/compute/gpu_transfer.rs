@@ -7,11 +7,11 @@ use crate::store::buffers::Store;
 use crate::store::locks::{read, write};
 use crate::store::slices::PackedSlice;
 use hwprofiles::DeviceId;
-use kernels::cuda::calls::{self, Values};
-use kernels::cuda::{Apart, Event, Queue};
-use kernels::{Buffer, KvShape, Span};
+use kernels::cuda::calls::{self, GpuSlice};
+use kernels::cuda::{StridedCopy, GpuEvent, Queue};
+use kernels::{ActivationBuffer, KvShape, KvSpan};
 use planner::Task;
-use scenarios::{Buffer as Activation, Model};
+use scenarios::{ActivationBuffer as Activation, Model};
 use std::ops::Range;
 use std::sync::RwLock;
 
@@ -19,11 +19,11 @@ use std::sync::RwLock;
 pub(crate) fn fetch_weights(
     queue: &mut Queue,
     part: &PackedSlice,
-    slot: &RwLock<Buffer>,
-) -> Result<(), kernels::Error> {
-    let mut rest: Values<u8> = read(slot).values();
+    slot: &RwLock<ActivationBuffer>,
+) -> Result<(), kernels::KernelError> {
+    let mut rest: GpuSlice<u8> = read(slot).values();
     for weights in &part.weights {
-        let from: Values<u8> = weights.buffer().values();
+        let from: GpuSlice<u8> = weights.buffer().values();
         queue.copy(rest.first(from.len()), from)?;
         rest = rest.from(from.len());
     }
@@ -31,7 +31,7 @@ pub(crate) fn fetch_weights(
 }
 
 /// The layer's cache of a task's micro-batch: at home, and in a staging slot.
-pub(crate) fn kv(store: &Store, task: &Task, device: DeviceId, slot: usize) -> (Values<u8>, Values<u8>) {
+pub(crate) fn kv(store: &Store, task: &Task, device: DeviceId, slot: usize) -> (GpuSlice<u8>, GpuSlice<u8>) {
     let (layer, part) = (task.layer.expect("attention is in a layer"), task.micro_batch);
     (read(store.kv(layer, part)).values(), read(store.kv_slot(device, slot, part)).values())
 }
@@ -41,16 +41,16 @@ pub(crate) fn kv(store: &Store, task: &Task, device: DeviceId, slot: usize) -> (
 pub(crate) fn copy_kv(
     queue: &mut Queue,
     shape: KvShape,
-    to: Values<u8>,
-    from: Values<u8>,
+    to: GpuSlice<u8>,
+    from: GpuSlice<u8>,
     share: &MicroBatchPass,
-    positions: impl Fn(&Span) -> Range<usize>,
-) -> Result<(), kernels::Error> {
+    positions: impl Fn(&KvSpan) -> Range<usize>,
+) -> Result<(), kernels::KernelError> {
     let apart = shape.bytes() / (shape.sequences * shape.kv_heads);
     let row = apart / shape.capacity;
     for span in &share.spans {
         let positions = positions(span);
-        let pieces = Apart { count: shape.kv_heads, bytes: positions.len() * row, apart };
+        let pieces = StridedCopy { count: shape.kv_heads, bytes: positions.len() * row, apart };
         for half in [0, shape.bytes()] {
             let at = half + span.sequence * shape.kv_heads * apart + positions.start * row;
             queue.copy_pieces(to.from(at), from.from(at), pieces)?;
@@ -66,7 +66,7 @@ pub(crate) fn send_hop(
     model: &Model,
     share: &MicroBatchPass,
     hop: &Hop<'_>,
-) -> Result<(), kernels::Error> {
+) -> Result<(), kernels::KernelError> {
     let [from, to] = [hop.from, hop.to].map(|device| read(store.activation(device, hop.buffer, hop.part)));
     let width = hop.buffer.columns(model) as usize;
     for (first, size) in pieces(model, share, hop) {
@@ -86,7 +86,7 @@ pub(crate) fn fetch_hop(
     model: &Model,
     share: &MicroBatchPass,
     hop: &Hop<'_>,
-) -> Result<(), kernels::Error> {
+) -> Result<(), kernels::KernelError> {
     let from = read(store.activation(hop.from, hop.buffer, hop.part));
     // No task reads these columns on the host before the copy has ended.
     let there = write(store.activation(hop.to, hop.buffer, hop.part));
@@ -98,7 +98,7 @@ pub(crate) fn fetch_hop(
             false => calls::widen_rows(to, (from.values().from(first), width), size),
         })?;
     }
-    let done = Event::new()?;
+    let done = GpuEvent::new()?;
     queue.record(&done)?;
     done.wait()
 }

@@ -9,9 +9,9 @@ use crate::store::buffers::Store;
 use crate::store::locks::{POISONED, read, write};
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::DeviceId;
-use kernels::{Expert, KvCache, KvCacheMut, Pool, Scratch};
-use planner::{MicroBatch, Source};
-use scenarios::{Activation, Buffer, Model, Norm, Operator, Positions, Sublayer};
+use kernels::{ExpertWeights, KvCache, KvCacheMut, Pool, Scratch};
+use planner::{MicroBatch, OperandSource};
+use scenarios::{Activation, ActivationBuffer, Model, Norm, Operator, Positions, Sublayer};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A device at work on a run: its threads, its working memory and the current pass.
@@ -26,8 +26,8 @@ pub(crate) struct HostWorker<'a> {
     part: MicroBatch,
 }
 
-type ReadGuard<'a> = RwLockReadGuard<'a, kernels::Buffer>;
-type WriteGuard<'a> = RwLockWriteGuard<'a, kernels::Buffer>;
+type ReadGuard<'a> = RwLockReadGuard<'a, kernels::ActivationBuffer>;
+type WriteGuard<'a> = RwLockWriteGuard<'a, kernels::ActivationBuffer>;
 
 impl<'a> HostWorker<'a> {
     pub fn new(
@@ -84,12 +84,12 @@ impl<'a> HostWorker<'a> {
         &self.setup.model
     }
 
-    fn lock(&self, buffer: Buffer) -> &'a RwLock<kernels::Buffer> {
+    fn lock(&self, buffer: ActivationBuffer) -> &'a RwLock<kernels::ActivationBuffer> {
         self.store.activation(self.device, buffer, self.part)
     }
 
     /// Locks an input and an output, in the order that all lanes keep.
-    fn pair(&self, from: Buffer, to: Buffer) -> (ReadGuard<'a>, WriteGuard<'a>) {
+    fn pair(&self, from: ActivationBuffer, to: ActivationBuffer) -> (ReadGuard<'a>, WriteGuard<'a>) {
         if from < to {
             let from = read(self.lock(from));
             (from, write(self.lock(to)))
@@ -113,7 +113,7 @@ impl<'a> HostWorker<'a> {
     fn embed(&mut self, sequences: &[SlotSequence]) {
         let hidden = self.model().hidden as usize;
         let (mut tokens, mut residual) =
-            (write(self.lock(Buffer::Tokens)), write(self.lock(Buffer::Residual)));
+            (write(self.lock(ActivationBuffer::Tokens)), write(self.lock(ActivationBuffer::Residual)));
         let ids = &mut tokens.view_mut::<u32>()[..self.rows()];
         let view = self.view();
         let places = view
@@ -138,14 +138,14 @@ impl<'a> HostWorker<'a> {
     }
 
     fn norm(&self, job: OperatorJob<'_>) {
-        let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
+        let (from, mut to) = self.pair(ActivationBuffer::Residual, ActivationBuffer::Normed);
         let values = self.rows() * self.model().hidden as usize;
         self.normalise(job, &mut to.view_mut()[..values], &from.view()[..values]);
     }
 
     /// The norm of each sampled sequence's last row. The results are adjacent rows.
     fn head_norm(&self, job: OperatorJob<'_>) {
-        let (from, mut to) = self.pair(Buffer::Residual, Buffer::Normed);
+        let (from, mut to) = self.pair(ActivationBuffer::Residual, ActivationBuffer::Normed);
         let hidden = self.model().hidden as usize;
         for (to, &end) in to.view_mut().chunks_exact_mut(hidden).zip(&self.view().ends) {
             self.normalise(job, to, &from.view()[end * hidden..][..hidden]);
@@ -196,8 +196,8 @@ impl<'a> HostWorker<'a> {
     /// The staging slot with the job's weights, where they are staged.
     fn staged(&self, job: OperatorJob<'_>) -> Option<ReadGuard<'a>> {
         match job.source {
-            Source::Resident | Source::InPlace(_) => None,
-            Source::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot))),
+            OperandSource::Resident | OperandSource::InPlace(_) => None,
+            OperandSource::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot))),
         }
     }
 
@@ -207,9 +207,9 @@ impl<'a> HostWorker<'a> {
     fn experts(&mut self, job: OperatorJob<'_>) {
         let (rows, hidden) = (self.rows(), self.model().hidden as usize);
         let mixture = self.model().experts.as_ref().expect("a layer of experts");
-        let normed = read(self.lock(Buffer::Normed));
-        let mut sums = write(self.lock(Buffer::Projected));
-        let routes = read(self.lock(Buffer::Routes));
+        let normed = read(self.lock(ActivationBuffer::Normed));
+        let mut sums = write(self.lock(ActivationBuffer::Projected));
+        let routes = read(self.lock(ActivationBuffer::Routes));
         let sums = &mut sums.view_mut::<f32>()[..rows * hidden];
         if routing::starts_sum(self.setup, self.pass.phase, self.device, job) {
             sums.fill(0.0);
@@ -224,7 +224,7 @@ impl<'a> HostWorker<'a> {
         let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
         let mut expert = |tokens| {
             let (front, back) = (views.next()?, views.next()?);
-            Some(Expert { front, back, tokens })
+            Some(ExpertWeights { front, back, tokens })
         };
         let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
         kernels::experts(self.pool, sums, &normed.view()[..rows * hidden], &experts, self.scratch);
@@ -235,7 +235,7 @@ impl<'a> HostWorker<'a> {
         let (model, rows) = (self.model(), self.rows());
         let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
         let width = model.qkv_width() as usize;
-        let mut qkv = write(self.lock(Buffer::Qkv));
+        let mut qkv = write(self.lock(ActivationBuffer::Qkv));
         let qkv = &mut qkv.view_mut::<f32>()[..rows * width];
         let keys = heads * dim;
         if model.qk_norm {
@@ -258,7 +258,7 @@ impl<'a> HostWorker<'a> {
     fn attend(&mut self, job: OperatorJob<'_>) {
         let model = self.model();
         let (q_width, width) = (model.qkv_width() as usize, model.context_width() as usize);
-        let (qkv, mut context) = self.pair(Buffer::Qkv, Buffer::Context);
+        let (qkv, mut context) = self.pair(ActivationBuffer::Qkv, ActivationBuffer::Context);
         let cache = read(self.cache(job));
         let shape = self.store.kv_shape(self.part);
         let (keys, values) = cache.bytes().split_at(shape.bytes());
@@ -271,20 +271,20 @@ impl<'a> HostWorker<'a> {
     }
 
     /// The layer's KV cache, at home or in a staging slot.
-    fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::Buffer> {
+    fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::ActivationBuffer> {
         match job.source {
-            Source::Resident | Source::InPlace(_) => {
+            OperandSource::Resident | OperandSource::InPlace(_) => {
                 self.store.kv(job.layer.expect("attention is in a layer"), self.part)
             }
-            Source::Staged(slot) => self.store.kv_slot(self.device, slot, self.part),
+            OperandSource::Staged(slot) => self.store.kv_slot(self.device, slot, self.part),
         }
     }
 
     /// Adds the output of attention or of the feed-forward network to the residual, through the
     /// norm behind it where there is one.
     fn add(&self, job: OperatorJob<'_>) {
-        let mut residual = write(self.lock(Buffer::Residual));
-        let projected = read(self.lock(Buffer::Projected));
+        let mut residual = write(self.lock(ActivationBuffer::Residual));
+        let projected = read(self.lock(ActivationBuffer::Projected));
         let (model, values) = (self.model(), self.rows() * self.model().hidden as usize);
         let (sum, made) = (&mut residual.view_mut()[..values], &projected.view()[..values]);
         if !model.wiring.norms_behind {
@@ -295,7 +295,7 @@ impl<'a> HostWorker<'a> {
     }
 
     fn activate(&self) {
-        let (up, mut inner) = self.pair(Buffer::Up, Buffer::Inner);
+        let (up, mut inner) = self.pair(ActivationBuffer::Up, ActivationBuffer::Inner);
         let (rows, columns) = (self.rows(), self.model().intermediate as usize);
         let inner = &mut inner.view_mut::<f32>()[..rows * columns];
         let up = &up.view::<f32>()[..rows * self.model().up_width() as usize];

@@ -1,7 +1,7 @@
 //! The operands of a compute task.
 
 use kernels::Scores;
-use planner::{MicroBatch, Source};
+use planner::{MicroBatch, OperandSource};
 use scenarios::{Model, Operator};
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(crate) struct OperatorJob<'a> {
     pub operator: Operator,
     /// Output rows of the matrix; empty where the operator has none.
     pub rows: &'a Range<u64>,
-    pub source: Source,
+    pub source: OperandSource,
 }
 
 /// The scale and cap of attention scores in the job's layer, and how far back a token sees there.

@@ -4,15 +4,15 @@ use crate::batch::pass::MicroBatchPass;
 use crate::store::buffers::Store;
 use crate::store::locks::{read, write};
 use hwprofiles::DeviceId;
-use kernels::{KvShape, Link, Span};
+use kernels::{KvShape, RateLimitedLink, KvSpan};
 use planner::{Action, Lane, MicroBatch, Task};
-use scenarios::{Buffer, Model, Sublayer};
+use scenarios::{ActivationBuffer, Model, Sublayer};
 use std::ops::Range;
 
 /// Copies a slice of a matrix from its home into a staging slot.
 pub(crate) fn fetch_weights(
     store: &Store,
-    link: &Link,
+    link: &RateLimitedLink,
     layer: Option<u32>,
     sublayer: Sublayer,
     first: u64,
@@ -34,7 +34,7 @@ pub(crate) fn fetch_weights(
 /// sequences of `share`, a micro-batch of the pass.
 pub(crate) fn fetch_kv(
     store: &Store,
-    link: &Link,
+    link: &RateLimitedLink,
     layer: u32,
     part: MicroBatch,
     device: DeviceId,
@@ -49,7 +49,7 @@ pub(crate) fn fetch_kv(
 /// Copies keys and values of the pass's new positions from a staging slot to the layer's cache.
 pub(crate) fn store_kv(
     store: &Store,
-    link: &Link,
+    link: &RateLimitedLink,
     layer: u32,
     part: MicroBatch,
     device: DeviceId,
@@ -58,18 +58,18 @@ pub(crate) fn store_kv(
 ) {
     let from = read(store.kv_slot(device, slot, part));
     let mut to = write(store.kv(layer, part));
-    let new = |span: &Span| span.past..span.past + span.new;
+    let new = |span: &KvSpan| span.past..span.past + span.new;
     copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), share, new);
 }
 
 /// Copies some positions of the pass's sequences: one piece for each head of each sequence.
 fn copy_kv(
     shape: KvShape,
-    link: &Link,
+    link: &RateLimitedLink,
     to: &mut [u8],
     from: &[u8],
     share: &MicroBatchPass,
-    positions: impl Fn(&Span) -> Range<usize>,
+    positions: impl Fn(&KvSpan) -> Range<usize>,
 ) {
     let head = shape.bytes() / (shape.sequences * shape.kv_heads);
     let row = head / shape.capacity;
@@ -90,7 +90,7 @@ fn copy_kv(
 
 /// Columns of an activation that go from one device to another.
 pub(crate) struct Hop<'a> {
-    pub buffer: Buffer,
+    pub buffer: ActivationBuffer,
     pub part: MicroBatch,
     pub columns: &'a Range<u64>,
     pub from: DeviceId,
@@ -111,7 +111,7 @@ impl<'a> Hop<'a> {
 }
 
 /// Carries out a hop of `share`, a micro-batch of the pass.
-pub(crate) fn hop(store: &Store, link: &Link, model: &Model, share: &MicroBatchPass, hop: &Hop<'_>) {
+pub(crate) fn hop(store: &Store, link: &RateLimitedLink, model: &Model, share: &MicroBatchPass, hop: &Hop<'_>) {
     let [from_lock, to_lock] =
         [hop.from, hop.to].map(|device| store.activation(device, hop.buffer, hop.part));
     // All lanes lock the copies of an activation in the order of the devices.
@@ -128,8 +128,8 @@ pub(crate) fn hop(store: &Store, link: &Link, model: &Model, share: &MicroBatchP
     // The residual still has all rows when the head reads it. Later activations have one row for
     // each sampled sequence.
     let mut ends = share.ends.iter().copied().peekable();
-    let rows = if hop.head && hop.buffer != Buffer::Residual { share.ends.len() } else { share.rows() };
-    let all = !hop.head || hop.buffer != Buffer::Residual;
+    let rows = if hop.head && hop.buffer != ActivationBuffer::Residual { share.ends.len() } else { share.rows() };
+    let all = !hop.head || hop.buffer != ActivationBuffer::Residual;
     let wanted = lines.take(rows).filter(|&(row, _)| all || ends.next_if_eq(&row).is_some());
     link.copy_parts(wanted.map(|(_, (to, from))| (&mut to[range.clone()], &from[range.clone()])));
 }

@@ -5,8 +5,8 @@ use crate::error::ExecutorError;
 use crate::gpu::inputs::PassInputs;
 use crate::setup::run_setup::RunSetup;
 use hwprofiles::{DeviceId, DeviceKind, MemoryId};
-use kernels::cuda::{Accelerator, Event, Program, Queue};
-use planner::{Lane, Programs, Task, TaskId};
+use kernels::cuda::{Accelerator, GpuEvent, GpuProgram, Queue};
+use planner::{Lane, PhasePrograms, Task, TaskId};
 use scenarios::Phase;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Events before and after a task on its stream.
 pub(crate) struct TaskEvents {
-    pub start: Event,
-    pub end: Event,
+    pub start: GpuEvent,
+    pub end: GpuEvent,
 }
 
 /// The GPU of a placement that has one.
@@ -41,12 +41,12 @@ impl GpuRuntime {
     /// already. `None` where the setup uses no GPU.
     pub fn open(
         setup: &RunSetup,
-        programs: &Programs,
+        programs: &PhasePrograms,
         lanes: &[Lane],
         open: Option<&Arc<Accelerator>>,
     ) -> Result<Option<Self>, ExecutorError> {
         let Some(device) = gpu_device(setup, lanes) else { return Ok(None) };
-        let absent = |absent: kernels::cuda::Absent| ExecutorError::NoGpu {
+        let absent = |absent: kernels::cuda::GpuUnavailable| ExecutorError::NoGpu {
             device: setup.machine.device(device).name.clone(),
             reason: absent.reason,
         };
@@ -54,7 +54,7 @@ impl GpuRuntime {
             Some(accelerator) => Arc::clone(accelerator),
             None => Arc::new(Accelerator::open().map_err(absent)?),
         };
-        accelerator.prepare(&Program::all(setup.model.head_dim as usize))?;
+        accelerator.prepare(&GpuProgram::all(setup.model.head_dim as usize))?;
         let memory = setup.machine.device(device).memory;
         // Every lane gets a queue: the GPU's own lanes, and the host's, which fetch from the GPU.
         let queue = |&lane: &Lane| Ok((lane, Mutex::new(Queue::new(&accelerator)?)));
@@ -62,7 +62,7 @@ impl GpuRuntime {
         let events = |phase: Phase| {
             let events = |task: &Task| {
                 let enqueued = works_for(setup, device, task.lane);
-                let new = || Ok::<_, ExecutorError>(TaskEvents { start: Event::new()?, end: Event::new()? });
+                let new = || Ok::<_, ExecutorError>(TaskEvents { start: GpuEvent::new()?, end: GpuEvent::new()? });
                 enqueued.then(new).transpose()
             };
             programs.of(phase).tasks.iter().map(events).collect::<Result<Vec<_>, _>>()
@@ -128,7 +128,7 @@ impl GpuRuntime {
     }
 
     /// The stream of a lane, for this thread.
-    pub fn queue(&self, lane: Lane) -> Result<MutexGuard<'_, Queue>, kernels::Error> {
+    pub fn queue(&self, lane: Lane) -> Result<MutexGuard<'_, Queue>, kernels::KernelError> {
         self.accelerator.bind()?;
         Ok(self.queues[&lane].lock().expect("no lane has panicked"))
     }

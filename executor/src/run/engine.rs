@@ -8,8 +8,8 @@ use crate::store::buffers::Store;
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{DeviceId, DeviceKind, LinkId};
 use kernels::cuda::Accelerator;
-use kernels::{Link, Pool, affinity};
-use planner::{Lane, Placement, Program, Programs, TaskId};
+use kernels::{RateLimitedLink, Pool, affinity};
+use planner::{Lane, Placement, Program, PhasePrograms, TaskId};
 use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// A placement on its devices, ready to run.
 pub(crate) struct RunEngine {
     pub setup: RunSetup,
-    pub programs: Programs,
+    pub programs: PhasePrograms,
     /// The GPU, where there is one.
     pub gpu: Option<GpuRuntime>,
     pub store: Store,
@@ -25,7 +25,7 @@ pub(crate) struct RunEngine {
     pub lanes: Vec<Lane>,
     queues: ByPhase<LaneQueues>,
     pools: BTreeMap<DeviceId, Pool>,
-    links: Vec<Link>,
+    links: Vec<RateLimitedLink>,
 }
 
 /// The tasks of a program by lane.
@@ -108,7 +108,7 @@ impl RunEngine {
         // in decode, two as in prefill.
         for step in [Step::prefill(1, 1), Step::prefill(1, 2), Step::decode(1, 1)] {
             for task in &programs.of(step.phase).tasks {
-                setup.pricing().price(task, &step)?;
+                setup.pricing().task_cost(task, &step)?;
             }
         }
         let mut lanes = [programs.prefill.lanes(), programs.decode.lanes()].concat();
@@ -122,7 +122,7 @@ impl RunEngine {
                 pools.insert(device, pool(&setup, device)?);
             }
         }
-        let link = |link: &hwprofiles::Link| Link::new(link.latency.value, link.bandwidth.value);
+        let link = |link: &hwprofiles::RateLimitedLink| RateLimitedLink::new(link.latency.value, link.bandwidth.value);
         Ok(Self {
             gpu: GpuRuntime::open(&setup, &programs, &lanes, open)?,
             store: Store::default(),
@@ -152,7 +152,7 @@ impl RunEngine {
         &self.pools[&device]
     }
 
-    pub fn link(&self, link: LinkId) -> &Link {
+    pub fn link(&self, link: LinkId) -> &RateLimitedLink {
         &self.links[link.0]
     }
 }

@@ -9,11 +9,11 @@ use crate::gpu::inputs::PassInputs;
 use crate::gpu::runtime::GpuRuntime;
 use crate::run::shared::{LaneRecord, SharedRun, TaskInterval};
 use crate::store::locks::{POISONED, read};
-use kernels::Span;
-use kernels::cuda::calls::{self, Values};
-use kernels::cuda::{Event, Queue};
+use kernels::KvSpan;
+use kernels::cuda::calls::{self, GpuSlice};
+use kernels::cuda::{GpuEvent, Queue};
 use planner::{Action, Lane, MicroBatch, Task, TaskId};
-use scenarios::{Buffer, Phase};
+use scenarios::{ActivationBuffer, Phase};
 use std::sync::MutexGuard;
 
 /// A lane's stream during a run.
@@ -21,11 +21,11 @@ pub(crate) struct GpuLane<'a> {
     context: LaneContext<'a>,
     queue: MutexGuard<'a, Queue>,
     /// The start of the current pass on the GPU's clock.
-    start: Event,
+    start: GpuEvent,
     /// The same in nanoseconds on the run's clock.
     start_ns: u64,
     /// The end of the last pass that was enqueued as a whole.
-    end: Event,
+    end: GpuEvent,
 }
 
 /// What a stream works for.
@@ -37,14 +37,14 @@ struct LaneContext<'a> {
 }
 
 impl<'a> GpuLane<'a> {
-    pub fn new(run: &'a SharedRun<'a>, gpu: &'a GpuRuntime, lane: Lane) -> Result<Self, kernels::Error> {
-        let (queue, start) = (gpu.queue(lane)?, Event::new()?);
-        Ok(Self { context: LaneContext { run, gpu, lane }, queue, start, start_ns: 0, end: Event::new()? })
+    pub fn new(run: &'a SharedRun<'a>, gpu: &'a GpuRuntime, lane: Lane) -> Result<Self, kernels::KernelError> {
+        let (queue, start) = (gpu.queue(lane)?, GpuEvent::new()?);
+        Ok(Self { context: LaneContext { run, gpu, lane }, queue, start, start_ns: 0, end: GpuEvent::new()? })
     }
 
     /// Begins the next pass. Where this lane runs the pass alone, all of it is enqueued; returns
     /// whether it was.
-    pub fn begin(&mut self, pass: &Pass) -> Result<bool, kernels::Error> {
+    pub fn begin(&mut self, pass: &Pass) -> Result<bool, kernels::KernelError> {
         let LaneContext { run, gpu, lane } = self.context;
         let tasks = run.engine.tasks_of(pass.phase, lane);
         if tasks.is_empty() {
@@ -77,12 +77,12 @@ impl<'a> GpuLane<'a> {
     }
 
     /// Lets work that is enqueued from now on start only after `event`.
-    pub fn follow(&self, event: &Event) -> Result<(), kernels::Error> {
+    pub fn follow(&self, event: &GpuEvent) -> Result<(), kernels::KernelError> {
         self.queue.follow(event)
     }
 
     /// Enqueues a task of `pass`.
-    pub fn enqueue(&mut self, id: TaskId, pass: &Pass) -> Result<(), kernels::Error> {
+    pub fn enqueue(&mut self, id: TaskId, pass: &Pass) -> Result<(), kernels::KernelError> {
         self.context.enqueue(&mut self.queue, id, pass, true)
     }
 
@@ -94,14 +94,14 @@ impl<'a> GpuLane<'a> {
         pass: &Pass,
         whole: bool,
         record: &mut LaneRecord,
-    ) -> Result<(), kernels::Error> {
+    ) -> Result<(), kernels::KernelError> {
         let LaneContext { run, gpu, lane } = self.context;
         if !whole && self.context.samples(pass.phase) {
             self.context.sample(&mut self.queue, pass)?;
             gpu.count_pass(false);
         }
         self.queue.wait()?;
-        let nanos = |event: &Event| {
+        let nanos = |event: &GpuEvent| {
             let seconds = event.since(&self.start)?;
             Ok(self.start_ns + seconds.to_nanos_ceil())
         };
@@ -126,7 +126,7 @@ impl<'a> GpuLane<'a> {
 
 impl LaneContext<'_> {
     /// The working memory of the GPU's kernels. The integers of the pass are at its start.
-    fn scratch(self) -> Values<u8> {
+    fn scratch(self) -> GpuSlice<u8> {
         let scratch = self.run.engine.store.scratch(self.gpu.device());
         scratch.lock().expect(POISONED).values()
     }
@@ -137,7 +137,7 @@ impl LaneContext<'_> {
     }
 
     /// Enqueues a task of `pass`, between its events where it is `timed`.
-    fn enqueue(self, queue: &mut Queue, id: TaskId, pass: &Pass, timed: bool) -> Result<(), kernels::Error> {
+    fn enqueue(self, queue: &mut Queue, id: TaskId, pass: &Pass, timed: bool) -> Result<(), kernels::KernelError> {
         let events = self.gpu.events(pass.phase, id).expect("as in `finish`");
         let task = &self.run.engine.programs.of(pass.phase).tasks[id.0 as usize];
         if timed {
@@ -149,7 +149,7 @@ impl LaneContext<'_> {
         if timed { queue.record(&events.end) } else { Ok(()) }
     }
 
-    fn perform(self, queue: &mut Queue, task: &Task, pass: &Pass) -> Result<(), kernels::Error> {
+    fn perform(self, queue: &mut Queue, task: &Task, pass: &Pass) -> Result<(), kernels::KernelError> {
         let engine = self.run.engine;
         let (store, model) = (&engine.store, &engine.setup.model);
         let (part, share) = (task.micro_batch, &pass.parts[task.micro_batch.index as usize]);
@@ -175,7 +175,7 @@ impl LaneContext<'_> {
             }
             (Action::StoreKv { device, slot }, _) => {
                 let (home, slot) = transfer::kv(store, task, *device, *slot);
-                let new = |span: &Span| span.past..span.past + span.new;
+                let new = |span: &KvSpan| span.past..span.past + span.new;
                 transfer::copy_kv(queue, store.kv_shape(part), home, slot, share, new)
             }
             (action, lane) => unreachable!("the lowering puts no {action:?} on {lane:?}"),
@@ -183,12 +183,12 @@ impl LaneContext<'_> {
     }
 
     /// Enqueues the choice of the pass's tokens from its logits.
-    fn sample(self, queue: &mut Queue, pass: &Pass) -> Result<(), kernels::Error> {
+    fn sample(self, queue: &mut Queue, pass: &Pass) -> Result<(), kernels::KernelError> {
         let (engine, parts) = (self.run.engine, MicroBatch::all(pass.parts.len() as u64));
         let vocab = engine.setup.model.vocab as usize;
         for part in parts {
             let view = self.gpu.inputs().view(part);
-            let logits = read(engine.store.activation(self.gpu.device(), Buffer::Logits, part));
+            let logits = read(engine.store.activation(self.gpu.device(), ActivationBuffer::Logits, part));
             let logits = logits.values().first(view.chosen.len() * vocab);
             queue.run(&calls::sample(view.chosen, logits, view.choices))?;
         }

@@ -86,7 +86,7 @@ fn run_passes(
     index: usize,
     advance: &dyn Fn(),
     worker: &mut LaneWorker<'_>,
-) -> Result<(), kernels::Error> {
+) -> Result<(), kernels::KernelError> {
     let engine = run.engine;
     let lane = engine.lanes[index];
     // A device's lane spins, and so goes on sooner. A link's lane has no core of its own and
@@ -144,7 +144,7 @@ fn wait_for_dependencies(
     id: TaskId,
     worker: &LaneWorker<'_>,
     wait: impl Fn(&Flag),
-) -> Result<bool, kernels::Error> {
+) -> Result<bool, kernels::KernelError> {
     let engine = run.engine;
     for &earlier in &engine.programs.of(pass.phase).tasks[id.0 as usize].after {
         wait(run.flag(earlier));
@@ -169,7 +169,7 @@ fn perform(
     id: TaskId,
     pass: &Pass,
     worker: Option<&mut HostWorker<'_>>,
-) -> Result<(), kernels::Error> {
+) -> Result<(), kernels::KernelError> {
     let engine = run.engine;
     let task = &engine.programs.of(pass.phase).tasks[id.0 as usize];
     let store = &engine.store;
@@ -220,7 +220,7 @@ mod tests {
     use crate::weights::checkpoint::Checkpoint;
     use crate::weights::random::make_random;
     use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-    use planner::{Extent, LayerPlacement, Placement, whole};
+    use planner::{RunExtent, LayerPlacement, Placement, whole_slice};
     use scenarios::{Formats, Model, Step, WeightFormats};
     use std::time::Instant;
 
@@ -234,13 +234,13 @@ mod tests {
         let text = include_str!("../../../hwprofiles/data/example-loopback.yaml");
         let machine = Machine::from_yaml(text, "example-loopback.yaml").expect("the example is right");
         // Three lanes wait for each other: the CPU embeds, a link streams to the other device.
-        let far = |sublayer| vec![whole(&model, sublayer, MemoryId(0), DeviceId(1), DeviceId(1))];
-        let layer = LayerPlacement::of(model.kind(0), far);
+        let far = |sublayer| vec![whole_slice(&model, sublayer, MemoryId(0), DeviceId(1), DeviceId(1))];
+        let layer = LayerPlacement::from_slices(model.kind(0), far);
         let layers = vec![layer; model.layers as usize];
         let placement = Placement { layers, ..Placement::uniform(&model, DeviceId(0), MemoryId(0)) };
         let formats =
             Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
-        let extent = Extent { batch: 1, context: 16, chunk: 4, step_tokens: 1 };
+        let extent = RunExtent { batch: 1, context: 16, chunk: 4, step_tokens: 1 };
         let setup = RunSetup { machine, model, formats, placement, extent, plan: String::new() };
         // The locks of an engine cannot be used again after a panic, so each run has its own.
         let engine = || RunEngine::new(setup.clone(), &checkpoint).expect("it fits");

@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use crate::run::engine::RunEngine;
 use crate::run::shared::{BetweenPasses, TaskInterval};
-use planner::{Event, Recorder, StepSpan, TaskId, Trace};
+use planner::{TraceEvent, Recorder, StepSpan, TaskId, Trace};
 use scenarios::Step;
 
 /// Times of every task of every pass so far: 16 bytes each.
@@ -58,9 +58,9 @@ impl RunLog {
             }
             for (task, time) in times.into_iter().enumerate() {
                 let time = time.expect("every task of every step has run");
-                let price = engine.setup.pricing().price(&program.tasks[task], step)?;
+                let price = engine.setup.pricing().task_cost(&program.tasks[task], step)?;
                 let (id, start, end) = (TaskId(task as u32), time.start - zero, time.end - zero);
-                events.push(Event::of(&engine.setup.machine, program, id, &price, index as u32, start, end));
+                events.push(TraceEvent::from_task(&engine.setup.machine, program, id, &price, index as u32, start, end));
             }
         }
         Ok(engine.setup.trace(Recorder::Measured, spans, events))

@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use crate::setup::run_setup::RunSetup;
 use hwprofiles::Seconds;
-use planner::{Event, Lane, Price, Program, Recorder, StepSpan, TaskId, Trace};
+use planner::{TraceEvent, Lane, TaskCost, Program, Recorder, StepSpan, TaskId, Trace};
 use scenarios::Step;
 use std::collections::BTreeMap;
 
@@ -22,12 +22,12 @@ pub fn modelled(setup: &RunSetup, steps: &[Step]) -> Result<Trace, ExecutorError
     let (mut spans, mut events, mut now) = (Vec::new(), Vec::new(), 0);
     for (index, step) in steps.iter().enumerate() {
         let program = programs.of(step.phase);
-        let price = |task| setup.pricing().price(task, step);
+        let price = |task| setup.pricing().task_cost(task, step);
         let prices = program.tasks.iter().map(price).collect::<Result<Vec<_>, _>>()?;
         let times = schedule(setup, program, &prices);
         for (task, (&(start, end), price)) in times.iter().zip(&prices).enumerate() {
             let id = TaskId(task as u32);
-            events.push(Event::of(&setup.machine, program, id, price, index as u32, now + start, now + end));
+            events.push(TraceEvent::from_task(&setup.machine, program, id, price, index as u32, now + start, now + end));
         }
         let end = now + times.iter().map(|&(_, end)| end).max().unwrap_or(0);
         spans.push(StepSpan::new(*step, now, end));
@@ -39,7 +39,7 @@ pub fn modelled(setup: &RunSetup, steps: &[Step]) -> Result<Trace, ExecutorError
 /// Start and end of each task, in nanoseconds since the step began. A lane that had to wait for
 /// another one first takes the time to wake up ([`hwprofiles::Device::sync`]); links have no
 /// wake-up. No task starts before the host has issued it.
-fn schedule(setup: &RunSetup, program: &Program, prices: &[Price]) -> Vec<(u64, u64)> {
+fn schedule(setup: &RunSetup, program: &Program, prices: &[TaskCost]) -> Vec<(u64, u64)> {
     let (mut free, mut issued): (BTreeMap<Lane, u64>, BTreeMap<Lane, u64>) = Default::default();
     let mut times: Vec<(u64, u64)> = Vec::with_capacity(prices.len());
     for (task, price) in program.tasks.iter().zip(prices) {

@@ -46,7 +46,7 @@ pub(crate) struct SharedRun<'a> {
     origin: Instant,
     aborted: AtomicBool,
     /// The error of a device that ended the run.
-    failure: Mutex<Option<kernels::Error>>,
+    failure: Mutex<Option<kernels::KernelError>>,
 }
 
 /// A barrier: the lanes wait here for the last one.
@@ -149,13 +149,13 @@ impl<'a> SharedRun<'a> {
     }
 
     /// Ends the run with the error of a device. Of several errors the first is kept.
-    pub fn fail(&self, error: kernels::Error) {
+    pub fn fail(&self, error: kernels::KernelError) {
         self.failure.lock().expect(POISONED).get_or_insert(error);
         self.abort();
     }
 
     /// Takes the error that ended the run, if a device failed.
-    pub fn take_failure(&self) -> Option<kernels::Error> {
+    pub fn take_failure(&self) -> Option<kernels::KernelError> {
         self.failure.lock().expect(POISONED).take()
     }
 
@@ -180,7 +180,7 @@ impl<'a> SharedRun<'a> {
     }
 
     /// Chooses tokens from the logits in the host's memory, and appends them.
-    pub fn sample(&self, pass: &Pass) -> Result<(), kernels::Error> {
+    pub fn sample(&self, pass: &Pass) -> Result<(), kernels::KernelError> {
         let device = self.engine.setup.placement.head[0].device(pass.phase);
         let rows = pass.parts.iter().map(|part| part.ends.len());
         let mut sequences = self.sequences.write().expect(POISONED);

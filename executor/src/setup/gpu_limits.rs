@@ -3,13 +3,13 @@
 use crate::error::ExecutorError;
 use hwprofiles::{DType, DeviceKind, Machine};
 use kernels::cuda::calls::MOST_VALUES;
-use planner::{Action, Lane, Programs, Source, Task};
+use planner::{Action, Lane, PhasePrograms, OperandSource, Task};
 use scenarios::{Formats, Model, Operator};
 
 /// Formats of matrices that the GPU's kernels read.
 const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
 /// The most experts for which its kernels can group tokens.
-const MOST_EXPERTS: u64 = kernels::cuda::calls::Routing::MOST as u64;
+const MOST_EXPERTS: u64 = kernels::cuda::calls::ExpertRouting::MOST as u64;
 
 /// Refuses tasks for a GPU that none of our kernels runs, a second GPU, and tasks of the host that
 /// read a GPU's memory in place.
@@ -17,7 +17,7 @@ pub(crate) fn check(
     machine: &Machine,
     model: &Model,
     formats: &Formats,
-    programs: &Programs,
+    programs: &PhasePrograms,
 ) -> Result<(), ExecutorError> {
     let mut first = None;
     for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
@@ -47,7 +47,7 @@ pub(crate) fn check(
 
 /// Refuses a task of the host that reads a GPU's memory in place.
 fn check_host(machine: &Machine, task: &Task) -> Result<(), ExecutorError> {
-    let Action::Compute { source: Source::InPlace(memory), .. } = task.action else { return Ok(()) };
+    let Action::Compute { source: OperandSource::InPlace(memory), .. } = task.action else { return Ok(()) };
     let gpu = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu && device.memory == memory);
     match gpu {
         None => Ok(()),
@@ -72,7 +72,7 @@ fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Resul
             return Err(ExecutorError::refused("experts", found, wanted));
         }
     }
-    let dtype = formats.weights.of(sublayer);
+    let dtype = formats.weights.for_sublayer(sublayer);
     if (operator.is_matmul() || operator == Operator::Embed) && !MATRICES.contains(&dtype) {
         let wanted = format!("a GPU computes {sublayer} of bf16, int8 or int4");
         return Err(ExecutorError::refused("formats.weights", dtype, wanted));

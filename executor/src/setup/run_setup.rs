@@ -4,7 +4,7 @@ use crate::error::ExecutorError;
 use crate::setup::gpu_limits;
 use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
 use planner::{
-    Event, Extent, Pipelining, Placement, Plan, Pricing, Programs, Recorder, Slice, Slices, StepSpan, Trace,
+    TraceEvent, RunExtent, Pipelining, Placement, Plan, CostModel, PhasePrograms, Recorder, Slice, Slices, StepSpan, Trace,
 };
 use scenarios::{Formats, Model, Phase, Sublayer};
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub struct RunSetup {
     /// Which memory holds each part and which device computes it.
     pub placement: Placement,
     /// The most sequences, tokens per sequence and tokens per prefill step.
-    pub extent: Extent,
+    pub extent: RunExtent,
     /// The plan's fingerprint, for the trace.
     pub plan: String,
 }
@@ -43,7 +43,7 @@ impl RunSetup {
     /// A format that no kernel reads; a size of zero or beyond the model's positions; a task that a
     /// GPU cannot do; slices that do not partition a matrix or lie where they cannot be read; a
     /// missing link.
-    pub(crate) fn programs(&self) -> Result<Programs, ExecutorError> {
+    pub(crate) fn programs(&self) -> Result<PhasePrograms, ExecutorError> {
         self.check_formats()?;
         self.check_extent()?;
         if self.placement.layers.len() as u64 != self.model.layers {
@@ -64,7 +64,7 @@ impl RunSetup {
                 layer.map_or_else(|| sublayer.to_string(), |layer| format!("layers[{layer}].{sublayer}"));
             self.check_slices(&place, sublayer, slices)?;
         }
-        let programs = Programs::lower(&self.machine, &self.model, &self.placement)?;
+        let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement)?;
         gpu_limits::check(&self.machine, &self.model, &self.formats, &programs)?;
         Ok(programs)
     }
@@ -81,12 +81,12 @@ impl RunSetup {
     }
 
     /// The costs of its tasks.
-    pub(crate) fn pricing(&self) -> Pricing<'_> {
-        Pricing { machine: &self.machine, model: &self.model, formats: &self.formats }
+    pub(crate) fn pricing(&self) -> CostModel<'_> {
+        CostModel { machine: &self.machine, model: &self.model, formats: &self.formats }
     }
 
     /// A trace of this setup.
-    pub(crate) fn trace(&self, recorder: Recorder, steps: Vec<StepSpan>, events: Vec<Event>) -> Trace {
+    pub(crate) fn trace(&self, recorder: Recorder, steps: Vec<StepSpan>, events: Vec<TraceEvent>) -> Trace {
         let (machine, model) = (self.machine.name.clone(), self.model.name.clone());
         Trace { recorder, machine, model, plan: self.plan.clone(), steps, events }
     }
@@ -104,7 +104,7 @@ impl RunSetup {
             }
         };
         let matrices = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
-        for (class, dtype) in self.formats.weights.of_model(&self.model).classes() {
+        for (class, dtype) in self.formats.weights.for_model(&self.model).classes() {
             let key = match self.formats.weights.one() {
                 Some(_) => "weights".to_owned(),
                 None => format!("weights.{class}"),
@@ -116,7 +116,7 @@ impl RunSetup {
     }
 
     fn check_extent(&self) -> Result<(), ExecutorError> {
-        let Extent { batch, context, chunk, step_tokens } = self.extent;
+        let RunExtent { batch, context, chunk, step_tokens } = self.extent;
         for (key, value) in [("batch", batch), ("context", context), ("chunk", chunk)] {
             if value == 0 {
                 return Err(ExecutorError::refused(format!("extent.{key}"), value, "at least 1"));

@@ -4,7 +4,7 @@
 //! conflicting uses, with one exception that does not affect values: a lane may copy some columns
 //! of an activation while the activation's owner computes others. There the lock makes the copy
 //! wait. Micro-batches have their own buffers, so that none waits for another. Lanes lock
-//! activations in the order of ([`scenarios::Buffer`], device) and other buffers after them, so
+//! activations in the order of ([`scenarios::ActivationBuffer`], device) and other buffers after them, so
 //! they cannot deadlock.
 
 use crate::error::ExecutorError;
@@ -14,34 +14,34 @@ use crate::store::locks::{read, write};
 use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
-use kernels::{Buffer, KvShape, Memory, RopeTable, Scratch};
-use planner::{MicroBatch, Placement, Programs};
-use scenarios::{Buffer as Activation, Sublayer, kv_bytes};
+use kernels::{ActivationBuffer, KvShape, MemoryArena, RopeTable, Scratch};
+use planner::{MicroBatch, Placement, PhasePrograms};
+use scenarios::{ActivationBuffer as Activation, Sublayer, kv_bytes};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// Number of activations.
 pub(super) const ACTIVATIONS: usize = Activation::Shared as usize + 1;
 
 /// The staging slots of a device for one kind of content.
-pub(crate) type StagingSlots = Vec<RwLock<Buffer>>;
+pub(crate) type StagingSlots = Vec<RwLock<ActivationBuffer>>;
 
 /// All buffers of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    memories: Vec<Memory>,
+    memories: Vec<MemoryArena>,
     /// By [`sublayer_index`].
     pub(super) matrices: Vec<Vec<PackedSlice>>,
     /// By device, then [`sublayer_index`].
-    vectors: Vec<Option<Buffer>>,
+    vectors: Vec<Option<ActivationBuffer>>,
     /// By device: one table for all layers, or one for layers without a window and one for layers
     /// with one.
     rotation: Vec<Vec<RopeTable>>,
     /// By layer, then micro-batch.
-    pub(super) kv: Vec<RwLock<Buffer>>,
+    pub(super) kv: Vec<RwLock<ActivationBuffer>>,
     /// By micro-batch, for its largest number of sequences.
     pub(super) kv_shapes: Vec<KvShape>,
     /// By device, then activation, then micro-batch.
-    pub(super) activations: Vec<Option<RwLock<Buffer>>>,
+    pub(super) activations: Vec<Option<RwLock<ActivationBuffer>>>,
     pub(super) weight_slots: Vec<StagingSlots>,
     /// By slot, then micro-batch.
     pub(super) kv_slots: Vec<StagingSlots>,
@@ -59,7 +59,7 @@ impl Store {
     /// once. No matrix is ever in memory twice.
     pub fn load(
         setup: &RunSetup,
-        programs: &Programs,
+        programs: &PhasePrograms,
         checkpoint: &Checkpoint,
         gpu: Option<&GpuRuntime>,
     ) -> Result<Self, ExecutorError> {
@@ -67,9 +67,9 @@ impl Store {
             let memory = setup.machine.memory(id);
             match gpu.filter(|gpu| gpu.memory() == id) {
                 Some(gpu) => {
-                    Memory::on_gpu(&memory.name, memory.capacity.value, Arc::clone(gpu.accelerator()))
+                    MemoryArena::on_gpu(&memory.name, memory.capacity.value, Arc::clone(gpu.accelerator()))
                 }
-                None => Memory::new(&memory.name, memory.capacity.value),
+                None => MemoryArena::new(&memory.name, memory.capacity.value),
             }
         };
         let memories = setup.machine.memory_ids().map(memory).collect();
@@ -82,7 +82,7 @@ impl Store {
         self,
         before: Option<&Placement>,
         setup: &RunSetup,
-        programs: &Programs,
+        programs: &PhasePrograms,
         checkpoint: &Checkpoint,
         gpu: Option<&GpuRuntime>,
     ) -> Result<Self, ExecutorError> {
@@ -140,9 +140,9 @@ impl Store {
     /// The KV caches at their homes, with the contents of `carried` caches.
     fn caches(
         setup: &RunSetup,
-        memories: &[Memory],
+        memories: &[MemoryArena],
         carried: Vec<KvHandover>,
-    ) -> Result<Vec<RwLock<Buffer>>, ExecutorError> {
+    ) -> Result<Vec<RwLock<ActivationBuffer>>, ExecutorError> {
         let mut carried = carried.into_iter();
         let mut caches = Vec::new();
         for layer in &setup.placement.layers {
@@ -167,9 +167,9 @@ impl Store {
     #[expect(clippy::type_complexity, reason = "three lists, taken apart at once")]
     fn workspace<'a>(
         setup: &RunSetup,
-        programs: &Programs,
-        own: &impl Fn(DeviceId) -> &'a Memory,
-    ) -> Result<(Vec<Option<RwLock<Buffer>>>, Vec<StagingSlots>, Vec<StagingSlots>), ExecutorError> {
+        programs: &PhasePrograms,
+        own: &impl Fn(DeviceId) -> &'a MemoryArena,
+    ) -> Result<(Vec<Option<RwLock<ActivationBuffer>>>, Vec<StagingSlots>, Vec<StagingSlots>), ExecutorError> {
         let RunSetup { model, formats, extent, .. } = setup;
         let devices = setup.machine.devices.len();
         let parts = setup.placement.pipelining.micro_batches as usize;
@@ -201,7 +201,7 @@ impl Store {
 
     /// Bytes in use in each memory, by index.
     pub fn used(&self) -> Vec<Bytes> {
-        self.memories.iter().map(Memory::used).collect()
+        self.memories.iter().map(MemoryArena::used).collect()
     }
 
     /// The slice of a sublayer's matrix that begins with row `first`.
@@ -223,7 +223,7 @@ impl Store {
     }
 
     /// The buffer that holds them, if there is one.
-    pub fn vectors_at(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> Option<&Buffer> {
+    pub fn vectors_at(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> Option<&ActivationBuffer> {
         self.vectors[device.0 * self.matrices.len() + sublayer_index(layer, sublayer)].as_ref()
     }
 
@@ -234,7 +234,7 @@ impl Store {
     }
 
     /// A micro-batch's part of a layer's KV cache: all keys, then all values.
-    pub fn kv(&self, layer: u32, part: MicroBatch) -> &RwLock<Buffer> {
+    pub fn kv(&self, layer: u32, part: MicroBatch) -> &RwLock<ActivationBuffer> {
         &self.kv[layer as usize * self.kv_shapes.len() + part.index as usize]
     }
 
@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// A micro-batch's part of an activation of `device`.
-    pub fn activation(&self, device: DeviceId, buffer: Activation, part: MicroBatch) -> &RwLock<Buffer> {
+    pub fn activation(&self, device: DeviceId, buffer: Activation, part: MicroBatch) -> &RwLock<ActivationBuffer> {
         let first = (device.0 * ACTIVATIONS + buffer as usize) * self.kv_shapes.len();
         let slot = &self.activations[first + part.index as usize];
         slot.as_ref().expect("planner::activation_buffers lists what the program uses")
@@ -258,7 +258,7 @@ impl Store {
         rows: impl Iterator<Item = usize>,
         vocab: u64,
         mut read_row: impl FnMut(&[f32]) -> T,
-    ) -> Result<Vec<T>, kernels::Error> {
+    ) -> Result<Vec<T>, kernels::KernelError> {
         let mut results = Vec::new();
         for (part, rows) in
             MicroBatch::all(self.kv_shapes.len() as u64).zip(rows).filter(|(_, rows)| *rows > 0)
@@ -275,12 +275,12 @@ impl Store {
     }
 
     /// The staging slots for weights of a device.
-    pub fn weight_slot(&self, device: DeviceId, slot: usize) -> &RwLock<Buffer> {
+    pub fn weight_slot(&self, device: DeviceId, slot: usize) -> &RwLock<ActivationBuffer> {
         &self.weight_slots[device.0][slot]
     }
 
     /// A micro-batch's part of a staging slot for KV caches of a device.
-    pub fn kv_slot(&self, device: DeviceId, slot: usize, part: MicroBatch) -> &RwLock<Buffer> {
+    pub fn kv_slot(&self, device: DeviceId, slot: usize, part: MicroBatch) -> &RwLock<ActivationBuffer> {
         &self.kv_slots[device.0][slot * self.kv_shapes.len() + part.index as usize]
     }
 
@@ -292,7 +292,7 @@ impl Store {
 
 /// A KV cache that is carried over to another placement: the buffer itself, or its contents.
 enum KvHandover {
-    Kept(RwLock<Buffer>),
+    Kept(RwLock<ActivationBuffer>),
     Contents(Vec<u8>),
 }
 
@@ -301,12 +301,12 @@ enum KvHandover {
 fn hand_over_kv(
     before: &Placement,
     after: &Placement,
-    caches: Vec<RwLock<Buffer>>,
-) -> Result<Vec<KvHandover>, kernels::Error> {
+    caches: Vec<RwLock<ActivationBuffer>>,
+) -> Result<Vec<KvHandover>, kernels::KernelError> {
     let parts = before.pipelining.micro_batches as usize;
     let stays = before.layers.iter().zip(&after.layers).map(|(old, new)| old.kv_home() == new.kv_home());
     let stays = stays.flat_map(|stays| std::iter::repeat_n(stays, parts));
-    let hand_over = |(cache, stays): (RwLock<Buffer>, bool)| match stays {
+    let hand_over = |(cache, stays): (RwLock<ActivationBuffer>, bool)| match stays {
         true => Ok(KvHandover::Kept(cache)),
         false => {
             let cache = read(&cache);
@@ -326,7 +326,7 @@ fn sequences_by_part(setup: &RunSetup) -> impl Iterator<Item = u64> {
 }
 
 /// A buffer whose pages are allocated, so that the first step does not pay for them.
-fn touched(memory: &Memory, bytes: Bytes) -> Result<RwLock<Buffer>, ExecutorError> {
+fn touched(memory: &MemoryArena, bytes: Bytes) -> Result<RwLock<ActivationBuffer>, ExecutorError> {
     let mut buffer = memory.allocate(bytes.get() as usize)?;
     buffer.touch();
     Ok(RwLock::new(buffer))

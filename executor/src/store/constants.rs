@@ -9,7 +9,7 @@ use crate::weights::fused::FusedTensor;
 use crate::weights::rotation::Rotation;
 use crate::weights::tensors;
 use hwprofiles::{Bytes, DType, DeviceId};
-use kernels::{Buffer, Memory, RopeTable, Weights};
+use kernels::{Buffer, MemoryArena, RopeTable, Weights};
 use rayon::prelude::*;
 use scenarios::Sublayer;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ impl Store {
     pub(super) fn matrices(
         setup: &RunSetup,
         checkpoint: &Checkpoint,
-        memories: &[Memory],
+        memories: &[MemoryArena],
         tied: bool,
         kept: KeptSlices,
     ) -> Result<Vec<Vec<PackedSlice>>, ExecutorError> {
@@ -41,7 +41,7 @@ impl Store {
                 if let Some(part) = kept.lock().expect("no thread has panicked").remove(&same) {
                     return Ok((place, part));
                 }
-                let dtype = setup.formats.weights.of(sublayer);
+                let dtype = setup.formats.weights.for_sublayer(sublayer);
                 let matrices = tensors::sublayer_tensors(&setup.model, layer, sublayer).matrices;
                 let memory = &memories[slice.home.0];
                 let weights = match sublayer {
@@ -66,7 +66,7 @@ impl Store {
     pub(super) fn vectors<'a>(
         setup: &RunSetup,
         checkpoint: &Checkpoint,
-        own: &impl Fn(DeviceId) -> &'a Memory,
+        own: &impl Fn(DeviceId) -> &'a MemoryArena,
     ) -> Result<Vec<Option<Buffer>>, ExecutorError> {
         let places = place_count(setup);
         let mut vectors: Vec<_> = (0..setup.machine.devices.len() * places).map(|_| None).collect();
@@ -92,7 +92,7 @@ impl Store {
     /// The rotation tables of each device that computes attention.
     pub(super) fn rotation<'a>(
         setup: &RunSetup,
-        own: &impl Fn(DeviceId) -> &'a Memory,
+        own: &impl Fn(DeviceId) -> &'a MemoryArena,
     ) -> Result<Vec<Vec<RopeTable>>, ExecutorError> {
         let (model, context) = (&setup.model, setup.extent.context);
         let kinds: Vec<_> =
@@ -107,7 +107,7 @@ impl Store {
             let kinds = if attending.contains(&device) { &kinds[..] } else { &[] };
             let table = |Rotation { frequencies, scale }: &Rotation| {
                 let table = RopeTable::scaled(own(device), frequencies, *scale, context as usize)?;
-                Ok(table.with_neighbours(model.wiring.rotates_neighbours))
+                Ok(table.with_interleaved(model.wiring.rotates_neighbours))
             };
             kinds.iter().map(table).collect()
         };
@@ -119,7 +119,7 @@ impl Store {
 fn pack(
     dtype: DType,
     checkpoint: &Checkpoint,
-    memory: &Memory,
+    memory: &MemoryArena,
     fused: &FusedTensor,
     rows: &Range<u64>,
 ) -> Result<Weights, ExecutorError> {

@@ -6,7 +6,7 @@ use crate::store::buffers::{ACTIVATIONS, Store};
 use crate::store::locks::POISONED;
 use crate::store::slices::sublayer_index;
 use kernels::{Buffer, Weights};
-use planner::{Action, Lane, Programs, Source};
+use planner::{Action, Lane, PhasePrograms, OperandSource};
 use scenarios::Sublayer;
 use std::sync::RwLock;
 
@@ -15,9 +15,9 @@ impl Store {
     pub(super) fn pin(
         &mut self,
         setup: &RunSetup,
-        programs: &Programs,
+        programs: &PhasePrograms,
         gpu: &GpuRuntime,
-    ) -> Result<(), kernels::Error> {
+    ) -> Result<(), kernels::KernelError> {
         let parts = self.kv_shapes.len();
         for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
             let enqueued = gpu.works_for(setup, task.lane);
@@ -34,7 +34,7 @@ impl Store {
                     pin(&mut self.kv_slots[device.0])?;
                     pin(&mut self.kv[layer * parts..][..parts])?;
                 }
-                Action::Compute { operator, source: Source::InPlace(_), .. } if enqueued => {
+                Action::Compute { operator, source: OperandSource::InPlace(_), .. } if enqueued => {
                     self.pin_matrix(task.layer, operator.sublayer(), gpu)?;
                     if operator.sublayer() == Sublayer::Attention {
                         pin(&mut self.kv[layer * parts..][..parts])?;
@@ -63,7 +63,7 @@ impl Store {
         layer: Option<u32>,
         sublayer: Sublayer,
         gpu: &GpuRuntime,
-    ) -> Result<(), kernels::Error> {
+    ) -> Result<(), kernels::KernelError> {
         let sublayer = self.kept_as(sublayer);
         let weights =
             self.matrices[sublayer_index(layer, sublayer)].iter_mut().flat_map(|part| &mut part.weights);

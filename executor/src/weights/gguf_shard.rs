@@ -7,7 +7,7 @@ use crate::weights::names::TensorNames;
 use crate::weights::rotation::Rotation;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
 use hwprofiles::Bytes;
-use scenarios::{Architecture, Block, Gguf, GgufTensor, Model, Positions};
+use scenarios::{Architecture, BlockOrder, Gguf, GgufTensor, Model, Positions};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -155,7 +155,7 @@ fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(S
 
 /// Hugging Face's name for a tensor of a layer.
 fn within_layer(word: &str, names: &TensorNames, model: &Model) -> Option<&'static str> {
-    let two = model.architecture == Architecture::Falcon && model.wiring.block == Block::Parallel;
+    let two = model.architecture == Architecture::Falcon && model.wiring.block == BlockOrder::Parallel;
     let at = |list: &'static [&'static str], index: usize| list.get(index).copied();
     Some(match word {
         // In GGUF files, Falcon's second norm is attention's.

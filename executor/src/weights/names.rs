@@ -1,7 +1,7 @@
 //! The names of tensors in each model family.
 
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
-use scenarios::{Architecture, Block, Model};
+use scenarios::{Architecture, BlockOrder, Model};
 
 /// The names of a layer's tensors, and of those outside the layers.
 pub(crate) struct TensorNames {
@@ -125,7 +125,7 @@ impl TensorNames {
                 ..llama
             },
             Architecture::Falcon => {
-                let two = model.wiring.block == Block::Parallel;
+                let two = model.wiring.block == BlockOrder::Parallel;
                 Self {
                     embed: "word_embeddings",
                     attn_norm: if two { "ln_attn" } else { llama.attn_norm },

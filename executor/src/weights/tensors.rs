@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::names::TensorNames;
-use scenarios::{Architecture, Block, Experts, Model, Norm, Positions, Sublayer};
+use scenarios::{Architecture, BlockOrder, Experts, Model, Norm, Positions, Sublayer};
 
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
             let mut up = names.matrix(names.up, 1, &rows[..1 + usize::from(gated)], hidden);
             up.interleaved = gated;
             let own = match model.wiring.block {
-                Block::ParallelOneNorm => vec![],
+                BlockOrder::ParallelOneNorm => vec![],
                 _ => norm(model, format!("{}{}", names.layer, names.ffn_norm)),
             };
             with_biases(up, model.ffn_bias, own)

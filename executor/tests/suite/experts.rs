@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::laws::{EXTENT, generate};
 use crate::rig;
-use planner::{Extent, Programs};
+use planner::{RunExtent, PhasePrograms};
 use proptest::prelude::*;
 
 proptest! {
@@ -17,16 +17,16 @@ proptest! {
         name in prop::sample::select(rig::EXPERTS.to_vec()),
         (batch, prompt, output) in (1usize..=rig::BATCH, 1usize..24, 1u64..6),
     ) {
-        let extent = Extent { batch: rig::BATCH as u64, ..EXTENT };
+        let extent = RunExtent { batch: rig::BATCH as u64, ..EXTENT };
         let checkpoint = rig::checkpoint(name);
         let model = checkpoint.model();
         let placement = rig::random_division(model, seed);
         let mut alone = rig::session(&checkpoint, rig::on(model, rig::CPU), rig::F32, extent);
         let mut divided = rig::session(&checkpoint, placement, rig::F32, extent);
         let setup = divided.setup();
-        let programs = Programs::lower(&setup.machine, model, &setup.placement).expect("it lowers");
+        let programs = PhasePrograms::lower(&setup.machine, model, &setup.placement).expect("it lowers");
         let usage = planner::usage(&setup.machine, model, &rig::F32, &setup.placement, &programs, &extent);
-        let planned: Vec<_> = usage.iter().map(planner::Usage::total).collect();
+        let planned: Vec<_> = usage.iter().map(planner::MemoryUsage::total).collect();
         prop_assert_eq!(divided.memory_used(), planned);
 
         let expected = generate(&mut alone, batch, prompt, output).0;

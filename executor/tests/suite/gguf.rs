@@ -4,7 +4,7 @@ use crate::golden_files::gguf_file;
 use crate::rig;
 use executor::{Checkpoint, Sampling, Tokenizer};
 use hwprofiles::DType;
-use planner::Extent;
+use planner::RunExtent;
 use scenarios::{Formats, Gguf, Model, WeightFormats};
 
 /// The files of `tests/golden/make_gguf.py`, in f32.
@@ -17,7 +17,7 @@ fn a_file_gives_the_folders_logits_bit_for_bit() {
         for weights in [DType::F32, DType::Bf16, DType::Int4] {
             let [folder, file] = checkpoints.each_ref().map(|checkpoint| {
                 let formats = Formats { weights: WeightFormats::all(weights), ..rig::F32 };
-                let extent = Extent { batch: 2, context: 32, chunk: 7, step_tokens: 1 };
+                let extent = RunExtent { batch: 2, context: 32, chunk: 7, step_tokens: 1 };
                 let placement = rig::split(checkpoint.model());
                 let mut session = rig::session(checkpoint, placement, formats, extent);
                 let prompts = [vec![5, 17, 300, 2, 9, 11, 40, 8], vec![7; 8]];
@@ -33,7 +33,7 @@ fn a_file_gives_the_folders_logits_bit_for_bit() {
 fn scores_that_are_divided_by_another_number_than_a_file_says_are_those_of_scaled_queries() {
     let checkpoints = [rig::checkpoint("gemma2"), Checkpoint::open(&gguf_file("gemma2")).expect("it opens")];
     let logits = checkpoints.each_ref().map(|checkpoint| {
-        let extent = Extent { batch: 1, context: 64, chunk: 7, step_tokens: 1 };
+        let extent = RunExtent { batch: 1, context: 64, chunk: 7, step_tokens: 1 };
         let mut session = rig::session(checkpoint, rig::split(checkpoint.model()), rig::F32, extent);
         session.generate(&[(0..50).collect()], 6, Sampling::Greedy, |_| {}).expect("it runs");
         session.logits().expect("they are read")

@@ -5,7 +5,7 @@ use executor::{Checkpoint, Sampling, Session, Tokenizer};
 use half::{bf16, f16};
 use hwprofiles::DType;
 use kernels::Path;
-use planner::{Extent, Placement};
+use planner::{RunExtent, Placement};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use scenarios::{Formats, WeightClass, WeightFormats};
 use serde::Deserialize;
@@ -60,7 +60,7 @@ impl Case {
             &self.checkpoint,
             placement,
             formats,
-            Extent { batch: 2, context: 96, chunk, step_tokens: 1 },
+            RunExtent { batch: 2, context: 96, chunk, step_tokens: 1 },
         )
     }
 
@@ -218,10 +218,10 @@ fn rounded(name: &str, formats: WeightFormats) -> tempfile::TempDir {
                     .chunks_exact(4)
                     .map(|bytes| f32::from_le_bytes(bytes.try_into().expect("4 bytes")))
                     .collect();
-                let memory = kernels::Memory::new("test", hwprofiles::Bytes::new(1 << 30));
+                let memory = kernels::MemoryArena::new("test", hwprofiles::Bytes::new(1 << 30));
                 let packed = kernels::Weights::from_f32(
                     &memory,
-                    formats.of_class(class(name)),
+                    formats.for_class(class(name)),
                     rows,
                     columns,
                     &values,

@@ -4,13 +4,13 @@ use crate::cases::cases;
 use crate::rig;
 use executor::{ExecutorError, RunSetup, Sampling, Session, modelled};
 use hwprofiles::{Bytes, DType, Seconds};
-use planner::{Action, Extent, Lane, Placement, Pricing, Programs, Question, Recorder, Times, Trace};
+use planner::{Action, RunExtent, Lane, Placement, CostModel, PhasePrograms, Problem, Recorder, PhaseTimes, Trace};
 use proptest::prelude::*;
 use scenarios::{
     Costs, Formats, Model, Objective, Phase, Slo, Sublayer, WeightClass, WeightFormats, Workload,
 };
 
-pub const EXTENT: Extent = Extent { batch: 2, context: 40, chunk: 11, step_tokens: 1 };
+pub const EXTENT: RunExtent = RunExtent { batch: 2, context: 40, chunk: 11, step_tokens: 1 };
 
 fn prompts(model: &Model, batch: usize, tokens: usize) -> Vec<Vec<u32>> {
     let token =
@@ -27,7 +27,7 @@ pub fn generate(session: &mut Session, batch: usize, prompt: usize, output: u64)
 /// Every task ran once, in its lane's order, after all of its dependencies, and inside its step.
 fn check_order(session: &Session, trace: &Trace) {
     let setup = session.setup();
-    let programs = Programs::lower(&setup.machine, &setup.model, &setup.placement).expect("it ran");
+    let programs = PhasePrograms::lower(&setup.machine, &setup.model, &setup.placement).expect("it ran");
     let mut events = trace.events.iter();
     let mut previous_end = 0;
     for (index, span) in trace.steps.iter().enumerate() {
@@ -66,7 +66,7 @@ proptest! {
         kv in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int2]),
         (batch, prompt, output) in (1usize..=rig::BATCH, 1usize..24, 1u64..6),
     ) {
-        let extent = Extent { batch: rig::BATCH as u64, ..EXTENT };
+        let extent = RunExtent { batch: rig::BATCH as u64, ..EXTENT };
         let checkpoint = rig::checkpoint(name);
         let model = checkpoint.model();
         let weights = WeightFormats::all(weights).with(WeightClass::Ffn, ffn);
@@ -80,9 +80,9 @@ proptest! {
         let mut session = rig::session(&checkpoint, placement, formats, extent);
 
         let setup = session.setup();
-        let programs = Programs::lower(&setup.machine, model, &setup.placement).expect("it lowers");
+        let programs = PhasePrograms::lower(&setup.machine, model, &setup.placement).expect("it lowers");
         let usage = planner::usage(&setup.machine, model, &formats, &setup.placement, &programs, &extent);
-        let planned: Vec<Bytes> = usage.iter().map(planner::Usage::total).collect();
+        let planned: Vec<Bytes> = usage.iter().map(planner::MemoryUsage::total).collect();
         prop_assert_eq!(session.memory_used(), planned.clone());
 
         let (expected, _) = generate(&mut plain, batch, prompt, output);
@@ -259,11 +259,11 @@ fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
     let checkpoint = rig::checkpoint("qwen2");
     let (machine, model) = (rig::machine(), checkpoint.model().clone());
     let workload = Workload { batch: 2, prompt_tokens: 20, output_tokens: 5, speculation: None };
-    let pricing = Pricing { machine: &machine, model: &model, formats: &rig::F32 };
+    let pricing = CostModel { machine: &machine, model: &model, formats: &rig::F32 };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs, draft: None };
+    let question = Problem { pricing, workload, objective, slo, costs, draft: None };
     // The score does not matter here.
-    let score = |_: &Placement, _: u64| Ok(Times { ttft: Seconds::new(1.0), tpot: None });
+    let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: None });
     let placement = rig::split(&model);
     let plan = planner::evaluate(&question, "given", placement.clone(), 16, &score).expect("it fits");
     let setup = RunSetup::from_plan(machine.clone(), model.clone(), &plan).expect("its own plan");
@@ -288,7 +288,7 @@ fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
 #[test]
 fn modelled_time_is_the_simulators_where_nothing_is_shared() {
     let model = Model::preset("fulcrum-250m").expect("a preset");
-    let extent = Extent { batch: 4, context: 700, chunk: 256, step_tokens: 1 };
+    let extent = RunExtent { batch: 4, context: 700, chunk: 256, step_tokens: 1 };
     let steps = planner::steps(&Workload::new(4, 600, 20), 256);
     for device in [rig::CPU, rig::LOOPBACK] {
         let setup =
@@ -307,8 +307,8 @@ fn modelled_time_is_the_simulators_where_nothing_is_shared() {
 }
 
 fn compare_with_simulator(setup: &RunSetup, trace: &Trace, equal: bool) {
-    let pricing = Pricing { machine: &setup.machine, model: &setup.model, formats: &setup.formats };
-    let programs = Programs::lower(&setup.machine, &setup.model, &setup.placement).expect("it lowers");
+    let pricing = CostModel { machine: &setup.machine, model: &setup.model, formats: &setup.formats };
+    let programs = PhasePrograms::lower(&setup.machine, &setup.model, &setup.placement).expect("it lowers");
     let mut simulator = sim::Simulator::new(pricing);
     let mut events = trace.events.iter();
     for span in &trace.steps {
@@ -335,7 +335,7 @@ fn a_modelled_run_honours_dependencies_too_and_repeats_itself() {
     let steps = planner::steps(&Workload::new(2, 20, 3), 11);
     let trace = modelled(&setup, &steps).expect("it models");
     assert_eq!(trace, modelled(&setup, &steps).expect("it models"));
-    let programs = Programs::lower(&setup.machine, &model, &setup.placement).expect("it lowers");
+    let programs = PhasePrograms::lower(&setup.machine, &model, &setup.placement).expect("it lowers");
     let step = trace.steps.iter().position(|span| span.step.phase == Phase::Decode).expect("a decode step");
     let events: Vec<_> = trace.events.iter().filter(|event| event.step == step as u32).collect();
     for (task, event) in programs.decode.tasks.iter().zip(&events) {

@@ -2,14 +2,14 @@
 
 use crate::laws::{EXTENT, generate};
 use crate::rig;
-use planner::Extent;
+use planner::RunExtent;
 
 #[test]
 fn chunks_of_any_size_give_the_same_logits() {
     let checkpoint = rig::checkpoint("qwen3");
     let logits = |chunk| {
         let placement = rig::streamed(checkpoint.model());
-        let mut session = rig::session(&checkpoint, placement, rig::F32, Extent { chunk, ..EXTENT });
+        let mut session = rig::session(&checkpoint, placement, rig::F32, RunExtent { chunk, ..EXTENT });
         generate(&mut session, 2, 31, 1);
         session.logits().expect("they are read").concat()
     };
@@ -24,7 +24,7 @@ fn chunks_of_any_size_give_the_same_logits() {
 #[test]
 fn any_number_of_micro_batches_gives_the_same_tokens_and_logits() {
     let checkpoint = rig::checkpoint("llama3_rope");
-    let extent = Extent { batch: 5, ..EXTENT };
+    let extent = RunExtent { batch: 5, ..EXTENT };
     for placement in [rig::streamed, rig::mixed, rig::split] {
         // With fewer sequences than were allocated for, the last micro-batches may be empty.
         for batch in [5, 2] {

@@ -3,7 +3,7 @@
 use crate::golden_files;
 use executor::{Checkpoint, RunSetup, Session};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{Extent, LayerPlacement, Pipelining, Placement, Slice, Slices, whole};
+use planner::{RunExtent, LayerPlacement, Pipelining, Placement, Slice, Slices, whole_slice};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use scenarios::{Formats, Model, Sublayer, WeightFormats};
@@ -75,11 +75,11 @@ pub fn checkpoint(name: &str) -> Checkpoint {
     Checkpoint::open(&folder(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-pub fn setup(model: &Model, placement: Placement, formats: Formats, extent: Extent) -> RunSetup {
+pub fn setup(model: &Model, placement: Placement, formats: Formats, extent: RunExtent) -> RunSetup {
     RunSetup { machine: machine(), model: model.clone(), formats, placement, extent, plan: "test".to_owned() }
 }
 
-pub fn session(checkpoint: &Checkpoint, placement: Placement, formats: Formats, extent: Extent) -> Session {
+pub fn session(checkpoint: &Checkpoint, placement: Placement, formats: Formats, extent: RunExtent) -> Session {
     Session::new(setup(checkpoint.model(), placement, formats, extent), checkpoint).expect("it fits")
 }
 
@@ -96,9 +96,9 @@ pub fn layered(
     slices: impl Fn(u64, Sublayer) -> Slices,
 ) -> Placement {
     Placement {
-        embed: vec![whole(model, Sublayer::Embed, OWN[embed.0], embed, embed)],
+        embed: vec![whole_slice(model, Sublayer::Embed, OWN[embed.0], embed, embed)],
         layers: (0..model.layers)
-            .map(|layer| LayerPlacement::of(model.kind(layer), |sublayer| slices(layer, sublayer)))
+            .map(|layer| LayerPlacement::from_slices(model.kind(layer), |sublayer| slices(layer, sublayer)))
             .collect(),
         head,
         pipelining: Pipelining::default(),
@@ -107,7 +107,7 @@ pub fn layered(
 
 /// Attention on one device and the feed-forward network on the other, alternating by layers.
 pub fn mixed(model: &Model) -> Placement {
-    let resident = |sublayer, device: DeviceId| vec![whole(model, sublayer, OWN[device.0], device, device)];
+    let resident = |sublayer, device: DeviceId| vec![whole_slice(model, sublayer, OWN[device.0], device, device)];
     layered(model, CPU, resident(Sublayer::Head, LOOPBACK), |layer, sublayer| {
         let ffn = matches!(sublayer, Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Experts);
         resident(sublayer, if ffn == (layer % 2 == 0) { LOOPBACK } else { CPU })
@@ -118,12 +118,12 @@ pub fn mixed(model: &Model) -> Placement {
 pub fn split(model: &Model) -> Placement {
     let divided = |sublayer: Sublayer| {
         let Some((rows, _)) = sublayer.matrix(model) else {
-            return vec![whole(model, sublayer, DRAM, CPU, CPU)];
+            return vec![whole_slice(model, sublayer, DRAM, CPU, CPU)];
         };
         let panel = sublayer.panel();
         let at = (rows / 2).next_multiple_of(panel).min(rows - 1) / panel * panel;
         if at == 0 {
-            return vec![whole(model, sublayer, DRAM, CPU, CPU)];
+            return vec![whole_slice(model, sublayer, DRAM, CPU, CPU)];
         }
         let part =
             |rows, device: DeviceId| Slice { rows, home: OWN[device.0], prefill: device, decode: device };
@@ -134,13 +134,13 @@ pub fn split(model: &Model) -> Placement {
 
 /// Weights and KV at home in DRAM, computed on the loopback device through its staging slots.
 pub fn streamed(model: &Model) -> Placement {
-    let far = |sublayer| vec![whole(model, sublayer, DRAM, LOOPBACK, LOOPBACK)];
+    let far = |sublayer| vec![whole_slice(model, sublayer, DRAM, LOOPBACK, LOOPBACK)];
     layered(model, LOOPBACK, far(Sublayer::Head), |_, sublayer| far(sublayer))
 }
 
 /// Prefill streams everything to the loopback device, decode stays on the CPU.
 pub fn by_phase(model: &Model) -> Placement {
-    let far = |sublayer| vec![whole(model, sublayer, DRAM, LOOPBACK, CPU)];
+    let far = |sublayer| vec![whole_slice(model, sublayer, DRAM, LOOPBACK, CPU)];
     layered(model, CPU, far(Sublayer::Head), |_, sublayer| far(sublayer))
 }
 

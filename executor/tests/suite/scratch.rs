@@ -5,7 +5,7 @@ use crate::cases::cases;
 use crate::rig;
 use hwprofiles::{DType, DeviceKind};
 use kernels::cuda::{Queue, calls};
-use planner::{Extent, Programs};
+use planner::{RunExtent, PhasePrograms};
 use proptest::prelude::*;
 use scenarios::{Model, Sublayer};
 
@@ -21,8 +21,8 @@ proptest! {
         let model = Model::preset(name).expect("a preset");
         let mut machine = rig::machine();
         machine.devices[0].cores = (0..cores).collect();
-        let programs = Programs::lower(&machine, &model, &rig::on(&model, rig::CPU)).expect("it lowers");
-        let extent = Extent { batch, context, chunk, step_tokens: 1 };
+        let programs = PhasePrograms::lower(&machine, &model, &rig::on(&model, rig::CPU)).expect("it lowers");
+        let extent = RunExtent { batch, context, chunk, step_tokens: 1 };
         let counted = planner::scratch_bytes(&machine, &programs, &model, &extent)[&rig::CPU].get() as usize;
         let rows = (batch * chunk) as usize;
         for columns in model.sublayers().into_iter().filter_map(|sublayer| sublayer.inputs(&model)) {
@@ -52,16 +52,16 @@ proptest! {
         let model = Model::preset(name).expect("a preset");
         let mut machine = rig::machine();
         (machine.devices[0].kind, machine.devices[0].cores) = (DeviceKind::Gpu, vec![]);
-        let programs = Programs::lower(&machine, &model, &rig::on(&model, rig::CPU)).expect("it lowers");
-        let extent = Extent { batch, context, chunk, step_tokens: 1 };
+        let programs = PhasePrograms::lower(&machine, &model, &rig::on(&model, rig::CPU)).expect("it lowers");
+        let extent = RunExtent { batch, context, chunk, step_tokens: 1 };
         let counted = planner::scratch_bytes(&machine, &programs, &model, &extent)[&rig::CPU].get() as usize;
         let (sequences, rows) = (batch as usize, (batch * chunk) as usize);
-        let pass = (6 * sequences + 3 * rows) * 4 + sequences * size_of::<kernels::Choice>();
+        let pass = (6 * sequences + 3 * rows) * 4 + sequences * size_of::<kernels::SamplingParams>();
         let dtypes = [DType::Bf16, DType::Int8, DType::Int4];
         for sublayer in model.sublayers() {
             let Some((n, k)) = sublayer.matrix(&model).map(|(n, k)| (n as usize, k as usize)) else { continue };
             let m = if sublayer == Sublayer::Head { sequences } else { rows };
-            if sublayer == Sublayer::Embed || sublayer == Sublayer::Experts || dtypes.map(|dtype| Queue::takes_as_it_is(m, (dtype, n, k))) == [true; 3] {
+            if sublayer == Sublayer::Embed || sublayer == Sublayer::Experts || dtypes.map(|dtype| Queue::multiplies_packed(m, (dtype, n, k))) == [true; 3] {
                 continue;
             }
             prop_assert!(pass + Queue::scratch_bytes(m, (n, k)) <= counted, "{sublayer}");

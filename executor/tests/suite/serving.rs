@@ -7,7 +7,7 @@ use executor::{
     Batching, ExecutorError, FinishReason, GenerationEvent, GenerationRequest, GenerationResult, PassReport,
     Sampling, Session,
 };
-use planner::Extent;
+use planner::RunExtent;
 use proptest::prelude::*;
 use scenarios::{Phase, Scheduler};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ fn request(id: u64, prompt: usize, output: u64) -> GenerationRequest {
     }
 }
 
-fn batching(extent: Extent) -> Batching {
+fn batching(extent: RunExtent) -> Batching {
     Batching {
         max_num_seqs: extent.batch,
         max_num_batched_tokens: extent.batch * extent.chunk,
@@ -89,7 +89,7 @@ proptest! {
         (prefill_first, shortest, pauses) in any::<(bool, bool, bool)>(),
         (seqs, tokens) in (1u64..=rig::BATCH as u64, 0u64..40),
     ) {
-        let extent = Extent { batch: rig::BATCH as u64, ..EXTENT };
+        let extent = RunExtent { batch: rig::BATCH as u64, ..EXTENT };
         let checkpoint = rig::checkpoint(name);
         let placement = rig::random(checkpoint.model(), seed);
         let mut session = rig::session(&checkpoint, placement, rig::F32, extent);
@@ -129,7 +129,7 @@ proptest! {
 #[test]
 fn a_seed_gives_the_same_answer_whatever_else_is_in_the_batch() {
     let checkpoint = rig::checkpoint("qwen3");
-    let extent = Extent { batch: 4, ..EXTENT };
+    let extent = RunExtent { batch: 4, ..EXTENT };
     let mut session = rig::session(&checkpoint, rig::mixed(checkpoint.model()), rig::F32, extent);
     let random = |id, prompt, seed| GenerationRequest {
         sampling: Sampling::Random { temperature: 1.2, top_k: Some(40), top_p: None, seed },
@@ -220,7 +220,7 @@ proptest! {
         micro_batches in 1u64..=3,
         lengths in prop::collection::vec((1usize..30, 2u64..8), 1..8),
     ) {
-        let extent = Extent { batch: rig::BATCH as u64, ..EXTENT };
+        let extent = RunExtent { batch: rig::BATCH as u64, ..EXTENT };
         let checkpoint = rig::checkpoint(name);
         let model = checkpoint.model();
         let placement = |seed: u64| rig::divided(rig::random(model, seed), micro_batches);
@@ -242,9 +242,9 @@ proptest! {
             }
             session.replace_placement(placement(seed), &checkpoint).expect("it fits");
             let setup = session.setup();
-            let programs = planner::Programs::lower(&setup.machine, model, &setup.placement).expect("it lowers");
+            let programs = planner::PhasePrograms::lower(&setup.machine, model, &setup.placement).expect("it lowers");
             let usage = planner::usage(&setup.machine, model, &rig::F32, &setup.placement, &programs, &extent);
-            let planned: Vec<_> = usage.iter().map(planner::Usage::total).collect();
+            let planned: Vec<_> = usage.iter().map(planner::MemoryUsage::total).collect();
             prop_assert_eq!(session.memory_used(), planned, "nothing of the old placement is left");
         }
         for request in &requests {

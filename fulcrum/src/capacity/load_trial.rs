@@ -4,7 +4,7 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
 use crate::serving::{DayTables, ServedDay, ServingPlacement, serve_day_on};
 use hwprofiles::{Ratio, Seconds};
-use reports::capacity::Loaded;
+use reports::capacity::LoadPoint;
 use scenarios::{LoadUnit, Requests, Serving};
 use sim::serving::{Spread, Summary};
 use sim::{Fineness, Largest};
@@ -50,7 +50,7 @@ pub(crate) struct LargestLoad {
     /// The smallest load beyond the limits that was tried, and its day.
     pub(crate) beyond: Option<(f64, ServedDay)>,
     /// Every load that was tried.
-    pub(crate) curve: Vec<Loaded>,
+    pub(crate) curve: Vec<LoadPoint>,
 }
 
 /// What a search for the largest load found.
@@ -76,7 +76,7 @@ impl<'q> LoadTrial<'q> {
         };
         let answer = ttft + slo.tpot.map_or(Seconds::ZERO, |tpot| tpot * output);
         let window = (ttft * WAITS).max(answer * ANSWERS);
-        let (mut serving, unit) = (serving.clone(), serving.requests.unit());
+        let (mut serving, unit) = (serving.clone(), serving.requests.load_unit());
         let (mut least, mut cycle) = (window.get(), answer);
         if let Requests::Closed { think, ramp, requests, .. } = &mut serving.requests {
             // Users who begin together wait for each other once, which users of a long day do not.
@@ -93,7 +93,7 @@ impl<'q> LoadTrial<'q> {
         let least = (load * self.requests).min(MOST_REQUESTS).ceil() as u64;
         let no_ratio = || Error::input(format!("a load of {load}"));
         let faster = Ratio::new(load / self.own).ok_or_else(no_ratio)?;
-        let requests = self.serving.requests.denser(faster, least);
+        let requests = self.serving.requests.scaled(faster, least);
         let serving = Serving { requests, ..self.serving.clone() };
         serve_day_on(self.scenario, &serving, placed.clone(), DayTables::default())
     }
@@ -131,7 +131,7 @@ impl<'q> LoadTrial<'q> {
                 Some((other, _)) if keeps => load > *other,
                 Some((other, _)) => load < *other,
             };
-            curve.push(Loaded::of(load, &day.summary));
+            curve.push(LoadPoint::of(load, &day.summary));
             let place = if keeps { &mut within } else { &mut beyond };
             if closer(place) {
                 *place = Some((load, day));

@@ -3,8 +3,8 @@
 
 use crate::error::{Error, Result};
 use hwprofiles::{Device, Dollars, Machine, MemoryKind, Provenance, Watts};
-use reports::capacity::{Figure, Running};
-use scenarios::{Assumed, Capacity, MachineOption, Prices};
+use reports::capacity::{Figure, FleetMachine};
+use scenarios::{Assumed, CapacityQuestion, MachineOption, MarketPrices};
 use sim::serving::{Account, Summary};
 
 /// The power of a waiting machine as a share of that of a busy one, where the scenario says only the
@@ -15,7 +15,7 @@ const IDLE_SHARE: f64 = 0.3;
 pub(crate) fn price(
     option: &MachineOption,
     machine: &Machine,
-    prices: &Prices,
+    prices: &MarketPrices,
 ) -> Result<(Dollars, Vec<Figure>)> {
     let name = &option.name;
     if let Some(price) = option.price {
@@ -103,17 +103,17 @@ pub(crate) fn running(
     [idle, busy]: [Watts; 2],
     most: f64,
     LoadedDay { load, summary: day, account }: LoadedDay<'_>,
-) -> Running {
+) -> FleetMachine {
     let drawn = match (option.power, account.energy_j) {
         (None, Some(energy)) => Watts::new(energy / day.duration_s),
         _ => Watts::new(idle.get() + (busy.get() - idle.get()) * day.busy_share),
     };
     let above_idle = (drawn.get() - idle.get()).max(0.0);
-    Running { price, idle, busy, for_load: Watts::new(above_idle / load), load: most }
+    FleetMachine { price, idle, busy, for_load: Watts::new(above_idle / load), load: most }
 }
 
 /// The figures that are the same for all machines.
-pub(crate) fn shared_figures(Capacity { prices, currencies, .. }: &Capacity) -> Vec<Figure> {
+pub(crate) fn shared_figures(CapacityQuestion { prices, currencies, .. }: &CapacityQuestion) -> Vec<Figure> {
     let money = |what: &str, each: &str, price: &Assumed<Dollars>| {
         figure(what, format!("{}{each}", price.value), origin_of(price))
     };

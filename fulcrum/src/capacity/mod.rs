@@ -9,13 +9,13 @@ use crate::pipeline::{MachineCache, ModelCache, PreparedScenario};
 use crate::serving::{ServedDay, ServingPlacement};
 use hwprofiles::{DeviceKind, MemoryKind, Ratio};
 use load_trial::{LargestLoad, LoadSearch, LoadTrial};
-use planner::{Pricing, Programs};
+use planner::{CostModel, PhasePrograms};
 use rayon::prelude::*;
 use reports::capacity::{
-    Banded, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, Figure, Fleet, Found, Running, Terms,
-    Way, tornado,
+    BandedValue, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, Figure, Fleet, CapacityResult, FleetMachine, FleetTerms,
+    GpuArrangement, tornado,
 };
-use scenarios::{Capacity, Document, LoadUnit, MachineOption, Requests, Step, ThinkTime};
+use scenarios::{CapacityQuestion, Document, LoadUnit, MachineOption, Requests, Step, ThinkTime};
 
 /// Says which machine serves the load of `document` within its limits, how many of them, and what
 /// that costs.
@@ -82,7 +82,7 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
 }
 
 /// The question, as the report repeats it.
-fn question_in_words(asked: &Capacity, scenario: &PreparedScenario) -> Vec<String> {
+fn question_in_words(asked: &CapacityQuestion, scenario: &PreparedScenario) -> Vec<String> {
     let growth = match asked.growth {
         0.0 => String::new(),
         growth => format!(", {:+.0} % each year", growth * 100.0),
@@ -115,7 +115,7 @@ fn question_in_words(asked: &Capacity, scenario: &PreparedScenario) -> Vec<Strin
 
 /// The question for one machine.
 struct MachineSearch<'a> {
-    asked: &'a Capacity,
+    asked: &'a CapacityQuestion,
     option: &'a MachineOption,
     scenario: &'a PreparedScenario,
 }
@@ -196,9 +196,9 @@ impl MachineSearch<'_> {
         Ok(SearchResult { candidate, fleet: Some(fleet), figures })
     }
 
-    fn terms(&self, tokens_per_s: f64) -> Terms {
-        let Capacity { growth, years, duty, prices, .. } = self.asked;
-        Terms {
+    fn terms(&self, tokens_per_s: f64) -> FleetTerms {
+        let CapacityQuestion { growth, years, duty, prices, .. } = self.asked;
+        FleetTerms {
             load: self.asked.load.amount,
             growth: *growth,
             years: *years,
@@ -223,8 +223,8 @@ impl MachineSearch<'_> {
     ) -> Result<[(Ratio, Option<f64>); 2]> {
         let ServingPlacement { machine, formats, placement, .. } = placed;
         let model = self.scenario.model();
-        let programs = Programs::lower(machine, model, placement).or_input()?;
-        let pricing = Pricing { machine, model, formats };
+        let programs = PhasePrograms::lower(machine, model, placement).or_input()?;
+        let pricing = CostModel { machine, model, formats };
         let load = self.scenario.workload();
         let decode = Step::decode((day.summary.mean_batch.ceil() as u64).max(1), load.context());
         let (decode, prefill) = (
@@ -252,16 +252,16 @@ impl MachineSearch<'_> {
         at_work: &ServedDay,
         fleet: Fleet,
         bands: [(Ratio, Option<f64>); 2],
-    ) -> Result<Found> {
+    ) -> Result<CapacityResult> {
         let (most, day) = &reached.within;
         let account = day.summary.account.clone().unwrap_or_default();
-        let ends: [Option<Running>; 2] =
+        let ends: [Option<FleetMachine>; 2] =
             bands.map(|(slower, load)| load.map(|load| fleet.machine.slower(slower, load)));
         let banded = |figure: &dyn Fn(&Fleet) -> f64| {
-            let end = |machine: Option<Running>| {
+            let end = |machine: Option<FleetMachine>| {
                 machine.map_or(f64::INFINITY, |machine| figure(&Fleet { machine, ..fleet }))
             };
-            Banded { value: figure(&fleet), slow: end(ends[0]), fast: end(ends[1]) }
+            BandedValue { value: figure(&fleet), slow: end(ends[0]), fast: end(ends[1]) }
         };
         let count = |fleet: &Fleet| fleet.machines(fleet.terms.load) as f64;
         let machines = banded(&count);
@@ -269,8 +269,8 @@ impl MachineSearch<'_> {
         let cxl = machine.memories.iter().filter(|memory| memory.kind == MemoryKind::Cxl);
         let needed = fleet.machines(fleet.terms.load);
         let loads = bands.map(|(_, load)| load.unwrap_or(0.0));
-        Ok(Found {
-            largest_load: Banded { value: *most, slow: loads[0], fast: loads[1] },
+        Ok(CapacityResult {
+            largest_load: BandedValue { value: *most, slow: loads[0], fast: loads[1] },
             requests_per_s: day.summary.requests_per_s,
             beyond: reached.beyond.as_ref().map(|(load, _)| *load),
             slo_attainment: [Some(&reached.within), reached.beyond.as_ref()]
@@ -305,20 +305,20 @@ enum BestPlacement {
 /// The largest load of each way to use a machine's GPUs, and the best of them. Of equal ones the
 /// first is best, whose engines have the fewest GPUs. Where none keeps the limits, the day is that
 /// of the last, whose GPUs work together most.
-fn best_of(trial: &LoadTrial<'_>, placements: Vec<ServingPlacement>) -> Result<(Vec<Way>, BestPlacement)> {
+fn best_of(trial: &LoadTrial<'_>, placements: Vec<ServingPlacement>) -> Result<(Vec<GpuArrangement>, BestPlacement)> {
     let tried = placements.into_par_iter().map(|placed| {
         let start = trial.one_at_a_time() * placed.engines as f64;
         Ok((trial.largest(&placed, start)?, placed))
     });
     let tried: Vec<_> = tried.collect::<Result<_>>()?;
     let way = |(search, _): &(LoadSearch, ServingPlacement)| match search {
-        LoadSearch::Within(reached) => Way {
+        LoadSearch::Within(reached) => GpuArrangement {
             plan: reached.within.1.plan.clone(),
             largest_load: Some(reached.within.0),
             fails: reached.beyond.as_ref().map(|(_, day)| trial.fails(&day.summary)),
         },
         LoadSearch::Nowhere(day) => {
-            Way { plan: day.plan.clone(), largest_load: None, fails: Some(trial.fails(&day.summary)) }
+            GpuArrangement { plan: day.plan.clone(), largest_load: None, fails: Some(trial.fails(&day.summary)) }
         }
     };
     let ways = if tried.len() > 1 { tried.iter().map(way).collect() } else { vec![] };

@@ -4,7 +4,7 @@ use super::batch_file::BatchRequest;
 use super::text_stream::TextStream;
 use crate::error::{Error, Result};
 use crate::pipeline::ResolvedPlan;
-use executor::{Answer, Client, Finish, Made, Request, Tokenizer};
+use executor::{GenerationResult, Client, FinishReason, PassReport, GenerationRequest, Tokenizer};
 use hwprofiles::Seconds;
 use planner::{Recorder, StepSpan, Trace};
 use scenarios::{Phase, Step};
@@ -34,13 +34,13 @@ impl<'a> BatchClient<'a> {
 }
 
 /// A request as the executor takes it.
-pub(crate) fn executor_request(id: u64, request: &BatchRequest, ends: &[u32]) -> Request {
+pub(crate) fn executor_request(id: u64, request: &BatchRequest, ends: &[u32]) -> GenerationRequest {
     let BatchRequest { prompt, output_tokens, sampling, .. } = request.clone();
-    Request { id, arrival: Duration::ZERO, prompt, output_tokens, sampling, stop: ends.to_vec() }
+    GenerationRequest { id, arrival: Duration::ZERO, prompt, output_tokens, sampling, stop: ends.to_vec() }
 }
 
 impl Client for BatchClient<'_> {
-    fn next(&mut self) -> Option<Request> {
+    fn next(&mut self) -> Option<GenerationRequest> {
         let request = self.requests.get(self.next)?;
         self.next += 1;
         Some(executor_request(self.next as u64 - 1, request, self.ends))
@@ -74,7 +74,7 @@ pub(crate) struct PassSpan {
 
 impl PassSpan {
     /// The span of a pass that the executor made.
-    pub(crate) fn new(made: &Made) -> Self {
+    pub(crate) fn new(made: &PassReport) -> Self {
         let [past, new] = made.entered.first().copied().unwrap_or([made.decode_tokens.saturating_sub(1), 1]);
         let nanos = |time: Duration| time.as_nanos() as u64;
         Self { phase: made.phase, begin: nanos(made.begin), end: nanos(made.end), past, new }
@@ -84,7 +84,7 @@ impl PassSpan {
 /// What came of the requests.
 pub struct BatchAnswers {
     /// The answers, in the order of the requests; requests that were never begun have none.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<GenerationResult>,
     pub(crate) passes: Vec<PassSpan>,
     /// Why the run ended early, where it failed.
     pub(crate) failure: Option<Error>,
@@ -101,7 +101,7 @@ impl BatchAnswers {
 
     /// How many answers came to their own end.
     pub fn whole(&self) -> u64 {
-        let is_whole = |answer: &&Answer| matches!(answer.finish, Finish::Length | Finish::Stop);
+        let is_whole = |answer: &&GenerationResult| matches!(answer.finish, FinishReason::Length | FinishReason::Stop);
         self.answers.iter().filter(is_whole).count() as u64
     }
 
@@ -135,10 +135,10 @@ impl BatchAnswers {
                 stream.whole()
             });
             let finish = match answer.map(|answer| answer.finish) {
-                Some(Finish::Length) => "length",
-                Some(Finish::Stop) => "stop",
-                Some(Finish::Failed) => "failed",
-                Some(Finish::Interrupted) | None => "interrupted",
+                Some(FinishReason::Length) => "length",
+                Some(FinishReason::Stop) => "stop",
+                Some(FinishReason::Failed) => "failed",
+                Some(FinishReason::Interrupted) | None => "interrupted",
             };
             let prompt_tokens = request.prompt.len();
             let line = json!({"text": text, "tokens": tokens, "finish_reason": finish, "prompt_tokens": prompt_tokens});

@@ -5,7 +5,7 @@ use crate::error::{OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use executor::{Checkpoint, Sampling, Session};
 use hwprofiles::Bytes;
-use planner::{Programs, Trace, usage};
+use planner::{PhasePrograms, Trace, usage};
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap};
 use scenarios::{Model, Workload};
@@ -60,7 +60,7 @@ impl PlanMeasurement {
     pub(crate) fn compare(&self, planned: &ResolvedPlan, label: Label) -> Result<Configuration> {
         let predicted = planned.simulate(Draws::default())?;
         let ResolvedPlan { machine, model, placement, plan, .. } = planned;
-        let programs = Programs::lower(machine, model, placement).or_failed()?;
+        let programs = PhasePrograms::lower(machine, model, placement).or_failed()?;
         let used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
         let memory = MemoryUse::of(machine, &used, |id| self.allocated.get(id.0).copied());
         let map = PlacementMap::of(machine, placement);

@@ -6,8 +6,8 @@ use crate::error::{OrError, Result};
 use crate::pipeline::{FollowedRule, PreparedScenario, ResolvedPlan};
 use crate::progress::{ProgressEvent, ProgressFn, Stage};
 use executor::{Checkpoint, make_random};
-use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, Parts, write_atomically};
-use planner::{Origin, Rule};
+use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, MachineParts, write_atomically};
+use planner::{PlanOrigin, Rule};
 use reports::{Configuration, Validation, machine_facts};
 use scenarios::{Formats, MachineSource, Model, WeightFormats, Workload};
 use std::path::{Path, PathBuf};
@@ -92,8 +92,8 @@ pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Res
     let memory = model.weight_bytes(&formats()).get() * options.memory_percent / 100;
     let limit = LoopbackLimit { memory: Bytes::new(memory), bandwidth: options.link };
     let machine = loopback_machine(host, limit)?;
-    let origin = Origin {
-        machine: MachineSource::of_loopback(&host_file, limit),
+    let origin = PlanOrigin {
+        machine: MachineSource::from_loopback(&host_file, limit),
         model: out.join(MODEL).canonicalize().or_failed()?.display().to_string(),
         expert_skew: None,
         draft: None,
@@ -165,7 +165,7 @@ fn prepare_model(folder: &Path, progress: &ProgressFn<'_>) -> Result<(Model, Che
 /// This host with a loopback device.
 fn loopback_machine(host: Host, limit: LoopbackLimit) -> Result<Machine> {
     let name = format!("{}+loopback", host.host);
-    Parts::of(host).with_loopback(limit).machine(&name).or_failed()
+    MachineParts::from_host(host).with_loopback(limit).machine(&name).or_failed()
 }
 
 fn formats() -> Formats {

@@ -2,7 +2,7 @@
 
 use crate::pipeline::ResolvedPlan;
 use hwprofiles::{Bytes, Ratio, Seconds};
-use planner::{Placement, PlannerError, Pricing, moved, moving_time};
+use planner::{Placement, PlannerError, CostModel, moved, moving_time};
 use scenarios::{Costs, Slo, Workload};
 use std::fmt;
 
@@ -36,12 +36,12 @@ pub(crate) fn better_placement(
     for (device, slowdown) in machine.devices.iter_mut().zip(slowdown) {
         *device = device.slower(*slowdown);
     }
-    let pricing = Pricing { machine: &machine, ..planned.pricing() };
+    let pricing = CostModel { machine: &machine, ..planned.pricing() };
     let load = planned.plan.workload;
     let (chunk, objective) = (planned.plan.prefill_chunk, planned.plan.objective);
     let score = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &load, chunk);
     let (slo, costs) = (Slo::default(), Costs::default());
-    let problem = planner::Question { pricing, workload: load, objective, slo, costs, draft: None };
+    let problem = planner::Problem { pricing, workload: load, objective, slo, costs, draft: None };
     let plan = planner::plan(&problem, &score).ok()?;
     let mut placement = plan.placement(&machine, &planned.model).ok()?;
     placement.pipelining.micro_batches = present.pipelining.micro_batches;
@@ -62,7 +62,7 @@ pub(crate) fn better_placement(
 mod tests {
     use super::*;
     use crate::pipeline::{parse_scenario, plan};
-    use planner::Programs;
+    use planner::PhasePrograms;
 
     /// However slow devices are: a placement that is followed instead is faster, saves more than it
     /// takes to move, and fits.
@@ -87,7 +87,7 @@ mod tests {
                 let steps = planned.plan.workload.decode_steps() as f64;
                 assert!(then < now && (now - then) * steps > better.moves.1.get(), "{better}");
                 assert_ne!(better.placement, planned.placement);
-                Programs::lower(&planned.machine, &planned.model, &better.placement).expect("it runs");
+                PhasePrograms::lower(&planned.machine, &planned.model, &better.placement).expect("it runs");
             }
         }
         assert!(found > 0, "a device that is 50 times as slow is worth leaving");

@@ -10,11 +10,11 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use crate::progress::{ProgressEvent, ProgressFn};
 use executor::{
-    Batching, Checkpoint, Client, Event, Generation, Made, OnGpu, Sampling, Service, Session, Setup,
+    Batching, Checkpoint, Client, GenerationEvent, GeneratedBatch, PassReport, GpuPassCounts, Sampling, Service, Session, RunSetup,
     Tokenizer,
 };
 use hwprofiles::{DeviceId, Machine, Ratio, Seconds};
-use planner::{Drift, Programs};
+use planner::{Drift, PhasePrograms};
 use scenarios::Scheduler;
 use sim::serving::{Batch, Piece, PlanPrices};
 use std::cell::RefCell;
@@ -44,17 +44,17 @@ impl ResolvedPlan {
     ///
     /// # Errors
     /// The plan has a draft, or the executor cannot run it.
-    pub fn setup(&self) -> Result<Setup> {
+    pub fn setup(&self) -> Result<RunSetup> {
         self.require_no_draft("the executor")?;
-        Setup::of_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()
+        RunSetup::of_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()
     }
 }
 
 /// An executor's error by its kind: a GPU that fails is the world's failure, and other errors are
 /// about plans, prompts and files.
-pub(crate) fn run_error(error: executor::Error) -> Error {
+pub(crate) fn run_error(error: executor::ExecutorError) -> Error {
     match error {
-        executor::Error::Gpu { .. } => Error::failed(error),
+        executor::ExecutorError::Gpu { .. } => Error::failed(error),
         _ => Error::input(error),
     }
 }
@@ -124,7 +124,7 @@ impl<'l> LiveSession<'l> {
         options: GenerationOptions,
         ends: Option<TextEnds<'_>>,
         mut on_token: impl FnMut(u32),
-    ) -> Result<Generation> {
+    ) -> Result<GeneratedBatch> {
         let GenerationOptions { output_tokens, sampling, record_tasks } = options;
         let interrupted = self.options.interrupted;
         let mut ends = ends.map(|ends| (TextStream::new(ends.tokenizer, ends.stops), ends.tokens));
@@ -170,10 +170,10 @@ impl<'l> LiveSession<'l> {
         let (mut answers, mut passes) = (Vec::new(), Vec::new());
         let progress = self.options.progress;
         let served = self.run_service(&mut service, |event| match event {
-            Event::Token { token, .. } => on_token(token),
-            Event::Answered(answer) => answers.push(answer),
-            Event::Made(made) => passes.push(PassSpan::new(&made)),
-            Event::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
+            GenerationEvent::Token { token, .. } => on_token(token),
+            GenerationEvent::Answered(answer) => answers.push(answer),
+            GenerationEvent::PassReport(made) => passes.push(PassSpan::new(&made)),
+            GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
         });
         answers.extend(service.interrupt());
         answers.sort_by_key(|answer| answer.id);
@@ -186,18 +186,18 @@ impl<'l> LiveSession<'l> {
     pub(crate) fn run_service<C: Client>(
         &mut self,
         service: &mut Service<C>,
-        mut on_event: impl FnMut(Event),
+        mut on_event: impl FnMut(GenerationEvent),
     ) -> Result {
         let (planned, LiveOptions { replan, interrupted, progress }) = (self.planned, self.options);
         let mut drift = Drift::new(planned.machine.devices.len());
         let mut placement = planned.placement.clone();
         loop {
-            let programs = Programs::lower(&planned.machine, &planned.model, &placement).or_input()?;
+            let programs = PhasePrograms::lower(&planned.machine, &planned.model, &placement).or_input()?;
             let prices = RefCell::new(PlanPrices::new(planned.pricing(), &programs));
             let (paused, mut next, mut compared) = (AtomicBool::new(false), None, Duration::ZERO);
             let pause = || interrupted.load(Ordering::Acquire) || paused.load(Ordering::Acquire);
             let served = self.session.serve(service, &pause, |event| {
-                if let Event::Made(made) = &event
+                if let GenerationEvent::PassReport(made) = &event
                     && made.end >= compared + COMPARED_EVERY
                 {
                     compared = made.end;
@@ -226,7 +226,7 @@ impl<'l> LiveSession<'l> {
 
     /// Tells how a GPU ran its passes, where there is one.
     fn note_passes(&self) {
-        if let Some(OnGpu { device, launched, replayed }) = self.session.on_gpu() {
+        if let Some(GpuPassCounts { device, launched, replayed }) = self.session.on_gpu() {
             let note = format!("'{device}': {replayed} passes replayed as graphs, {launched} in launches");
             (self.options.progress)(ProgressEvent::Note(&note));
         }
@@ -244,9 +244,9 @@ pub fn check_request(planned: &ResolvedPlan, request: &BatchRequest, ends: &[u32
 
 /// Compares the time of each device in a pass with the plan: the devices that have become slow, or
 /// as fast as planned again.
-fn changed_devices(prices: &mut PlanPrices<'_>, drift: &mut Drift, made: &Made) -> Vec<DeviceId> {
+fn changed_devices(prices: &mut PlanPrices<'_>, drift: &mut Drift, made: &PassReport) -> Vec<DeviceId> {
     let pieces: Vec<_> = made.entered.iter().map(|&[past, new]| Piece { new, past }).collect();
-    let Made { decodes, decode_tokens, sampled, .. } = *made;
+    let PassReport { decodes, decode_tokens, sampled, .. } = *made;
     // A device without a measured rate cannot be planned, so it was refused before.
     let Ok(planned) = prices.busy(&Batch { pieces: &pieces, decodes, decode_tokens, sampled }) else {
         return vec![];
@@ -283,12 +283,12 @@ mod tests {
             workload: {batch: 2, prompt_tokens: 64, output_tokens: 256}}";
         let planned = plan(&parse_scenario(scenario).expect("valid")).expect("a plan");
         let programs =
-            Programs::lower(&planned.machine, &planned.model, &planned.placement).expect("it runs");
+            PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).expect("it runs");
         let mut prices = PlanPrices::new(planned.pricing(), &programs);
         let batch = Batch { pieces: &[], decodes: 2, decode_tokens: 200, sampled: 2 };
         let busy = prices.busy(&batch).expect("priced");
         let at_work = busy.iter().position(|&busy| busy > Seconds::ZERO).expect("a device works");
-        let made = |slower: f64| Made {
+        let made = |slower: f64| PassReport {
             phase: scenarios::Phase::Decode,
             begin: Duration::ZERO,
             end: Duration::ZERO,

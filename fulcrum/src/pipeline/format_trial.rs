@@ -1,6 +1,6 @@
 //! What came of a choice among number formats and degrees of tensor parallelism.
 
-use planner::{PlannerError, Times, Variant};
+use planner::{PlannerError, PhaseTimes, Variant};
 use scenarios::FormatChoice;
 
 /// One combination that was tried.
@@ -9,14 +9,14 @@ pub struct FormatTrial {
     /// Number formats, how many GPUs are one device, and the draft.
     pub variant: Variant,
     /// What is expected of it, or why there is no plan.
-    pub result: Result<Times, String>,
+    pub result: Result<PhaseTimes, String>,
 }
 
 impl FormatTrial {
     /// The combinations that were planned, then those that lose too much quality; empty where
     /// there was no choice.
     pub(crate) fn from_planned(
-        planned: Vec<(Variant, Result<Times, PlannerError>)>,
+        planned: Vec<(Variant, Result<PhaseTimes, PlannerError>)>,
         choice: &FormatChoice,
     ) -> Vec<Self> {
         let tensor_parallel = planned.first().map_or(1, |(variant, _)| variant.tensor_parallel);

@@ -3,8 +3,8 @@
 use super::prepared::{PreparedScenario, planner_error};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::Ratio;
-use planner::{Cell, Placement, PlanTable};
-use scenarios::{Axis, Document, Grid, Setting, Workload};
+use planner::{GridCell, Placement, PlanTable};
+use scenarios::{SweepAxis, Document, Grid, Setting, Workload};
 
 /// Cells that a table may have.
 const MOST_CELLS: u64 = 10_000;
@@ -24,7 +24,7 @@ pub fn plan_grid(document: Document, settings: &[Setting]) -> Result<PlanTable> 
         let message = format!("--set {other}: in a grid only {keys} can have several values");
         return Err(Error::input(message));
     }
-    let axes = settings.iter().cloned().map(Axis::from).collect();
+    let axes = settings.iter().cloned().map(SweepAxis::from).collect();
     let grid = Grid::new(document, axes, MOST_CELLS).or_input()?;
     let points: Vec<_> = grid.points().collect::<Result<_, _>>().or_input()?;
     let scenario = PreparedScenario::new(&points[0].scenario)?;
@@ -33,7 +33,7 @@ pub fn plan_grid(document: Document, settings: &[Setting]) -> Result<PlanTable> 
         let Some(Workload { batch, prompt_tokens, .. }) = point.scenario.workload else {
             return Err(Error::input(format!("--grid plans static batches: {}", KEYS.join(" and "))));
         };
-        Ok(Cell { batch, prompt_tokens, weight: Ratio::ONE })
+        Ok(GridCell { batch, prompt_tokens, weight: Ratio::ONE })
     });
     let cells = cells.collect::<Result<Vec<_>>>()?;
     let score = |workload: &Workload, placement: &Placement, chunk: u64| {

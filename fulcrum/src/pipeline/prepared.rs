@@ -9,7 +9,7 @@ use hwprofiles::Machine;
 #[cfg(feature = "run")]
 use planner::Rule;
 use planner::{
-    ChosenFormats, Criterion, Draft, Front, Identity, Origin, Placement, Plan, PlannerError, Pricing, Times,
+    ChosenFormats, Criterion, DraftModel, Front, Identity, PlanOrigin, Placement, Plan, PlannerError, CostModel, PhaseTimes,
 };
 #[cfg(feature = "run")]
 use scenarios::MachineSpec;
@@ -29,7 +29,7 @@ pub struct PreparedScenario {
     /// What plans record of each machine, where it was computed before.
     pub(crate) identities: Option<Arc<[Identity]>>,
     /// Where machine and model came from.
-    pub(crate) origin: Option<Origin>,
+    pub(crate) origin: Option<PlanOrigin>,
 }
 
 /// Plans a scenario: the best placement in the best number formats, every candidate judged by the
@@ -63,13 +63,13 @@ impl PreparedScenario {
 
     /// The same where some machines and models are known.
     pub(crate) fn cached(scenario: &Scenario, machines: &MachineCache, models: &ModelCache) -> Result<Self> {
-        let resolved = scenario.resolve_with(&|reference| models.get(reference)).or_input()?;
+        let resolved = scenario.resolve(&|reference| models.get(reference)).or_input()?;
         let grouped = machines.get(&resolved.machine, &resolved.tensor_parallel)?;
         let tensor_parallel = match grouped.degrees[..] {
             [degree] => Some(degree).filter(|degree| *degree > 1),
             _ => None,
         };
-        let origin = Origin {
+        let origin = PlanOrigin {
             machine: resolved.machine.source(),
             model: scenario.model.anchored(),
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
@@ -87,7 +87,7 @@ impl PreparedScenario {
         model: Model,
         formats: Formats,
         workload: Workload,
-        origin: Origin,
+        origin: PlanOrigin,
     ) -> Self {
         let resolved = ResolvedScenario {
             machine: MachineSpec::from(origin.machine.clone()),
@@ -192,11 +192,11 @@ impl PreparedScenario {
                 "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes",
             ));
         }
-        let score = |pricing: Pricing<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
+        let score = |pricing: CostModel<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
             sim::estimate(pricing, placement, workload, chunk)
         };
         let draft = self.resolved.speculative.as_ref();
-        let draft = draft.map(|(model, choices)| Draft { model, choices });
+        let draft = draft.map(|(model, choices)| DraftModel { model, choices });
         let (formats, known) = (&self.formats().allowed, self.identities.as_deref());
         let chosen = planner::plan_among(&self.problem(), &self.machines, known, formats, draft, &score);
         chosen.map_err(planner_error)
@@ -254,8 +254,8 @@ impl PreparedScenario {
     }
 
     /// The question as the planner takes it.
-    pub(crate) fn problem(&self) -> planner::Question<'_> {
-        planner::Question {
+    pub(crate) fn problem(&self) -> planner::Problem<'_> {
+        planner::Problem {
             pricing: self.pricing(),
             workload: *self.workload(),
             objective: self.objective(),
@@ -266,14 +266,14 @@ impl PreparedScenario {
     }
 
     /// The simulator's judgement of a placement.
-    fn scorer(&self) -> impl Fn(&Placement, u64) -> Result<Times, PlannerError> + '_ {
+    fn scorer(&self) -> impl Fn(&Placement, u64) -> Result<PhaseTimes, PlannerError> + '_ {
         |placement, chunk| sim::estimate(self.pricing(), placement, self.workload(), chunk)
     }
 
     /// What tasks cost in the formats of most bits, on the first of the machines.
-    pub(crate) fn pricing(&self) -> Pricing<'_> {
+    pub(crate) fn pricing(&self) -> CostModel<'_> {
         let formats = &self.formats().allowed[0];
-        Pricing { machine: &self.machines[0], model: self.model(), formats }
+        CostModel { machine: &self.machines[0], model: self.model(), formats }
     }
 
     fn resolve_plan(&self, mut plan: Plan, machine: usize) -> Result<ResolvedPlan> {
@@ -281,9 +281,9 @@ impl PreparedScenario {
         let tensor_parallel = Some(machine.tensor_parallel()).filter(|degree| *degree > 1);
         let draft = self.resolved.speculative.as_ref().filter(|_| plan.draft.is_some());
         let draft = draft.map(|(model, _)| model.clone());
-        let from = |origin: Origin| {
+        let from = |origin: PlanOrigin| {
             let draft = origin.draft.filter(|_| plan.draft.is_some());
-            Origin { tensor_parallel, draft, ..origin }
+            PlanOrigin { tensor_parallel, draft, ..origin }
         };
         plan.from = self.origin.clone().map(from);
         let placement = plan.placement(&machine, &model).or_failed()?;

@@ -4,8 +4,8 @@ use super::format_trial::FormatTrial;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, yaml};
-use planner::{Placement, Plan, Pricing, Programs, Trace};
-use reports::Rates;
+use planner::{Placement, Plan, CostModel, PhasePrograms, Trace};
+use reports::StepRates;
 use scenarios::{MachineSpec, Model};
 use sim::{Drafting, Draws};
 use std::path::Path;
@@ -97,22 +97,22 @@ impl ResolvedPlan {
     }
 
     /// The rates that a trace of this plan comes to.
-    pub fn rates(&self, trace: &Trace) -> Rates {
-        Rates::of(trace, &self.machine, self.plan.formats.weights)
+    pub fn rates(&self, trace: &Trace) -> StepRates {
+        StepRates::of(trace, &self.machine, self.plan.formats.weights)
     }
 
     /// The rates of a run whose trace has its steps alone, without their tasks.
     ///
     /// # Errors
     /// A rate that the steps need is missing from the machine.
-    pub fn step_rates(&self, trace: &Trace) -> Result<Rates> {
-        let programs = Programs::lower(&self.machine, &self.model, &self.placement).or_input()?;
-        Rates::of_steps(trace, self.pricing(), &programs).or_input()
+    pub fn step_rates(&self, trace: &Trace) -> Result<StepRates> {
+        let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement).or_input()?;
+        StepRates::of_steps(trace, self.pricing(), &programs).or_input()
     }
 
     /// What tasks cost.
-    pub(crate) fn pricing(&self) -> Pricing<'_> {
-        Pricing { machine: &self.machine, model: &self.model, formats: &self.plan.formats }
+    pub(crate) fn pricing(&self) -> CostModel<'_> {
+        CostModel { machine: &self.machine, model: &self.model, formats: &self.plan.formats }
     }
 
     /// The simulated run, with what `draws` names drawn at random instead of taken in the mean.
@@ -128,11 +128,11 @@ impl ResolvedPlan {
             let message = format!("experts are drawn for tokens, and {} has none", self.model.name);
             return Err(Error::input(message));
         }
-        let programs = Programs::lower(&self.machine, &self.model, &self.placement).or_input()?;
+        let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement).or_input()?;
         let drafts = self.draft_programs()?;
         let workload = self.plan.workload;
         let draft = self.draft.as_ref().zip(drafts.as_ref()).map(|(model, programs)| {
-            let pricing = Pricing { model, ..self.pricing() };
+            let pricing = CostModel { model, ..self.pricing() };
             Drafting { pricing, programs, chunk: planner::prefill_chunk(&workload), workload }
         });
         let steps = planner::steps(&workload, self.plan.prefill_chunk);
@@ -141,12 +141,12 @@ impl ResolvedPlan {
     }
 
     /// What the draft runs, where there is one.
-    fn draft_programs(&self) -> Result<Option<Programs>> {
+    fn draft_programs(&self) -> Result<Option<PhasePrograms>> {
         let Some((placed, model)) = self.plan.draft.as_ref().zip(self.draft.as_ref()) else {
             return Ok(None);
         };
         let placement = placed.placement(&self.machine, model).or_input()?;
-        Programs::lower(&self.machine, model, &placement).map(Some).or_input()
+        PhasePrograms::lower(&self.machine, model, &placement).map(Some).or_input()
     }
 
     /// Another placement for the same machine, model and workload, called `name`, simulated like
@@ -158,7 +158,7 @@ impl ResolvedPlan {
         self.require_no_draft("a comparison of placements")?;
         let (pricing, plan) = (self.pricing(), &self.plan);
         let Plan { workload, objective, slo, costs, .. } = *plan;
-        let problem = planner::Question { pricing, workload, objective, slo, costs, draft: None };
+        let problem = planner::Problem { pricing, workload, objective, slo, costs, draft: None };
         let score = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
         let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);
         Ok(Plan { from: plan.from.clone(), ..other.or_input()? })

@@ -13,8 +13,8 @@ pub use fit::fit_constants;
 use crate::error::{Error, OrError, Result, Within};
 use published_run::PublishedRun;
 use rayon::prelude::*;
-use reports::published::{Constant, Reproduced, Reproduction, Reproductions, Standing};
-use scenarios::published::{Group, Publication, PublishedRow, Resources, Scope, read_rows};
+use reports::published::{EngineConstant, ReproducedRow, Reproduction, Reproductions, Standing};
+use scenarios::published::{RowGroup, Publication, PublishedRow, Resources, Scope, read_rows};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -85,7 +85,7 @@ impl Published {
     /// Every row beside our prediction.
     pub fn reproduction(&self) -> Reproduction {
         let publication = &self.publication;
-        let constant = |(name, constant): &(String, scenarios::published::Constant)| Constant {
+        let constant = |(name, constant): &(String, scenarios::published::EngineConstant)| EngineConstant {
             name: name.clone(),
             value: constant.value,
             prior: constant.prior,
@@ -109,14 +109,14 @@ impl Published {
         }
     }
 
-    fn reproduced(&self, row: &PublishedRow) -> Reproduced {
+    fn reproduced(&self, row: &PublishedRow) -> ReproducedRow {
         let publication = &self.publication;
         let group = publication.group_of(row);
         let mut standing = match publication.why_unscored(row) {
             // A reason for many rows does not hold for those that a group reproduces.
             Some(why) if group.is_none() => Standing::Unscored(why.to_owned()),
             _ if publication.is_fitted_on(row) => Standing::Fitted,
-            _ if !row.is_full() => {
+            _ if !row.has_full_setup() => {
                 Standing::Shown(format!("known from {} only", with_article(&row.certainty)))
             }
             _ => Standing::Scored,
@@ -140,7 +140,7 @@ impl Published {
         let table = group.and_then(|(group, _)| group.table.clone()).unwrap_or_else(|| row.metric.clone());
         let what = ["model", "batch", "input_len", "output_len", "precision", "baseline"].map(cell);
         let what: Vec<_> = what.into_iter().filter(|cell| !cell.is_empty()).collect();
-        Reproduced {
+        ReproducedRow {
             id: row.id.clone(),
             hardware: cell("hardware"),
             what: what.join(", "),
@@ -166,14 +166,14 @@ fn with_article(certainty: &str) -> String {
 /// Our prediction of a row, where `scope` knows the constants.
 fn our_value(
     publication: &Publication,
-    group: &Group,
+    group: &RowGroup,
     numbers: &BTreeMap<String, f64>,
     row: &PublishedRow,
     mut scope: Scope,
 ) -> Result<f64> {
     scope.set_row(row);
     let read = numbers.iter().map(|(name, number)| (name.as_str(), *number));
-    for (name, number) in publication.numbers_by(row).into_iter().chain(read) {
+    for (name, number) in publication.numbers_from_cells(row).into_iter().chain(read) {
         scope.set(name, number);
     }
     for (name, text) in &group.texts {
@@ -200,6 +200,6 @@ fn our_value(
             }
         }
     }
-    let ours = publication.ours_of(group, row).or_input()?;
+    let ours = publication.metric_of(group, row).or_input()?;
     scope.value(ours).or_input()
 }

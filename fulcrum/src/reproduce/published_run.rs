@@ -8,7 +8,7 @@ use super::testbed::{Testbed, read_testbed};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::ModelCache;
 use hwprofiles::{DType, Device, DeviceKind, Machine, MemoryKind};
-use planner::{Placement, Pricing, Programs, Rule, Times};
+use planner::{Placement, CostModel, PhasePrograms, Rule, PhaseTimes};
 use scenarios::published::{Publication, Scope};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::Deserialize;
@@ -124,10 +124,10 @@ impl PublishedRun<'_> {
         let prompt = number(run.prompt, "input_len")?;
         let workload = Workload::new(number(run.batch, "batch")?, prompt, number(run.output, "output_len")?);
         let chunk = run.chunk.map_or(prompt, |chunk| (chunk.round() as u64).clamp(1, prompt));
-        let pricing = Pricing { machine: &machine, model: &model, formats: &run.formats };
+        let pricing = CostModel { machine: &machine, model: &model, formats: &run.formats };
         let (placement, times) = run.placed(pricing, workload, chunk)?;
-        let extent = planner::Extent::of(&workload, chunk);
-        let programs = Programs::lower(&machine, &model, &placement).or_input()?;
+        let extent = planner::RunExtent::from_workload(&workload, chunk);
+        let programs = PhasePrograms::lower(&machine, &model, &placement).or_input()?;
         let usage = planner::usage(&machine, &model, &run.formats, &placement, &programs, &extent);
         let own = |cpu: bool| {
             let owned = |d: &&Device| (d.kind == DeviceKind::Cpu) == cpu;
@@ -193,11 +193,11 @@ impl PublishedRun<'_> {
 
 impl RunTemplate {
     /// The placement that the run names, and the times that it comes to.
-    fn placed(&self, pricing: Pricing<'_>, workload: Workload, chunk: u64) -> Result<(Placement, Times)> {
-        let Pricing { machine, model, .. } = pricing;
+    fn placed(&self, pricing: CostModel<'_>, workload: Workload, chunk: u64) -> Result<(Placement, PhaseTimes)> {
+        let CostModel { machine, model, .. } = pricing;
         let objective = self.plan.unwrap_or_default();
         let (slo, costs) = (Slo::default(), Costs::default());
-        let problem = planner::Question { pricing, workload, objective, slo, costs, draft: None };
+        let problem = planner::Problem { pricing, workload, objective, slo, costs, draft: None };
         let scorer = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
         let (placement, chunk) = match (&self.place, &self.rule, self.plan) {
             (Some(place), ..) => (place.placement(machine, model)?, chunk),

@@ -9,7 +9,7 @@ use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
 use hwprofiles::{Seconds, write_atomically};
-use planner::{Placement, Pricing};
+use planner::{Placement, CostModel};
 use scenarios::Serving;
 use serde_json::{Value, json};
 use sim::serving::{Account, Effort, Engine, Picture, Summary};
@@ -72,7 +72,7 @@ pub(crate) fn serve_day_on(
     let machines = serving.replicas;
     let serving = &Serving { replicas: machines * each, ..serving.clone() };
     let plan = format!("{chosen}, {formats}");
-    let pricing = Pricing { machine: &machine, model: scenario.model(), formats: &formats };
+    let pricing = CostModel { machine: &machine, model: scenario.model(), formats: &formats };
     let engine = match sizing.engine(pricing, &placement)? {
         SizedEngine::Fits(engine) => *engine,
         SizedEngine::NoRoom(full) => return Err(Error::infeasible(full)),

@@ -1,7 +1,7 @@
 //! The record of one engine's day.
 
 use super::tables::DayTables;
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 use sim::serving::{Effort, End, Limits, Meter, Picos, Picture, Series, Served, Steps, Tally, Watch};
 
 /// The record of one engine's day.
@@ -32,7 +32,7 @@ impl<'a> EngineDay<'a> {
     }
 
     /// What its steps took of the machine.
-    pub(crate) fn effort(&self) -> Result<Effort, Missing> {
+    pub(crate) fn effort(&self) -> Result<Effort, MissingRate> {
         let mut effort = Effort::default();
         for meter in &self.meters {
             effort.join(&meter.effort()?);

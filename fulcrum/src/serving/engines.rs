@@ -6,9 +6,9 @@ use super::tables::DayTables;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
 use hwprofiles::Machine;
-use planner::{Placement, Pricing, Programs};
+use planner::{Placement, CostModel, PhasePrograms};
 use rayon::prelude::*;
-use scenarios::{Change, Formats, Routing, Serving, Shift};
+use scenarios::{ShiftChange, Formats, Routing, Serving, Shift};
 use sim::serving::{
     Alternative, Clock, Demand, Engine, Forecasts, Limits, Meter, Picos, Rebalancer, Record, Replica, Router,
     Shifted, Staged, serve_fleet,
@@ -34,7 +34,7 @@ pub(crate) struct EngineFleet<'q> {
     machines: Vec<Machine>,
     changes: StateChanges,
     plans: Vec<EnginePlan>,
-    programs: Vec<Programs>,
+    programs: Vec<PhasePrograms>,
     alternatives: Vec<Alternative>,
 }
 
@@ -48,7 +48,7 @@ impl<'q> EngineFleet<'q> {
         plans: Vec<EnginePlan>,
     ) -> Result<Self> {
         let lower =
-            |plan: &EnginePlan| Programs::lower(&machine, scenario.model(), &plan.placement).or_input();
+            |plan: &EnginePlan| PhasePrograms::lower(&machine, scenario.model(), &plan.placement).or_input();
         let programs: Vec<_> = plans.iter().map(lower).collect::<Result<_>>()?;
         let slo = scenario.slo();
         let limits = Limits { ttft: slo.ttft, tpot: slo.tpot };
@@ -81,12 +81,12 @@ impl<'q> EngineFleet<'q> {
     }
 
     /// The programs of engines that follow plan `follows`.
-    pub(crate) fn programs(&self, follows: usize) -> &Programs {
+    pub(crate) fn programs(&self, follows: usize) -> &PhasePrograms {
         &self.programs[follows]
     }
 
-    fn pricing(&self, state: usize) -> Pricing<'_> {
-        Pricing { machine: &self.machines[state], model: self.scenario.model(), formats: &self.formats }
+    fn pricing(&self, state: usize) -> CostModel<'_> {
+        CostModel { machine: &self.machines[state], model: self.scenario.model(), formats: &self.formats }
     }
 
     fn alternatives(&self) -> Result<Vec<Alternative>> {
@@ -154,7 +154,7 @@ type StateChanges = Vec<(Picos, usize)>;
 fn machine_states(machine: Machine, shifts: &[Shift]) -> Result<(Vec<Machine>, StateChanges)> {
     let mut changes = Vec::new();
     for shift in shifts {
-        let Change::Slower { device, .. } = &shift.change else { continue };
+        let ShiftChange::Slower { device, .. } = &shift.change else { continue };
         if machine.device_named(device).is_none() {
             let known: Vec<_> = machine.devices.iter().map(|device| &*device.name).collect();
             return Err(Error::input(format!(
@@ -171,7 +171,7 @@ fn machine_states(machine: Machine, shifts: &[Shift]) -> Result<(Vec<Machine>, S
     for at in changes {
         let mut changed = machines[0].clone();
         for shift in shifts.iter().filter(|s| s.from <= at && s.until.is_none_or(|until| at < until)) {
-            if let Change::Slower { device, factor } = &shift.change
+            if let ShiftChange::Slower { device, factor } = &shift.change
                 && let Some(id) = changed.device_named(device)
             {
                 changed.devices[id.0] = changed.devices[id.0].slower(*factor);

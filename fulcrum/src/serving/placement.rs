@@ -3,7 +3,7 @@
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
 use hwprofiles::{DeviceKind, Machine};
-use planner::{Placement, Pricing};
+use planner::{Placement, CostModel};
 use scenarios::{EngineChoice, Formats, Workload};
 use sim::serving::{Engine, NoRoom, Swap, kv_blocks};
 
@@ -36,7 +36,7 @@ impl<'q> EngineSizing<'q> {
     }
 
     /// The engine on `placement`.
-    pub(crate) fn engine(&self, pricing: Pricing<'_>, placement: &Placement) -> Result<SizedEngine> {
+    pub(crate) fn engine(&self, pricing: CostModel<'_>, placement: &Placement) -> Result<SizedEngine> {
         let Engine { block_size, max_num_batched_tokens, .. } = self.draft;
         let num_blocks = match (self.choice.num_blocks, self.blocks(pricing, placement)?) {
             (Some(blocks), _) | (None, Ok(blocks)) => blocks,
@@ -53,7 +53,7 @@ impl<'q> EngineSizing<'q> {
         Ok(SizedEngine::Fits(Box::new(engine)))
     }
 
-    fn blocks(&self, pricing: Pricing<'_>, placement: &Placement) -> Result<Result<u64, NoRoom>> {
+    fn blocks(&self, pricing: CostModel<'_>, placement: &Placement) -> Result<Result<u64, NoRoom>> {
         let Engine { block_size, max_num_batched_tokens, .. } = self.draft;
         let blocks = kv_blocks(pricing, placement, block_size, max_num_batched_tokens, self.utilization);
         blocks.map_err(planner_error)
@@ -100,7 +100,7 @@ impl ServingPlacement {
         let mut all = Vec::new();
         for machine in scenario.machines() {
             let Some(mut placed) = Self::on_a_gpu(scenario, machine)? else { continue };
-            let groups = machine.twins();
+            let groups = machine.identical_gpus();
             // An engine on a GPU of another kind is alone.
             if groups.iter().any(|&id| machine.device(id).memory == placed.placement.head[0].home) {
                 placed.engines = groups.len() as u64;
@@ -126,7 +126,7 @@ impl ServingPlacement {
         for id in machine.device_ids().filter(|&id| machine.device(id).kind == DeviceKind::Gpu) {
             let device = machine.device(id);
             let placement = Placement::uniform(model, id, device.memory);
-            let pricing = Pricing { machine, ..scenario.pricing() };
+            let pricing = CostModel { machine, ..scenario.pricing() };
             if sizing.blocks(pricing, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
                 let chosen = format!("all on {}", device.name);
                 let (machine, formats) = (machine.clone(), *pricing.formats);

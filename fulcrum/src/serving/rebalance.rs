@@ -7,7 +7,7 @@ use super::tables::DayTables;
 use crate::error::{Error, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan};
 use hwprofiles::{Bytes, Ratio, Seconds};
-use planner::{Placement, Pricing};
+use planner::{Placement, CostModel};
 use rayon::prelude::*;
 use scenarios::Workload;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ const SLOWER: f64 = 2.0;
 pub(crate) fn add_plans(
     plans: &mut Vec<EnginePlan>,
     scenario: &PreparedScenario,
-    pricing: Pricing<'_>,
+    pricing: CostModel<'_>,
     utilization: f64,
     engine: &(dyn Fn(&Placement) -> Result<Option<Engine>> + Sync),
 ) -> Result<()> {

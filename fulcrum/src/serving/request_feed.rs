@@ -1,7 +1,7 @@
 //! The requests of a serving scenario, from random numbers or from a recorded trace.
 
 use crate::error::{Error, OrError, Result};
-use scenarios::{RequestTrace, Requests, Serving, TraceError};
+use scenarios::{RequestTrace, Requests, Serving, RequestTraceError};
 use sim::serving::{Generated, Picos, Request, Source};
 use std::fs::File;
 use std::io::BufReader;
@@ -17,7 +17,7 @@ pub(crate) struct RequestFeed {
     /// Whether the requests are those of the group's own users, numbered from zero.
     own: bool,
     /// What was wrong with the table.
-    pub(crate) wrong: Option<TraceError>,
+    pub(crate) wrong: Option<RequestTraceError>,
 }
 
 enum RequestOrigin {

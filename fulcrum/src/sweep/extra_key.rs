@@ -2,7 +2,7 @@
 
 use super::find::LimitSearch;
 use super::halving::Halving;
-use scenarios::{Grid, Point, ScenarioError};
+use scenarios::{Grid, GridPoint, ScenarioError};
 use serde_json::{Value, json};
 
 /// The key, and what is done with it.
@@ -34,7 +34,7 @@ impl ExtraKey {
     }
 
     /// The first scenario of `grid`, with the key's first value.
-    pub(super) fn first_point(&self, grid: &Grid) -> Result<Point, ScenarioError> {
+    pub(super) fn first_point(&self, grid: &Grid) -> Result<GridPoint, ScenarioError> {
         let first = self.first();
         grid.point_with(0, first.as_ref().map(|(key, value)| (*key, value)))
     }

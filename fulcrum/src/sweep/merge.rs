@@ -2,7 +2,7 @@
 
 use super::shard_stamp::ShardStamp;
 use crate::error::{Error, OrError, Result};
-use hwprofiles::Draft;
+use hwprofiles::AtomicFile;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Split, Write};
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ pub fn merge_shards(paths: &[PathBuf], out: &Path) -> Result<u64> {
         return Err(Error::input("no table to merge: all shards of a sweep are wanted"));
     }
     check_shards(&tables)?;
-    let mut draft = Draft::of(out).or_failed()?;
+    let mut draft = AtomicFile::create(out).or_failed()?;
     writeln!(draft, "{}", tables[0].header).or_failed()?;
     let mut points = 0;
     while let Some(table) =

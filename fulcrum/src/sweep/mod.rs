@@ -38,7 +38,7 @@ use file_digests::FileDigests;
 use journal::SweepJournal;
 use points::SweepPoints;
 use row::{PointAnswer, PointStatus, SweepColumns};
-use scenarios::{Axis, Document, GRID_LIMIT, Grid, Model, Requests, Scenario, ScenarioError};
+use scenarios::{SweepAxis, Document, GRID_LIMIT, Grid, Model, Requests, Scenario, ScenarioError};
 use serde_json::{Value, json};
 use shard_stamp::ShardStamp;
 use sim::Largest;
@@ -52,7 +52,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Sweep {
     grid: Grid,
     /// What the grid was made of, for its identity.
-    axes: Vec<Axis>,
+    axes: Vec<SweepAxis>,
     columns: SweepColumns,
     machines: MachineCache,
     models: ModelCache,
@@ -90,7 +90,7 @@ impl<'p> SweepRun<'p> {
 /// row for each to `out`.
 ///
 /// ```
-/// use scenarios::{Axis, Document, Setting};
+/// use scenarios::{SweepAxis, Document, Setting};
 /// let document = Document::from_yaml(
 ///     "scenario",
 ///     "{machine: rtx4090-desktop, model: opt-125m,
@@ -99,7 +99,7 @@ impl<'p> SweepRun<'p> {
 /// let batches: Setting = "workload.batch=1,4,16".parse()?;
 /// let folder = tempfile::tempdir()?;
 /// let table = folder.path().join("batches.csv");
-/// let counts = fulcrum::sweep(document, vec![Axis::from(batches)], &table)?;
+/// let counts = fulcrum::sweep(document, vec![SweepAxis::from(batches)], &table)?;
 /// assert_eq!(counts.to_text(), "3 ok");
 /// assert_eq!(std::fs::read_to_string(&table)?.lines().count(), 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -108,7 +108,7 @@ impl<'p> SweepRun<'p> {
 /// # Errors
 /// The scenarios are wrong in a key, there are too many of them, or the table cannot be written. A
 /// scenario that is wrong in a value is a row.
-pub fn sweep(document: Document, axes: Vec<Axis>, out: &Path) -> Result<SweepCounts> {
+pub fn sweep(document: Document, axes: Vec<SweepAxis>, out: &Path) -> Result<SweepCounts> {
     let sweep = Sweep::new(document, axes, Some(GRID_LIMIT), None, ExtraKey::None)?;
     sweep.run(SweepRun::new(out), &no_progress)
 }
@@ -121,7 +121,7 @@ impl Sweep {
     /// The first scenario is wrong in a key, since then all are; or the cache cannot be used.
     pub fn new(
         document: Document,
-        axes: Vec<Axis>,
+        axes: Vec<SweepAxis>,
         limit: Option<u64>,
         cache: Option<&Path>,
         extra: ExtraKey,
@@ -161,7 +161,7 @@ impl Sweep {
             files.add(value, &[folder, Path::new("")]);
         }
         let (document, folder) = self.document();
-        let axis = |axis: &Axis| json!({ "keys": axis.keys, "rows": axis.rows, "own": axis.of_document });
+        let axis = |axis: &SweepAxis| json!({ "keys": axis.keys, "rows": axis.rows, "own": axis.from_document });
         // The rank decides which points go on in a halving, and nothing otherwise.
         let rank = run.rank.as_ref().filter(|_| self.extra.rungs() > 1);
         identity::short_digest(&json!({
@@ -377,7 +377,7 @@ mod tests {
 
     fn sweep(panics_at: Option<u64>) -> Sweep {
         let document = Document::from_yaml("s.yaml", SCENARIO).expect("a document");
-        let axes = vec![Axis::from("workload.batch=1,2,3".parse::<Setting>().expect("a setting"))];
+        let axes = vec![SweepAxis::from("workload.batch=1,2,3".parse::<Setting>().expect("a setting"))];
         let sweep = Sweep::new(document, axes, None, None, ExtraKey::None).expect("a sweep");
         Sweep { panics_at, ..sweep }
     }

@@ -3,7 +3,7 @@
 use crate::error::{OrError, Result, Within};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use reports::{DataColumn, DataTable, Values};
+use reports::{DataColumn, DataTable, ColumnValues};
 use std::error::Error as StdError;
 use std::fs::File;
 use std::path::Path;
@@ -33,13 +33,13 @@ fn read_columns(path: &Path) -> Result<DataTable, Box<dyn StdError + Send + Sync
 }
 
 /// Numbers, where every cell is a number or absent; words otherwise.
-fn values(cells: &[Field]) -> Values {
+fn values(cells: &[Field]) -> ColumnValues {
     match cells.iter().map(Number::from_field).collect::<Option<Vec<_>>>() {
         // Reports write an absent number as NaN.
-        Some(numbers) => Values::Numbers(numbers.iter().map(|n| n.0.unwrap_or(f64::NAN)).collect()),
+        Some(numbers) => ColumnValues::Numbers(numbers.iter().map(|n| n.0.unwrap_or(f64::NAN)).collect()),
         None => {
             let words: Vec<_> = cells.iter().map(word).collect();
-            Values::words(words.iter().map(String::as_str))
+            ColumnValues::words(words.iter().map(String::as_str))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Rows of a kind as a table: columns are functions of a row.
 
 use crate::error::{OrError, Result};
-use hwprofiles::Draft;
+use hwprofiles::AtomicFile;
 use std::io::Write;
 use std::path::Path;
 
@@ -59,7 +59,7 @@ pub fn is_parquet(path: &Path) -> bool {
 /// # Errors
 /// The path cannot be written, or it asks for Parquet and this build has none.
 pub(crate) fn write_table<R>(path: &Path, columns: &[TableColumn<R>], rows: &[R]) -> Result<()> {
-    let mut draft = Draft::of(path).or_failed()?;
+    let mut draft = AtomicFile::create(path).or_failed()?;
     match is_parquet(path) {
         true => write_parquet(&mut draft, columns, rows)?,
         false => write_csv(&mut draft, columns, rows).or_failed()?,

@@ -9,7 +9,7 @@ use crate::method::series::SampleSeries;
 use crate::operands::arena::random_buffer;
 use crate::operands::kernel_set::AttentionOperands;
 use hwprofiles::{AttentionPoint, AttentionRates, AttentionShape, DType, Host, Phase, Seconds};
-use kernels::{Buffer, KvCache, KvShape, Scratch, Span};
+use kernels::{Buffer, KvCache, KvShape, Scratch, KvSpan};
 
 /// The attention of one KV format, in several groupings of heads, which decide how much work there
 /// is for each byte of the cache.
@@ -133,9 +133,9 @@ impl Call {
         }
     }
 
-    fn spans(self) -> Vec<Span> {
+    fn spans(self) -> Vec<KvSpan> {
         let (past, new) = (self.0.past_tokens as usize, self.0.new_tokens as usize);
-        (0..self.0.batch as usize).map(|sequence| Span { sequence, past, new }).collect()
+        (0..self.0.batch as usize).map(|sequence| KvSpan { sequence, past, new }).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::method::record::{MeasurementRecord, TablePoints, threads, without_lau
 use crate::method::rig::Rig;
 use crate::method::series::SampleSeries;
 use crate::operands::arena::random_buffer;
-use hwprofiles::{Bytes, Ceilings, Crossover, DType, Flop, FlopPerSec, Host, Seconds};
+use hwprofiles::{Bytes, MeasuredCeilings, Crossover, DType, Flop, FlopPerSec, Host, Seconds};
 use kernels::peak::{self, CachedProduct, Instructions};
 use kernels::{Buffer, Path, Pool, Scratch, WeightsView};
 
@@ -209,7 +209,7 @@ impl Experiment for CeilingsExperiment {
                     let rates = rates.filter_map(|point| self.rate(point, launch));
                     rates.max_by(FlopPerSec::total_cmp).into()
                 };
-                let ceilings = Ceilings {
+                let ceilings = MeasuredCeilings {
                     resident: best(|kind| matches!(kind, Kind::Resident)),
                     cached: best(|kind| matches!(kind, Kind::Cached(_))),
                     streamed: best(|kind| matches!(kind, Kind::Streamed(_))),

@@ -8,7 +8,7 @@ use crate::method::series::SampleSeries;
 use crate::method::statistics::sum;
 use crate::operands::arena::{random, random_buffer};
 use hwprofiles::{Bytes, Host, Seconds};
-use kernels::{Buffer, Memory, PANEL, Pool, RopeTable};
+use kernels::{Buffer, MemoryArena, PANEL, Pool, RopeTable};
 
 /// The element-wise operators of one Llama layer (hidden 1024, 16 heads over 4 of 64, intermediate
 /// 2816), in their order: norm, rotation, addition, norm, gated activation, addition. Gate and up
@@ -51,7 +51,7 @@ const VALUES: usize = 2 * (2 * HIDDEN) + 2 * QKV + 2 * (3 * HIDDEN) + 3 * INTERM
 impl ElementwiseExperiment {
     /// For all teams of the rig, with `rows` rows.
     pub fn new(rig: &Rig<'_>, rows: usize) -> Result<Self, MeasureError> {
-        let memory = Memory::new("table", Bytes::new(u64::MAX));
+        let memory = MemoryArena::new("table", Bytes::new(u64::MAX));
         let frequencies: Vec<f32> =
             (0..HEAD_DIM / 2).map(|i| 10000f32.powf(-2.0 * i as f32 / HEAD_DIM as f32)).collect();
         let layer = Layer {

@@ -1,21 +1,21 @@
 //! The GPU under measurement, as a trait, so that a test can measure a modelled one.
 
 use hwprofiles::Seconds;
-use kernels::Error;
-use kernels::cuda::{Check, Facts, Gpu, Work};
+use kernels::KernelError;
+use kernels::cuda::{GpuCheck, GpuFacts, Gpu, GpuWork};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// A GPU under measurement.
 pub(super) trait GpuUnderTest: Debug {
-    /// Facts about the GPU.
-    fn facts(&self) -> &Facts;
+    /// GpuFacts about the GPU.
+    fn facts(&self) -> &GpuFacts;
 
     /// The time of one of `calls` calls of `work` ([`Gpu::time`]).
-    fn time(&mut self, work: Work, calls: usize) -> Result<Seconds, Error>;
+    fn time(&mut self, work: GpuWork, calls: usize) -> Result<Seconds, KernelError>;
 
     /// The result of `work` and the right result ([`Gpu::check`]).
-    fn check(&mut self, work: Work) -> Result<Option<Check>, Error>;
+    fn check(&mut self, work: GpuWork) -> Result<Option<GpuCheck>, KernelError>;
 
     /// Time since the GPU was opened.
     fn elapsed(&self) -> Duration;
@@ -35,15 +35,15 @@ impl InstalledGpu {
 }
 
 impl GpuUnderTest for InstalledGpu {
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> &GpuFacts {
         self.gpu.facts()
     }
 
-    fn time(&mut self, work: Work, calls: usize) -> Result<Seconds, Error> {
+    fn time(&mut self, work: GpuWork, calls: usize) -> Result<Seconds, KernelError> {
         self.gpu.time(work, calls)
     }
 
-    fn check(&mut self, work: Work) -> Result<Option<Check>, Error> {
+    fn check(&mut self, work: GpuWork) -> Result<Option<GpuCheck>, KernelError> {
         self.gpu.check(work)
     }
 

@@ -3,7 +3,7 @@
 use crate::gpu::table::{TableKind, WorkTable};
 use crate::method::options::Depth;
 use hwprofiles::{Bytes, DType, Direction, HostMemory};
-use kernels::cuda::{Facts, Work};
+use kernels::cuda::{GpuFacts, GpuWork};
 use std::time::Duration;
 
 /// Rows of x: from one token to the chunks of a prefill.
@@ -42,22 +42,22 @@ impl GpuExtent {
     }
 
     /// The tables of points for such a GPU.
-    pub fn tables(&self, facts: &Facts) -> Vec<WorkTable> {
+    pub fn tables(&self, facts: &GpuFacts) -> Vec<WorkTable> {
         let mut tables = vec![WorkTable::new(
             TableKind::Launches,
-            vec![Work::Launch, Work::Node, Work::Replay, Work::RoundTrip],
+            vec![GpuWork::Launch, GpuWork::Node, GpuWork::Replay, GpuWork::RoundTrip],
         )];
-        tables.push(WorkTable::new(TableKind::Reads, above_cache(facts, 1).map(Work::Read).collect()));
-        tables.push(WorkTable::new(TableKind::Copies, above_cache(facts, 2).map(Work::Copy).collect()));
+        tables.push(WorkTable::new(TableKind::Reads, above_cache(facts, 1).map(GpuWork::Read).collect()));
+        tables.push(WorkTable::new(TableKind::Copies, above_cache(facts, 2).map(GpuWork::Copy).collect()));
         for memory in [HostMemory::Pageable, HostMemory::Pinned] {
             for direction in [Direction::ToDevice, Direction::ToHost, Direction::Both] {
-                let works = transfers(facts).map(|bytes| Work::Transfer { direction, memory, bytes });
+                let works = transfers(facts).map(|bytes| GpuWork::Transfer { direction, memory, bytes });
                 tables.push(WorkTable::new(TableKind::Transfers(direction, memory), works.collect()));
             }
         }
         for dtype in formats(facts) {
             let shapes = shapes().filter(|&(_, level)| level <= self.finest);
-            let works = shapes.map(|((m, n, k), _)| Work::Product { dtype, m, n, k });
+            let works = shapes.map(|((m, n, k), _)| GpuWork::Product { dtype, m, n, k });
             tables.push(WorkTable::new(TableKind::Products(dtype), works.collect()));
         }
         tables
@@ -65,7 +65,7 @@ impl GpuExtent {
 }
 
 /// Formats that the GPU's tensor cores multiply.
-fn formats(facts: &Facts) -> impl Iterator<Item = DType> {
+fn formats(facts: &GpuFacts) -> impl Iterator<Item = DType> {
     let since = [(DType::Bf16, (8, 0)), (DType::Fp8, (8, 9)), (DType::F16, (7, 0)), (DType::Int8, (7, 5))];
     let (products, capability) = (facts.no_products.is_none(), facts.capability);
     since.into_iter().filter(move |(_, since)| products && capability >= *since).map(|(dtype, _)| dtype)
@@ -73,7 +73,7 @@ fn formats(facts: &Facts) -> impl Iterator<Item = DType> {
 
 /// Powers of two from four times the cache to a `parts`-th of the memory that a read may use. Where
 /// that range is empty, only the largest size.
-fn above_cache(facts: &Facts, parts: u64) -> impl Iterator<Item = Bytes> {
+fn above_cache(facts: &GpuFacts, parts: u64) -> impl Iterator<Item = Bytes> {
     let most = facts.largest_read.get() / parts;
     let first = (4 * facts.l2.get()).next_power_of_two().min(most).max(1);
     // Some GPUs have almost no cache, and small reads would measure their launches.
@@ -84,7 +84,7 @@ fn above_cache(facts: &Facts, parts: u64) -> impl Iterator<Item = Bytes> {
 }
 
 /// 4 KiB, 16 KiB, …, and the largest.
-fn transfers(facts: &Facts) -> impl Iterator<Item = Bytes> {
+fn transfers(facts: &GpuFacts) -> impl Iterator<Item = Bytes> {
     let most = facts.largest_transfer.get();
     let sizes = std::iter::successors(Some(4 << 10), |size| Some(size * 4));
     sizes.take_while(move |size| *size < most).chain([most]).map(Bytes::new)
@@ -114,8 +114,8 @@ fn level(index: usize, len: usize) -> usize {
 /// the whole region.
 pub(super) fn order(tables: &[WorkTable]) -> Vec<(usize, usize)> {
     let levels: Vec<_> = shapes().collect();
-    let rank = |work: &Work| match *work {
-        Work::Product { m, n, k, .. } => {
+    let rank = |work: &GpuWork| match *work {
+        GpuWork::Product { m, n, k, .. } => {
             1 + levels.iter().find(|(shape, _)| *shape == (m, n, k)).map_or(0, |(_, level)| *level)
         }
         _ => 0,
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn streams_are_larger_than_the_cache_as_far_as_the_memory_allows() {
         let sizes = |l2: u64, memory: u64| -> Vec<u64> {
-            let facts = Facts { l2: Bytes::new(l2), largest_read: Bytes::new(memory), ..facts() };
+            let facts = GpuFacts { l2: Bytes::new(l2), largest_read: Bytes::new(memory), ..facts() };
             above_cache(&facts, 1).map(Bytes::get).collect()
         };
         assert_eq!(sizes(50 << 20, 1 << 30), [256 << 20, 512 << 20, 1 << 30]);
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn transfers_go_from_4_kib_to_the_largest_which_is_there_once() {
         let sizes = |most: u64| -> Vec<u64> {
-            let facts = Facts { largest_transfer: Bytes::new(most), ..facts() };
+            let facts = GpuFacts { largest_transfer: Bytes::new(most), ..facts() };
             transfers(&facts).map(Bytes::get).collect()
         };
         assert_eq!(sizes(1 << 30).len(), 10);
@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn a_gpu_is_asked_for_the_formats_that_it_knows() {
         let names = |capability| {
-            formats(&Facts { capability, ..facts() }).map(DType::name).collect::<Vec<_>>().join(" ")
+            formats(&GpuFacts { capability, ..facts() }).map(DType::name).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(names((9, 0)), "bf16 fp8 f16 int8");
         assert_eq!(names((8, 6)), "bf16 f16 int8");
         assert_eq!(names((7, 5)), "f16 int8");
-        assert_eq!(formats(&Facts { no_products: Some("none".into()), ..facts() }).count(), 0);
+        assert_eq!(formats(&GpuFacts { no_products: Some("none".into()), ..facts() }).count(), 0);
     }
 }

@@ -5,21 +5,21 @@ use crate::method::options::Options;
 use crate::method::record::{MeasurementRecord, TablePoints};
 use crate::method::statistics::SampleSummary;
 use hwprofiles::{
-    Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, Directions, GemmPoint, GemmRates, GpuPart,
-    HostMemory, Launches, LinkPart, MeasuredGpu, Ratio, Seconds, Sourced, TransferCurve,
+    Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, DirectionRates, GemmPoint, GemmRates, GpuPart,
+    HostMemory, LaunchCosts, LinkPart, MeasuredGpu, Ratio, Seconds, Sourced, TransferCurve,
 };
-use kernels::cuda::{Facts, Work};
+use kernels::cuda::{GpuFacts, GpuWork};
 
 /// The measured GPU; `None` where an essential table has no samples.
 pub(super) fn measured_gpu(
     tables: &[WorkTable],
-    facts: &Facts,
+    facts: &GpuFacts,
     options: &Options,
     record: &mut MeasurementRecord<'_>,
 ) -> Option<MeasuredGpu> {
     let name = slug(&facts.name);
     let find = |kind| tables.iter().find(|table| table.kind == kind);
-    let launches = find(TableKind::Launches)?;
+    let launches = find(TableKind::LaunchCosts)?;
     let (read, copy) = (find(TableKind::Reads)?, find(TableKind::Copies)?);
     let read = curve(read, record, 1, None)?;
     let copy = curve(copy, record, 2, Some("bytes read and bytes written both count"))?;
@@ -57,26 +57,26 @@ fn seconds(summary: SampleSummary) -> Seconds {
 fn starts(
     table: &WorkTable,
     record: &mut MeasurementRecord<'_>,
-) -> Option<(Launches, Sourced<Seconds>, Sourced<Seconds>)> {
+) -> Option<(LaunchCosts, Sourced<Seconds>, Sourced<Seconds>)> {
     record.begin(table.name().to_owned());
     let mut start_cost = |work, label: &str| {
         let (_, summary) = table.summaries().find(|(it, _)| *it == work)?;
         Some(record.sourced(label, seconds(summary), summary))
     };
-    let launches = Launches {
-        host: start_cost(Work::Launch, "those by the host")?,
-        node: start_cost(Work::Node, "nodes of a graph")?,
-        replay: start_cost(Work::Replay, "replays")?,
+    let launches = LaunchCosts {
+        host: start_cost(GpuWork::Launch, "those by the host")?,
+        node: start_cost(GpuWork::Node, "nodes of a graph")?,
+        replay: start_cost(GpuWork::Replay, "replays")?,
     };
-    let sync = start_cost(Work::RoundTrip, "round trips")?;
+    let sync = start_cost(GpuWork::RoundTrip, "round trips")?;
     let launch = Sourced { value: Seconds::ZERO, source: launches.node.source.clone() };
     Some((launches, launch, sync))
 }
 
-fn size(work: Work) -> Option<Bytes> {
+fn size(work: GpuWork) -> Option<Bytes> {
     match work {
-        Work::Read(bytes) | Work::Copy(bytes) | Work::Transfer { bytes, .. } => Some(bytes),
-        Work::Launch | Work::Node | Work::Replay | Work::RoundTrip | Work::Product { .. } => None,
+        GpuWork::Read(bytes) | GpuWork::Copy(bytes) | GpuWork::Transfer { bytes, .. } => Some(bytes),
+        GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip | GpuWork::Product { .. } => None,
     }
 }
 
@@ -145,7 +145,7 @@ fn link(
         let rate = at_largest(direction, HostMemory::Pageable)?;
         Some(if rate.value < pinned.value { rate } else { pinned.clone() })
     };
-    let pageable = Directions {
+    let pageable = DirectionRates {
         to_device: pageable(Direction::ToDevice, &to_device)?,
         to_host: pageable(Direction::ToHost, &to_host)?,
     };
@@ -181,7 +181,7 @@ fn products(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<(DT
     record.begin(table.name().to_owned());
     let (mut points, mut known) = (Vec::new(), TablePoints::default());
     for (work, summary) in table.summaries() {
-        let Work::Product { m, n, k, .. } = work else { continue };
+        let GpuWork::Product { m, n, k, .. } = work else { continue };
         known.add(format!("{m} × {n} × {k}"), summary);
         points.push(GemmPoint { m, n, k, time: seconds(summary) });
     }

@@ -76,7 +76,7 @@ fn measure(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<
         Err(absent) => {
             let subject = format!("no GPU: {absent}");
             progress(Progress { done: 0, total: 1, subject: &subject });
-            let warnings = if absent.driver { vec![left_out(absent.reason)] } else { Vec::new() };
+            let warnings = if absent.has_driver { vec![left_out(absent.reason)] } else { Vec::new() };
             Ok(GpuOutcome { gpu: Presence::Absent, warnings, visits: 1 })
         }
     })
@@ -136,7 +136,7 @@ pub(super) fn measure_device(
 }
 
 /// Warnings about the measurement as a whole.
-fn notes(facts: &kernels::cuda::Facts, late: usize, points: usize) -> Vec<Warning> {
+fn notes(facts: &kernels::cuda::GpuFacts, late: usize, points: usize) -> Vec<Warning> {
     let mut notes = Vec::new();
     let mut note = |message: String| notes.push(Warning { subject: "GPU".to_owned(), message });
     if facts.count > 1 {

@@ -8,13 +8,13 @@ use hwprofiles::{
     AttentionShape, Basis, Bytes, BytesPerSec, Curve, DType, Direction, Host, HostMemory, Library,
     MeasuredGpu, Phase, Presence, Provenance, Seconds, yaml,
 };
-use kernels::Error;
-use kernels::cuda::{Check, Facts, Work};
+use kernels::KernelError;
+use kernels::cuda::{GpuCheck, GpuFacts, GpuWork};
 use std::time::Duration;
 
-/// Facts as an H200 reports them.
-pub(super) fn facts() -> Facts {
-    Facts {
+/// GpuFacts as an H200 reports them.
+pub(super) fn facts() -> GpuFacts {
+    GpuFacts {
         name: "NVIDIA H200".to_owned(),
         capability: (9, 0),
         multiprocessors: 132,
@@ -58,21 +58,21 @@ fn transfer(direction: Direction, memory: HostMemory, bytes: f64) -> f64 {
 
 #[derive(Debug)]
 struct ModelledGpu {
-    facts: Facts,
+    facts: GpuFacts,
     elapsed: f64,
-    asked: Option<(Work, usize)>,
+    asked: Option<(GpuWork, usize)>,
     calls: usize,
     /// Every so many calls, one is disturbed.
     disturbed: Option<usize>,
-    /// Work that is refused.
-    refuses: fn(&Work) -> bool,
-    /// Work that is computed wrong.
-    spoils: fn(&Work) -> bool,
+    /// GpuWork that is refused.
+    refuses: fn(&GpuWork) -> bool,
+    /// GpuWork that is computed wrong.
+    spoils: fn(&GpuWork) -> bool,
 }
 
 impl ModelledGpu {
     fn new() -> Self {
-        let never = |_: &Work| false;
+        let never = |_: &GpuWork| false;
         Self {
             facts: facts(),
             elapsed: 0.0,
@@ -86,26 +86,26 @@ impl ModelledGpu {
 }
 
 impl GpuUnderTest for ModelledGpu {
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> &GpuFacts {
         &self.facts
     }
 
-    fn time(&mut self, work: Work, calls: usize) -> Result<Seconds, Error> {
+    fn time(&mut self, work: GpuWork, calls: usize) -> Result<Seconds, KernelError> {
         if (self.refuses)(&work) {
-            return Err(Error::Gpu {
+            return Err(KernelError::Gpu {
                 what: work.to_string(),
                 reason: "CUBLAS_STATUS_NOT_SUPPORTED".to_owned(),
             });
         }
         let one = match work {
-            Work::Launch => HOST,
-            Work::Node => NODE,
-            Work::Replay => REPLAY,
-            Work::RoundTrip => ROUND_TRIP,
-            Work::Read(bytes) => bytes.as_f64() / READ,
-            Work::Copy(bytes) => 2.0 * bytes.as_f64() / (0.9 * READ),
-            Work::Product { dtype, m, n, k } => product(dtype, m, n, k),
-            Work::Transfer { direction, memory, bytes } => transfer(direction, memory, bytes.as_f64()),
+            GpuWork::Launch => HOST,
+            GpuWork::Node => NODE,
+            GpuWork::Replay => REPLAY,
+            GpuWork::RoundTrip => ROUND_TRIP,
+            GpuWork::Read(bytes) => bytes.as_f64() / READ,
+            GpuWork::Copy(bytes) => 2.0 * bytes.as_f64() / (0.9 * READ),
+            GpuWork::Product { dtype, m, n, k } => product(dtype, m, n, k),
+            GpuWork::Transfer { direction, memory, bytes } => transfer(direction, memory, bytes.as_f64()),
         };
         // The first call of a kind is slow.
         self.calls += 1;
@@ -117,10 +117,10 @@ impl GpuUnderTest for ModelledGpu {
         Ok(Seconds::new(one))
     }
 
-    fn check(&mut self, work: Work) -> Result<Option<Check>, Error> {
+    fn check(&mut self, work: GpuWork) -> Result<Option<GpuCheck>, KernelError> {
         let got = if (self.spoils)(&work) { f64::NAN } else { 2.0 };
-        let computes = !matches!(work, Work::Launch | Work::Node | Work::Replay | Work::RoundTrip);
-        Ok(computes.then_some(Check { got, wanted: 2.0, tolerance: 0.0 }))
+        let computes = !matches!(work, GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip);
+        Ok(computes.then_some(GpuCheck { got, wanted: 2.0, tolerance: 0.0 }))
     }
 
     fn elapsed(&self) -> Duration {
@@ -273,7 +273,7 @@ fn a_quick_and_a_tiny_measurement_have_every_table() {
 
 #[test]
 fn a_product_that_is_refused_is_left_out_with_the_reason_and_the_rest_stays() {
-    let large = |work: &Work| matches!(work, Work::Product { dtype: DType::Bf16, n: 16384, .. });
+    let large = |work: &GpuWork| matches!(work, GpuWork::Product { dtype: DType::Bf16, n: 16384, .. });
     let (found, _) = found(ModelledGpu { refuses: large, ..ModelledGpu::new() }, &full());
     let part = &gpu(&found).part;
     assert_eq!(
@@ -292,7 +292,7 @@ fn a_product_that_is_refused_is_left_out_with_the_reason_and_the_rest_stays() {
 
 #[test]
 fn products_that_are_computed_wrong_are_not_reported() {
-    let fp8 = |work: &Work| matches!(work, Work::Product { dtype: DType::Fp8, .. });
+    let fp8 = |work: &GpuWork| matches!(work, GpuWork::Product { dtype: DType::Fp8, .. });
     let (found, _) = found(ModelledGpu { spoils: fp8, ..ModelledGpu::new() }, &full());
     assert!(!gpu(&found).part.gemm.contains_key(&DType::Fp8) && gpu(&found).part.gemm.len() == 3);
     let warned = found
@@ -304,12 +304,12 @@ fn products_that_are_computed_wrong_are_not_reported() {
 
 #[test]
 fn a_gpu_that_fails_at_what_it_must_do_is_absent_with_the_reason() {
-    let launches = |work: &Work| matches!(work, Work::Launch);
-    let reads = |work: &Work| matches!(work, Work::Read(_));
-    let copies = |work: &Work| matches!(work, Work::Copy(_));
-    let pinned = |work: &Work| matches!(work, Work::Transfer { memory: HostMemory::Pinned, .. });
+    let launches = |work: &GpuWork| matches!(work, GpuWork::Launch);
+    let reads = |work: &GpuWork| matches!(work, GpuWork::Read(_));
+    let copies = |work: &GpuWork| matches!(work, GpuWork::Copy(_));
+    let pinned = |work: &GpuWork| matches!(work, GpuWork::Transfer { memory: HostMemory::Pinned, .. });
     let names = ["launches", "read", "cop", "transfer"];
-    for (name, fails) in names.into_iter().zip([launches as fn(&Work) -> bool, reads, copies, pinned]) {
+    for (name, fails) in names.into_iter().zip([launches as fn(&GpuWork) -> bool, reads, copies, pinned]) {
         let (refused, _) = found(ModelledGpu { refuses: fails, ..ModelledGpu::new() }, &full());
         let (wrong, _) = found(ModelledGpu { spoils: fails, ..ModelledGpu::new() }, &full());
         // An empty kernel computes nothing that could be wrong.
@@ -328,7 +328,7 @@ fn a_gpu_that_fails_at_what_it_must_do_is_absent_with_the_reason() {
 #[test]
 fn a_gpu_without_cublas_or_beside_others_says_so() {
     let device = ModelledGpu {
-        facts: Facts { no_products: Some("libcublasLt was lost".into()), count: 2, ..facts() },
+        facts: GpuFacts { no_products: Some("libcublasLt was lost".into()), count: 2, ..facts() },
         ..ModelledGpu::new()
     };
     let (found, _) = found(device, &full());

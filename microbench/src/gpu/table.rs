@@ -4,7 +4,7 @@ use crate::gpu::device::GpuUnderTest;
 use crate::method::options::Warning;
 use crate::method::statistics::{SampleSummary, summary};
 use hwprofiles::{DType, Direction, HostMemory};
-use kernels::cuda::Work;
+use kernels::cuda::GpuWork;
 
 /// Duration of one sample's calls, in seconds. The GPU's clock ticks every half microsecond, and a
 /// graph takes a few microseconds to start.
@@ -51,7 +51,7 @@ pub(super) struct WorkTable {
 
 #[derive(Debug)]
 struct Point {
-    work: Work,
+    work: GpuWork,
     /// Calls of one sample; `None` before the first visit.
     calls: Option<usize>,
     refused: bool,
@@ -71,7 +71,7 @@ pub(super) enum VisitOutcome {
 }
 
 impl WorkTable {
-    pub fn new(kind: TableKind, works: Vec<Work>) -> Self {
+    pub fn new(kind: TableKind, works: Vec<GpuWork>) -> Self {
         let name = match kind {
             TableKind::Launches => "launches on the GPU".to_owned(),
             TableKind::Reads => "reads of GPU memory".to_owned(),
@@ -98,12 +98,12 @@ impl WorkTable {
     }
 
     /// The work of each point.
-    pub fn works(&self) -> impl Iterator<Item = Work> {
+    pub fn works(&self) -> impl Iterator<Item = GpuWork> {
         self.points.iter().map(|point| point.work)
     }
 
-    /// Work and summary of each point that has samples.
-    pub fn summaries(&self) -> impl Iterator<Item = (Work, SampleSummary)> {
+    /// GpuWork and summary of each point that has samples.
+    pub fn summaries(&self) -> impl Iterator<Item = (GpuWork, SampleSummary)> {
         self.points.iter().filter_map(|point| Some((point.work, summary(&point.seconds)?)))
     }
 
@@ -134,7 +134,7 @@ impl WorkTable {
     }
 
     /// What is wrong with the result of `work`.
-    fn check(&self, work: Work, device: &mut dyn GpuUnderTest) -> Option<String> {
+    fn check(&self, work: GpuWork, device: &mut dyn GpuUnderTest) -> Option<String> {
         match device.check(work) {
             // Comparisons with NaN are false, so a NaN counts as wrong.
             Ok(Some(check)) if (check.got - check.wanted).abs() <= check.tolerance => None,
@@ -156,7 +156,7 @@ impl WorkTable {
 }
 
 impl Point {
-    fn sample(&mut self, device: &mut dyn GpuUnderTest) -> Result<(), kernels::Error> {
+    fn sample(&mut self, device: &mut dyn GpuUnderTest) -> Result<(), kernels::KernelError> {
         let calls = match self.calls {
             Some(calls) => calls,
             None => *self.calls.insert(calls_per_sample(self.work, device)?),
@@ -170,7 +170,7 @@ impl Point {
     }
 }
 
-fn calls_per_sample(work: Work, device: &mut dyn GpuUnderTest) -> Result<usize, kernels::Error> {
+fn calls_per_sample(work: GpuWork, device: &mut dyn GpuUnderTest) -> Result<usize, kernels::KernelError> {
     // The first call prepares. The second tells roughly how long a call takes, and a sample of that
     // many calls tells it more precisely.
     device.time(work, 1)?;

@@ -30,7 +30,7 @@ use crate::system::limits;
 use crate::system::numa_nodes;
 use crate::system::processor;
 use hwprofiles::{
-    Bytes, BytesPerSec, DType, Dram, Host, Loopback, Presence, Processor, Seconds, Sourced, Team, WriteError,
+    Bytes, BytesPerSec, DType, Dram, Host, Loopback, Presence, Processor, Seconds, Sourced, CoreTeam, WriteError,
 };
 use kernels::{Buffer, Pool, affinity};
 use std::path::Path;
@@ -209,8 +209,8 @@ pub(crate) fn empty_team(
     threads: usize,
     launch: &Sourced<Seconds>,
     elementwise: &Sourced<BytesPerSec>,
-) -> Team {
-    Team {
+) -> CoreTeam {
+    CoreTeam {
         threads,
         frequency: Presence::Absent,
         kernels: Some(kernels::Path::best().name().to_owned()),

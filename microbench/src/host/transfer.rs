@@ -6,7 +6,7 @@ use crate::method::record::MeasurementRecord;
 use crate::method::rig::Rig;
 use crate::method::series::SampleSeries;
 use hwprofiles::{Bytes, BytesPerSec, DType, Host, Presence, Seconds};
-use kernels::{Buffer, Link, affinity};
+use kernels::{Buffer, RateLimitedLink, affinity};
 
 /// Copies by one thread on the loopback's core: tiny copies for α, long copies between distant
 /// addresses for β.
@@ -42,7 +42,7 @@ impl Experiment for TransferExperiment {
 
     fn visit(&mut self, point: usize, rig: &Rig<'_>) -> Result<(), MeasureError> {
         let core = rig.all().cores()[rig.all().members() - 1];
-        let link = Link::new(Seconds::ZERO, BytesPerSec::new(f64::MAX));
+        let link = RateLimitedLink::new(Seconds::ZERO, BytesPerSec::new(f64::MAX));
         let (len, series) = if point == 0 { (TINY, &mut self.tiny) } else { (self.len, &mut self.long) };
         let to = &mut self.to.bytes_mut()[..len];
         // Weights are what a link mostly carries.

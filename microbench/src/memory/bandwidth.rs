@@ -1,6 +1,6 @@
 //! Streams through memory: read, write, copy, triad.
 //!
-//! The counted bytes are those that the program asks for ([`hwprofiles::Stream`]). Arrays beyond
+//! The counted bytes are those that the program asks for ([`hwprofiles::StreamKind`]). Arrays beyond
 //! the caches are stored around the caches, so that no line is read before it is written. Each call
 //! goes through the next slice of an [`ArrayWalk`].
 
@@ -11,8 +11,8 @@ use crate::method::rig::{Rig, TeamId};
 use crate::method::series::SampleSeries;
 use crate::operands::arena::random;
 use crate::operands::array_walk::ArrayWalk;
-use hwprofiles::{Bytes, Curve, CurvePoint, Host, Seconds, Stream, StreamCurve};
-use kernels::stream::Store;
+use hwprofiles::{Bytes, Curve, CurvePoint, Host, Seconds, StreamKind, StreamCurve};
+use kernels::stream::StoreKind;
 use kernels::{Buffer, Pool};
 use std::hint::black_box;
 use std::ops::Range;
@@ -30,13 +30,13 @@ pub(crate) struct BandwidthExperiment {
 
 #[derive(Debug)]
 struct Point {
-    stream: Stream,
+    stream: StreamKind,
     slices: ArrayWalk,
     team: TeamId,
     series: SampleSeries,
 }
 
-const STREAMS: [Stream; 4] = [Stream::Read, Stream::Write, Stream::Copy, Stream::Triad];
+const STREAMS: [StreamKind; 4] = [StreamKind::Read, StreamKind::Write, StreamKind::Copy, StreamKind::Triad];
 const FACTOR: f64 = 3.0;
 /// A fork-join that takes a larger part of the time than this hides the memory.
 const LARGEST_LAUNCH: f64 = 1.0 / 3.0;
@@ -49,7 +49,7 @@ impl BandwidthExperiment {
         // Each member touches its own part first, so that on a machine with several memories it is
         // near.
         for buffer in [&mut from, &mut to] {
-            rig.subject.write(rig.all(), buffer.view_mut(), 1.0, Store::Ordinary);
+            rig.subject.write(rig.all(), buffer.view_mut(), 1.0, StoreKind::Ordinary);
         }
         let block: Vec<f64> =
             random(1 << 16, 1).into_iter().map(|value| 1.0 + f64::from(value) / 2.0).collect();
@@ -93,8 +93,8 @@ impl Experiment for BandwidthExperiment {
             from: self.from.view(),
             to: &mut self.to.view_mut()[..len],
             store: match point.bytes(len).get() as usize > self.past_caches {
-                true => Store::NonTemporal,
-                false => Store::Ordinary,
+                true => StoreKind::NonTemporal,
+                false => StoreKind::Ordinary,
             },
         };
         let pool = rig.team(point.team);
@@ -146,10 +146,10 @@ impl Point {
 
 /// The operands of one stream. `to` is as long as each array.
 struct Arrays<'a> {
-    stream: Stream,
+    stream: StreamKind,
     from: &'a [f64],
     to: &'a mut [f64],
-    store: Store,
+    store: StoreKind,
 }
 
 impl Arrays<'_> {
@@ -158,10 +158,10 @@ impl Arrays<'_> {
         let (a, rest) = self.from.split_at(self.to.len());
         let (a, to, store) = (&a[range.clone()], &mut self.to[range.clone()], self.store);
         match self.stream {
-            Stream::Read => return rig.subject.read(pool, a),
-            Stream::Write => rig.subject.write(pool, to, FACTOR, store),
-            Stream::Copy => rig.subject.copy(pool, to, a, store),
-            Stream::Triad => rig.subject.triad(pool, to, a, &rest[range], FACTOR, store),
+            StreamKind::Read => return rig.subject.read(pool, a),
+            StreamKind::Write => rig.subject.write(pool, to, FACTOR, store),
+            StreamKind::Copy => rig.subject.copy(pool, to, a, store),
+            StreamKind::Triad => rig.subject.triad(pool, to, a, &rest[range], FACTOR, store),
         }
         0.0
     }
@@ -171,14 +171,14 @@ impl Arrays<'_> {
         let len = self.to.len();
         let kernel =
             || format!("the {:?} stream of {len} values by {}", self.stream, threads(team)).to_lowercase();
-        if self.stream == Stream::Read {
+        if self.stream == StreamKind::Read {
             let wanted: f64 = self.from[..len].iter().sum();
             return expect(kernel, sum, wanted, 1e-9 * wanted);
         }
         for at in (0..len).step_by((len / 64) | 1).chain([len - 1]) {
             let wanted = match self.stream {
-                Stream::Write => FACTOR,
-                Stream::Copy => self.from[at],
+                StreamKind::Write => FACTOR,
+                StreamKind::Copy => self.from[at],
                 _ => self.from[at] + FACTOR * self.from[len + at],
             };
             expect(kernel, self.to[at], wanted, 1e-12)?;
@@ -188,10 +188,10 @@ impl Arrays<'_> {
 }
 
 /// The number of arrays of a stream.
-fn arrays(stream: Stream) -> usize {
+fn arrays(stream: StreamKind) -> usize {
     match stream {
-        Stream::Read | Stream::Write => 1,
-        Stream::Copy => 2,
-        Stream::Triad => 3,
+        StreamKind::Read | StreamKind::Write => 1,
+        StreamKind::Copy => 2,
+        StreamKind::Triad => 3,
     }
 }

@@ -6,9 +6,9 @@ use crate::method::record::{MeasurementRecord, TablePoints, threads, without_lau
 use crate::method::rig::Rig;
 use crate::method::series::SampleSeries;
 use crate::operands::array_walk::ArrayWalk;
-use hwprofiles::{Bytes, Host, Mix, Mixes, Presence, Seconds, Stores};
+use hwprofiles::{Bytes, Host, ReadWriteMix, ReadWriteMixes, Presence, Seconds, StoreKind};
 use kernels::Buffer;
-use kernels::stream::Store;
+use kernels::stream::StoreKind;
 use std::hint::black_box;
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub(crate) struct MixesExperiment {
 #[derive(Debug)]
 struct Point {
     reads: usize,
-    stores: Stores,
+    stores: StoreKind,
     slices: ArrayWalk,
     series: SampleSeries,
 }
@@ -31,21 +31,21 @@ impl MixesExperiment {
     /// With as much memory as the rig's probe memory.
     pub fn new(rig: &Rig<'_>) -> Result<Self, MeasureError> {
         let mut to = Buffer::new(rig.field.bytes().get() as usize)?;
-        rig.subject.write(rig.all(), to.view_mut(), 1.0, Store::Ordinary);
-        let both = [Stores::Ordinary, Stores::NonTemporal];
+        rig.subject.write(rig.all(), to.view_mut(), 1.0, StoreKind::Ordinary);
+        let both = [StoreKind::Ordinary, StoreKind::NonTemporal];
         let mixes = (0..=3).flat_map(|reads| both.map(|stores| (reads, stores)));
-        let point = |(reads, stores): (usize, Stores)| {
+        let point = |(reads, stores): (usize, StoreKind)| {
             // Its arrays are as long as possible: all sources lie in the probe memory.
             let slices = ArrayWalk::new(rig.field.values().len() / reads.max(1), reads.max(1), rig.all());
             Point { reads, stores, slices, series: SampleSeries::default() }
         };
-        Ok(Self { to, points: [(1, Stores::None)].into_iter().chain(mixes).map(point).collect() })
+        Ok(Self { to, points: [(1, StoreKind::None)].into_iter().chain(mixes).map(point).collect() })
     }
 }
 
 impl Point {
     fn writes(&self) -> usize {
-        usize::from(self.stores != Stores::None)
+        usize::from(self.stores != StoreKind::None)
     }
 
     /// Bytes that one call reads and writes.
@@ -68,7 +68,7 @@ impl Experiment for MixesExperiment {
         let (len, values) = (slices.len(), rig.field.values());
         let arrays: Vec<&[f64]> = values.chunks_exact(len).take(*reads).collect();
         let to = &mut self.to.view_mut::<f64>()[..len];
-        if series.is_empty() && *stores != Stores::None {
+        if series.is_empty() && *stores != StoreKind::None {
             pass(rig, *stores, to, &arrays, 0..len);
             for at in (0..len).step_by((len / 64) | 1).chain([len - 1]) {
                 let wanted = arrays.iter().map(|array| array[at]).sum();
@@ -88,21 +88,21 @@ impl Experiment for MixesExperiment {
             let (reads, writes, stores) = (point.reads as u64, point.writes() as u64, point.stores);
             labels.add(format!("{reads}:{writes} with {stores:?} stores").to_lowercase(), summary);
             let time = Seconds::new(without_launch(summary.median, team.launch.value.get()));
-            points.push(Mix { reads, writes, stores, rate: point.bytes() / time });
+            points.push(ReadWriteMix { reads, writes, stores, rate: point.bytes() / time });
         }
         let source = record.table(&threads(team.threads), labels, None);
-        host.dram.mixes = Presence::Present(Mixes { source, threads: team.threads, points });
+        host.dram.mixes = Presence::Present(ReadWriteMixes { source, threads: team.threads, points });
     }
 }
 
 /// Goes through one slice of the arrays.
-fn pass(rig: &Rig<'_>, stores: Stores, to: &mut [f64], from: &[&[f64]], range: Range<usize>) {
+fn pass(rig: &Rig<'_>, stores: StoreKind, to: &mut [f64], from: &[&[f64]], range: Range<usize>) {
     let parts: Vec<&[f64]> = from.iter().map(|array| &array[range.clone()]).collect();
     match stores {
-        Stores::None => {
+        StoreKind::None => {
             black_box(rig.subject.read(rig.all(), parts[0]));
         }
-        Stores::Ordinary => rig.subject.sum(rig.all(), &mut to[range], &parts, Store::Ordinary),
-        Stores::NonTemporal => rig.subject.sum(rig.all(), &mut to[range], &parts, Store::NonTemporal),
+        StoreKind::Ordinary => rig.subject.sum(rig.all(), &mut to[range], &parts, StoreKind::Ordinary),
+        StoreKind::NonTemporal => rig.subject.sum(rig.all(), &mut to[range], &parts, StoreKind::NonTemporal),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::MeasureError;
 use hwprofiles::{Bytes, DType, GROUP};
-use kernels::{Buffer, KvShape, Memory, PANEL, Weights};
+use kernels::{Buffer, KvShape, MemoryArena, PANEL, Weights};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cell::RefCell;
@@ -37,7 +37,7 @@ impl OperandArena {
         let (rows, columns) = BLOCK;
         let values = random(rows * columns, 1);
         // No plan contains the memory of a measurement, so it has no limit.
-        let memory = Memory::new("operands", Bytes::new(u64::MAX));
+        let memory = MemoryArena::new("operands", Bytes::new(u64::MAX));
         let arena = |dtype: DType| {
             let block = Weights::from_f32(&memory, dtype, rows, columns, &values)?;
             let matrix = |&(n, k): &(usize, usize)| dtype.matrix_bytes(n as u64, k as u64).get() as usize;

@@ -1,8 +1,8 @@
 //! The kernels under measurement, as a trait, so that a test can replace one by a wrong one.
 
 use hwprofiles::Seconds;
-use kernels::stream::{self, Store};
-use kernels::{KvCache, Link, Pool, Scratch, Span, WeightsView};
+use kernels::stream::{self, StoreKind};
+use kernels::{KvCache, RateLimitedLink, Pool, Scratch, KvSpan, WeightsView};
 
 /// What attention reads.
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ pub(crate) struct AttentionOperands<'a> {
     /// [new tokens, heads · head dim]
     pub q: &'a [f32],
     pub cache: KvCache<'a>,
-    pub spans: &'a [Span],
+    pub spans: &'a [KvSpan],
 }
 
 /// The kernels under measurement. Each method is the kernel of its name.
@@ -23,20 +23,20 @@ pub(crate) trait KernelSet: std::fmt::Debug + Sync {
         stream::read(pool, x)
     }
 
-    fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: Store) {
+    fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: StoreKind) {
         stream::write(pool, to, value, store);
     }
 
-    fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: Store) {
+    fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: StoreKind) {
         stream::copy(pool, to, from, store);
     }
 
-    fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: Store) {
+    fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreKind) {
         stream::triad(pool, to, a, b, factor, store);
     }
 
     /// The sum of up to three arrays; of none it writes zeros.
-    fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: Store) {
+    fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: StoreKind) {
         match *from {
             [] => stream::write(pool, to, 0.0, store),
             [a] => stream::sum(pool, to, [a], store),
@@ -54,7 +54,7 @@ pub(crate) trait KernelSet: std::fmt::Debug + Sync {
         stream::chase_from(ring, start, steps)
     }
 
-    fn transfer(&self, link: &Link, to: &mut [u8], from: &[u8]) -> Seconds {
+    fn transfer(&self, link: &RateLimitedLink, to: &mut [u8], from: &[u8]) -> Seconds {
         link.copy(to, from)
     }
 
@@ -143,22 +143,22 @@ mod tests {
             if self.0 == "read" { sum - x[x.len() / 2] } else { sum }
         }
 
-        fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: Store) {
+        fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: StoreKind) {
             RealKernels.write(pool, to, value, store);
             self.spoil_doubles("write", to);
         }
 
-        fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: Store) {
+        fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: StoreKind) {
             RealKernels.copy(pool, to, from, store);
             self.spoil_doubles("copy", to);
         }
 
-        fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: Store) {
+        fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreKind) {
             RealKernels.triad(pool, to, a, b, factor, store);
             self.spoil_doubles("triad", to);
         }
 
-        fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: Store) {
+        fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: StoreKind) {
             RealKernels.sum(pool, to, from, store);
             self.spoil_doubles("mix", to);
         }
@@ -171,7 +171,7 @@ mod tests {
             RealKernels.chase(ring, start, if self.0 == "chase" { steps - 1 } else { steps })
         }
 
-        fn transfer(&self, link: &Link, to: &mut [u8], from: &[u8]) -> Seconds {
+        fn transfer(&self, link: &RateLimitedLink, to: &mut [u8], from: &[u8]) -> Seconds {
             let time = RealKernels.transfer(link, to, from);
             if let (true, Some(last)) = (self.0 == "transfer", to.last_mut()) {
                 *last ^= 1;

@@ -2,7 +2,7 @@
 
 use hwprofiles::{
     AttentionShape, Basis, Bytes, BytesPerSec, DType, Device, Host, LoadedLatency, LoopbackLimit, Machine,
-    PageSize, Parts, Phase, Presence, Provenance, Stream,
+    PageSize, MachineParts, Phase, Presence, Provenance, StreamKind,
 };
 use kernels::affinity::available_cores;
 use microbench::{Depth, MeasuredHost, Options, Progress, measure};
@@ -40,7 +40,7 @@ fn measure_now() -> Observed {
 fn split(host: &Host) -> Option<Machine> {
     let limit = LoopbackLimit { memory: Bytes::new(1 << 20), bandwidth: BytesPerSec::new(4e9) };
     host.loopback.as_option()?;
-    Some(Parts::of(host.clone()).with_loopback(limit).machine("split").expect("it composes"))
+    Some(MachineParts::from_host(host.clone()).with_loopback(limit).machine("split").expect("it composes"))
 }
 
 fn positive(what: &str, value: f64) {
@@ -54,12 +54,12 @@ fn every_table_is_there_and_composes_alone_and_with_a_loopback() {
     assert_eq!(matches!(host.loopback, Presence::Present(_)), host.cpu.cores.len() > 1);
     assert!(host.cxl == Presence::Absent);
     for team in [1, host.cpu.cores.len().saturating_sub(1).max(1), host.cpu.cores.len()] {
-        for stream in [Stream::Read, Stream::Write, Stream::Copy, Stream::Triad] {
+        for stream in [StreamKind::Read, StreamKind::Write, StreamKind::Copy, StreamKind::Triad] {
             assert!(host.dram.stream(stream, team).is_some_and(|curve| curve.at_largest().is_some()));
         }
     }
     assert!(host.dram.latency.as_ref().is_some_and(|curve| curve.points.len() > 1));
-    let alone = Parts::of(host.clone()).machine("alone").expect("it composes");
+    let alone = MachineParts::from_host(host.clone()).machine("alone").expect("it composes");
     for machine in [Some(alone), split(&host)].into_iter().flatten() {
         machine.devices.iter().for_each(answers_everything);
     }
@@ -204,7 +204,7 @@ fn whatever_was_saved_is_a_valid_host_file_and_the_last_one_is_the_result() {
     for partial in &saved {
         let text = partial.to_yaml();
         assert_eq!(Host::from_yaml(&text, "partial.yaml").as_ref(), Ok(partial), "{text}");
-        Parts::of(partial.clone()).machine("partial").expect("it composes");
+        MachineParts::from_host(partial.clone()).machine("partial").expect("it composes");
         split(partial);
     }
     assert_eq!(saved.last(), Some(&host));

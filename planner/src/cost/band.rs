@@ -2,7 +2,7 @@
 
 use crate::cost::cost_model::CostModel;
 use crate::program::{Action, Lane, Program};
-use hwprofiles::{Basis, Bound, Bytes, Estimate, Missing, Ratio};
+use hwprofiles::{Basis, Bound, Bytes, Estimate, MissingRate, Ratio};
 use scenarios::Step;
 
 /// The 80 % band of a time, relative to the time: (low, high).
@@ -15,8 +15,8 @@ impl CostModel<'_> {
     /// as the rate of their link.
     ///
     /// # Errors
-    /// [`Missing`] if a rate was not measured.
-    pub fn band(&self, program: &Program, step: &Step) -> Result<Band, Missing> {
+    /// [`MissingRate`] if a rate was not measured.
+    pub fn band(&self, program: &Program, step: &Step) -> Result<Band, MissingRate> {
         let mut all = Estimate::ZERO;
         for task in &program.tasks {
             let time = match (&task.action, task.lane) {
@@ -30,7 +30,7 @@ impl CostModel<'_> {
                         continue;
                     };
                     let basis = Basis::Measured.sourced(&self.machine.link(link).bandwidth.source);
-                    Estimate::about(price.alone, Bound::Memory, basis)
+                    Estimate::with_default_band(price.alone, Bound::Memory, basis)
                 }
             };
             all = all.then(&time);

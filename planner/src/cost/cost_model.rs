@@ -10,9 +10,9 @@
 use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
-    Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, Missing, Ratio, Seconds,
+    Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, MissingRate, Ratio, Seconds,
 };
-use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, Traffic, Work};
+use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, ExpertTraffic, Work};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -100,8 +100,8 @@ impl CostModel<'_> {
     /// Cost of `task` in `step`, for the task's part of the batch.
     ///
     /// # Errors
-    /// [`Missing`] if a rate was not measured.
-    pub fn task_cost(&self, task: &Task, step: &Step) -> Result<TaskCost, Missing> {
+    /// [`MissingRate`] if a rate was not measured.
+    pub fn task_cost(&self, task: &Task, step: &Step) -> Result<TaskCost, MissingRate> {
         self.routed_task_cost(task, step, None)
     }
 
@@ -109,13 +109,13 @@ impl CostModel<'_> {
     /// the mean over the choices of tokens. Other tasks do not depend on it.
     ///
     /// # Errors
-    /// [`Missing`] if a rate was not measured.
+    /// [`MissingRate`] if a rate was not measured.
     pub fn routed_task_cost(
         &self,
         task: &Task,
         step: &Step,
-        traffic: Option<Traffic>,
-    ) -> Result<TaskCost, Missing> {
+        traffic: Option<ExpertTraffic>,
+    ) -> Result<TaskCost, MissingRate> {
         let step = &task.micro_batch.step(step);
         if step.batch == 0 {
             return Ok(TaskCost::NOTHING);
@@ -150,24 +150,24 @@ impl CostModel<'_> {
 
     /// The work of a compute task.
     pub fn work(&self, operator: Operator, rows: &Range<u64>, step: &Step) -> Work {
-        Work::of(operator, self.model, self.formats, step, rows)
+        Work::count(operator, self.model, self.formats, step, rows)
     }
 
     fn compute(
         &self,
-        (operator, rows, traffic): (Operator, &Range<u64>, Option<Traffic>),
+        (operator, rows, traffic): (Operator, &Range<u64>, Option<ExpertTraffic>),
         home: MemoryId,
         device: DeviceId,
         step: &Step,
-    ) -> Result<TaskCost, Missing> {
-        let whole = Work::routed(operator, self.model, self.formats, step, rows, traffic);
+    ) -> Result<TaskCost, MissingRate> {
+        let whole = Work::count_routed(operator, self.model, self.formats, step, rows, traffic);
         let shared = ModelShare::on_device(self.machine, self.model, device);
         // All ranks work at the same time, each on its share.
         let work = match shared.ranks {
             1 => whole,
             _ => {
                 let rows = shared.rows(operator.sublayer(), rows);
-                Work::routed(operator, &shared.share, self.formats, step, &rows, traffic)
+                Work::count_routed(operator, &shared.share, self.formats, step, &rows, traffic)
             }
         };
         let device = self.machine.device(device);
@@ -212,10 +212,10 @@ impl CostModel<'_> {
         rows: &Range<u64>,
         device: DeviceId,
         step: &Step,
-    ) -> Result<Estimate, Missing> {
+    ) -> Result<Estimate, MissingRate> {
         let shared = ModelShare::on_device(self.machine, self.model, device);
         let rows = shared.rows(operator.sublayer(), rows);
-        let work = Work::routed(operator, &shared.share, self.formats, step, &rows, None);
+        let work = Work::count_routed(operator, &shared.share, self.formats, step, &rows, None);
         let device = self.machine.device(device);
         self.rated(device, operator, device.memory, &work)
     }
@@ -235,8 +235,8 @@ impl CostModel<'_> {
         operator: Operator,
         home: MemoryId,
         work: &Work,
-    ) -> Result<Estimate, Missing> {
-        let weights = self.formats.weights.of(operator.sublayer());
+    ) -> Result<Estimate, MissingRate> {
+        let weights = self.formats.weights.for_sublayer(operator.sublayer());
         let rate = |memory: MemoryId| self.machine.memory(memory).bandwidth.value.get();
         let faster = Ratio::new(rate(home) / rate(device.memory)).filter(|_| home != device.memory);
         match (work.shape, faster) {
@@ -255,9 +255,9 @@ impl CostModel<'_> {
     /// The bandwidth that bytes in these memories use, by the memory that owns the bandwidth.
     pub(crate) fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<BandwidthUse>; 3] {
         let mut loads: [Option<BandwidthUse>; 3] = [None; 3];
-        for (memory, bytes) in kept.into_iter().flat_map(|(memory, bytes)| self.machine.spread(memory, bytes))
+        for (memory, bytes) in kept.into_iter().flat_map(|(memory, bytes)| self.machine.bytes_by_memory(memory, bytes))
         {
-            let memory = self.machine.bandwidth_of(memory);
+            let memory = self.machine.bandwidth_owner(memory);
             let same = |load: &&mut Option<BandwidthUse>| load.is_none_or(|load| load.memory == memory);
             let load = loads.iter_mut().find(same).expect("no link joins two striped memories");
             let before = load.map_or(Bytes::ZERO, |load| load.bytes);

@@ -6,8 +6,8 @@ use crate::cost::standalone_tasks::{compute, fetches};
 use crate::memory::{is_gpu, operator_scratch, rotation_table_bytes};
 use crate::placement::{Home, IdenticalGpus, ModelShare, Pipelining, Slice};
 use crate::program::{ALL_BUFFERS, Action, BatchSteps, Lane, MicroBatch, OperandSource, RunExtent, Task};
-use hwprofiles::{Bytes, DeviceId, LinkId, Machine, Missing};
-use scenarios::{Buffer, Phase, Step, Sublayer};
+use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MissingRate};
+use scenarios::{ActivationBuffer, Phase, Step, Sublayer};
 
 const BUFFERS: u32 = ALL_BUFFERS.len() as u32;
 const ATTENDS: u32 = 2 * BUFFERS;
@@ -88,7 +88,7 @@ impl<'a> PriceList<'a> {
         batch_steps: &BatchSteps,
         phase: Phase,
         homes: &[Home],
-    ) -> Result<Self, Missing> {
+    ) -> Result<Self, MissingRate> {
         Self::among(cost_model, batch_steps, phase, homes, &IdenticalGpus::none())
     }
 
@@ -100,7 +100,7 @@ impl<'a> PriceList<'a> {
         phase: Phase,
         homes: &[Home],
         identical_gpus: &IdenticalGpus,
-    ) -> Result<Self, Missing> {
+    ) -> Result<Self, MissingRate> {
         let part = MicroBatch { index: 0, of: batch_steps.micro_batches };
         let largest = |steps: Vec<Step>| steps.iter().map(|step| part.step(step)).collect();
         let mut list = Self {
@@ -151,7 +151,7 @@ impl<'a> PriceList<'a> {
         devices.filter(move |&device| self.get(sublayer, home, device).is_some())
     }
 
-    fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<SublayerCost>, Missing> {
+    fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<SublayerCost>, MissingRate> {
         let CostModel { machine, model, .. } = self.cost_model;
         let sublayer_kind = self.sublayers[sublayer];
         if !home.admits(machine, sublayer_kind, device) {
@@ -175,7 +175,7 @@ impl<'a> PriceList<'a> {
         lead: DeviceId,
         steps: &[Step],
         busy: &mut [f64],
-    ) -> Result<SublayerStage, Missing> {
+    ) -> Result<SublayerStage, MissingRate> {
         // Only attention and transfers of KV depend on the context. For the rest one step
         // represents all.
         let steps = if sublayer == Sublayer::Attention { steps } else { &steps[..1] };
@@ -199,7 +199,7 @@ impl<'a> PriceList<'a> {
                 };
                 let task = compute(operator, 0..0, lead, source);
                 // The sums of several devices are added one after the other.
-                let times = if operator.adds_sums() { stage.devices().count() } else { 1 };
+                let times = if operator.adds_partial_sums() { stage.devices().count() } else { 1 };
                 let mut time = 0.0;
                 for _ in 0..times {
                     time = self.charge(&task, steps, weight, busy)?;
@@ -236,7 +236,7 @@ impl<'a> PriceList<'a> {
     /// Adds the load of `task` in all steps to `busy`, and returns its mean time in one
     /// micro-batch. Weights are fetched once for all micro-batches. All other tasks run for each of
     /// them.
-    fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, Missing> {
+    fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, MissingRate> {
         let machine = self.cost_model.machine;
         let weight = match task.action {
             Action::FetchWeights { .. } => weight,
@@ -321,10 +321,10 @@ impl<'a> PriceList<'a> {
         let CostModel { machine, model, formats } = self.cost_model;
         let extent = &self.extent;
         let shared = ModelShare::on_device(machine, model, device);
-        let size = |buffer: Buffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
-        let decode = |buffer: Buffer| size(buffer, extent.rows(Phase::Decode));
-        let prefill_extra = |buffer: Buffer| match buffer {
-            Buffer::Logits => Bytes::ZERO,
+        let size = |buffer: ActivationBuffer, rows: u64| shared.whole_buffer(buffer, formats, rows);
+        let decode = |buffer: ActivationBuffer| size(buffer, extent.rows(Phase::Decode));
+        let prefill_extra = |buffer: ActivationBuffer| match buffer {
+            ActivationBuffer::Logits => Bytes::ZERO,
             _ => size(buffer, extent.rows(Phase::Prefill)).saturating_sub(decode(buffer)),
         };
         let mut items: Vec<_> =

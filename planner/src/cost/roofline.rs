@@ -9,7 +9,7 @@ use crate::cost::sketch::{Sketch, StepProbe};
 use crate::error::PlannerError;
 use crate::placement::Placement;
 use crate::program::{BatchSteps, Lane, PhaseTimes, Program};
-use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, Missing, Seconds};
+use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, MissingRate, Seconds};
 use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl Roofline {
     /// The roofline of `step` of `program`.
     ///
     /// # Errors
-    /// [`Missing`] if a rate was not measured.
-    pub fn new(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Result<Self, Missing> {
+    /// [`MissingRate`] if a rate was not measured.
+    pub fn new(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Result<Self, MissingRate> {
         let mut roofline = Self::default();
         let mut moved: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
         let mut ends: Vec<Seconds> = Vec::with_capacity(program.tasks.len());
@@ -144,9 +144,9 @@ impl Roofline {
 struct Bounds<'a>(&'a CostModel<'a>);
 
 impl StepProbe for Bounds<'_> {
-    type Error = Missing;
+    type Error = MissingRate;
 
-    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Missing> {
+    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, MissingRate> {
         Ok(Roofline::new(self.0, program, step)?.numbers(self.0.machine))
     }
 }

@@ -10,7 +10,7 @@
 use crate::placement::ModelShare;
 use crate::program::ALL_BUFFERS;
 use hwprofiles::{DeviceId, Machine, Seconds};
-use scenarios::{Buffer, Formats, Model, Operator};
+use scenarios::{ActivationBuffer, Formats, Model, Operator};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -91,7 +91,7 @@ impl SerialChain {
             columns: ALL_BUFFERS.map(|buffer| buffer.columns(model)),
             sync: machine.devices.iter().map(|d| d.sync.value.get()).collect(),
             hops: (0..devices * devices).map(|pair| link(pair / devices, pair % devices)).collect(),
-            bytes_per_column: Buffer::Residual.bytes(formats, 1, 1).as_f64(),
+            bytes_per_column: ActivationBuffer::Residual.bytes(formats, 1, 1).as_f64(),
             spread: spread(machine, model, formats),
             copies: vec![BufferCopy::default(); ALL_BUFFERS.len() * devices],
             lanes: vec![0.0; devices],
@@ -112,8 +112,8 @@ impl SerialChain {
         self.lanes.fill(-1.0);
         self.lanes[device.0] = 0.0;
         self.hopped.fill(0.0);
-        let columns = 0..self.columns[Buffer::Residual as usize];
-        self.copies[Buffer::Residual as usize * self.devices + device.0].valid.push((columns, 0.0));
+        let columns = 0..self.columns[ActivationBuffer::Residual as usize];
+        self.copies[ActivationBuffer::Residual as usize * self.devices + device.0].valid.push((columns, 0.0));
     }
 
     /// Time at which all devices are done.
@@ -125,7 +125,7 @@ impl SerialChain {
     /// link.
     pub fn stage(&mut self, stage: &SublayerStage, rows: u64) -> bool {
         for (index, &operator) in stage.operators.iter().enumerate() {
-            if operator.adds_sums() {
+            if operator.adds_partial_sums() {
                 if !self.add_sums(operator, stage, stage.free[index], rows) {
                     return false;
                 }
@@ -179,11 +179,11 @@ impl SerialChain {
 
     /// Brings all logits to `device`, which samples them.
     pub fn gather_logits(&mut self, device: DeviceId, rows: u64) -> bool {
-        self.bring(Buffer::Logits as usize, device.0, rows).is_some()
+        self.bring(ActivationBuffer::Logits as usize, device.0, rows).is_some()
     }
 
     /// Moves the last write to `buffer` on `device` to `time`.
-    fn postpone(&mut self, buffer: Buffer, device: usize, time: f64) {
+    fn postpone(&mut self, buffer: ActivationBuffer, device: usize, time: f64) {
         self.lanes[device] = time;
         for (_, written) in &mut self.copies[buffer as usize * self.devices + device].valid {
             *written = time;
@@ -200,7 +200,7 @@ impl SerialChain {
         rows: u64,
     ) -> Option<f64> {
         for &buffer in operator.reads() {
-            if buffer != Buffer::Tokens {
+            if buffer != ActivationBuffer::Tokens {
                 self.bring(buffer as usize, device, rows)?;
             }
         }
@@ -269,7 +269,7 @@ impl SerialChain {
 fn spread(machine: &Machine, model: &Model, formats: &Formats) -> Vec<f64> {
     let model_share = |device| ModelShare::on_device(machine, model, device);
     let shared: Vec<_> = machine.device_ids().map(model_share).collect();
-    let ratio = |buffer: Buffer, shared: &ModelShare<'_>| {
+    let ratio = |buffer: ActivationBuffer, shared: &ModelShare<'_>| {
         let plain = buffer.bytes(formats, 1, buffer.columns(model)).as_f64();
         if shared.ranks == 1 || plain == 0.0 {
             1.0

@@ -13,7 +13,7 @@ use crate::placement::LayerRun;
 use crate::placement::{LayerPlacement, Placement};
 use crate::program::BatchSteps;
 use crate::program::Program;
-use hwprofiles::{DeviceId, Missing, Seconds};
+use hwprofiles::{DeviceId, MissingRate, Seconds};
 use scenarios::{Phase, Step, Sublayer};
 use serde::Serialize;
 
@@ -194,9 +194,9 @@ impl<'a> SteadyRun<'a> {
 
     /// The time that one more layer adds to `step`, as the longest of the chain, the lanes and the
     /// memories.
-    fn time(&self, step: &Step) -> Result<Seconds, Missing> {
+    fn time(&self, step: &Step) -> Result<Seconds, MissingRate> {
         let numbers = |program: &Program| {
-            Ok::<_, Missing>(Roofline::new(&self.cost_model, program, step)?.numbers(self.cost_model.machine))
+            Ok::<_, MissingRate>(Roofline::new(&self.cost_model, program, step)?.numbers(self.cost_model.machine))
         };
         let (short, long) = (numbers(&self.programs[0])?, numbers(&self.programs[1])?);
         let added = short.iter().zip(&long).map(|(short, long)| long - short);
@@ -213,7 +213,7 @@ struct Duel<'a> {
 }
 
 impl Duel<'_> {
-    fn turns(&self, scope: Scope) -> Result<(Turn, Option<(Axis, Turn)>), Missing> {
+    fn turns(&self, scope: Scope) -> Result<(Turn, Option<(Axis, Turn)>), MissingRate> {
         let axis = match self.step.phase {
             Phase::Prefill => Some(Axis::PromptTokens),
             Phase::Decode => scope.includes(Sublayer::Attention).then_some(Axis::Context),
@@ -222,7 +222,7 @@ impl Duel<'_> {
         Ok((self.turn(Axis::Batch)?, tokens))
     }
 
-    fn turn(&self, axis: Axis) -> Result<Turn, Missing> {
+    fn turn(&self, axis: Axis) -> Result<Turn, MissingRate> {
         let positions = self.here.cost_model.model.max_positions;
         let (own, most) = match axis {
             Axis::Batch => (self.step.batch, MOST_SEQUENCES),
@@ -233,7 +233,7 @@ impl Duel<'_> {
     }
 
     /// Whether the other device is better at this size of `axis`.
-    fn is_better(&self, axis: Axis, size: u64) -> Result<bool, Missing> {
+    fn is_better(&self, axis: Axis, size: u64) -> Result<bool, MissingRate> {
         let step = match axis {
             Axis::Batch => Step { batch: size, ..self.step },
             Axis::PromptTokens => Step { new_tokens: size, past_tokens: 0, ..self.step },

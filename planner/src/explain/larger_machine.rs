@@ -26,7 +26,7 @@ impl Resource {
         // A striped memory gains with the memories under it.
         let memories = || machine.memory_ids().filter(|&id| machine.memory(id).stripes.is_empty());
         // A memory within another has no bandwidth of its own.
-        let rates = memories().filter(|&id| machine.bandwidth_of(id) == id);
+        let rates = memories().filter(|&id| machine.bandwidth_owner(id) == id);
         let links = (0..machine.links.len()).map(LinkId);
         (memories().map(Self::Capacity))
             .chain(rates.map(Self::Bandwidth))
@@ -59,7 +59,7 @@ impl Resource {
                 let rate = &mut more.memories[id.0].bandwidth.value;
                 *rate = *rate * factor.get();
                 for device in &mut more.devices {
-                    if machine.bandwidth_of(device.memory) == id {
+                    if machine.bandwidth_owner(device.memory) == id {
                         *device = device.faster(Bound::Memory, factor);
                     }
                 }

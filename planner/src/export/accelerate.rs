@@ -14,7 +14,7 @@ use crate::memory::MemoryUsage;
 use crate::placement::Pipelining;
 use crate::placement::Placement;
 use hwprofiles::{DType, MemoryId};
-use scenarios::{Architecture, Block, Model, Sublayer};
+use scenarios::{Architecture, BlockOrder, Model, Sublayer};
 use serde_json::{Map, Value, json};
 
 /// What the map and the options say, before they are written.
@@ -303,9 +303,9 @@ impl Names {
                 layers: "transformer.h",
                 outside: &["transformer.word_embeddings", "transformer.rotary_emb", "transformer.ln_f"],
                 norms: match model.wiring.block {
-                    Block::Sequential => LLAMA.norms,
-                    Block::Parallel => &["ln_attn", "ln_mlp"],
-                    Block::ParallelOneNorm => &["input_layernorm"],
+                    BlockOrder::Sequential => LLAMA.norms,
+                    BlockOrder::Parallel => &["ln_attn", "ln_mlp"],
+                    BlockOrder::ParallelOneNorm => &["input_layernorm"],
                 },
                 attention: "self_attention",
                 qkv: &["self_attention.query_key_value"],

@@ -28,7 +28,7 @@ pub fn export(
     engine: ExportTarget,
 ) -> Result<Export, ExportError> {
     let site = Site::new(plan, machine, model, engine)?;
-    let gpus = machine.twins().len();
+    let gpus = machine.identical_gpus().len();
     match machine.tensor_parallel() {
         ranks if ranks > 1 && engine != ExportTarget::Vllm => {
             let what = format!("one model on {ranks} GPUs at once (tensor_parallel: {ranks})");

@@ -38,7 +38,7 @@ impl ModelFile {
                 vec![format!("weights in {weights}: without quantised ones a file has one type, {word}")];
             return Self { name: named(word), quantise: None, cannot };
         };
-        let word = |sublayer: Sublayer| file_type(weights.of(sublayer)).0.to_lowercase();
+        let word = |sublayer: Sublayer| file_type(weights.for_sublayer(sublayer)).0.to_lowercase();
         let mut kinds: Vec<Sublayer> =
             site.model.kinds().map(|(kind, _)| kind).flat_map(LayerKind::sublayers).copied().collect();
         kinds.sort_unstable();

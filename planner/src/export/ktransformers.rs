@@ -40,7 +40,7 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
 /// Notes on formats. KTransformers knows some formats of experts; SGLang takes all other weights
 /// from the checkpoint as they are.
 fn format_notes(weights: WeightFormats) -> Vec<String> {
-    let experts = weights.of_class(WeightClass::Experts);
+    let experts = weights.for_class(WeightClass::Experts);
     let unknown = match experts {
         DType::Bf16 | DType::Fp8 | DType::Int8 | DType::Int4 => None,
         _ => Some(format!("weights in {experts}: the host's kernels know bf16, fp8, int8 and int4")),
@@ -96,7 +96,7 @@ fn placement(site: &Site<'_>, gpu: Gpu, with_gpu: u64) -> Placement {
 
 fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[MemoryUsage]) -> String {
     let (plan, workload, host) = (site.plan, &site.plan.workload, site.machine.device(site.host));
-    let weights = plan.formats.weights.of_class(WeightClass::Experts);
+    let weights = plan.formats.weights.for_class(WeightClass::Experts);
     let amx = host.details.ceilings.values().any(|by_instructions| by_instructions.contains_key("amx"));
     let method = match weights {
         DType::F32 | DType::F16 | DType::Bf16 => "BF16",

@@ -42,8 +42,8 @@ pub fn plan_grid(
     scorer: &GridScorer<'_>,
 ) -> Result<PlanTable, PlannerError> {
     let machine = problem.cost_model.machine;
-    if machine.twins().len() > 1 {
-        let gpus = machine.twins().len() as u64;
+    if machine.identical_gpus().len() > 1 {
+        let gpus = machine.identical_gpus().len() as u64;
         let ranks = gpus * machine.tensor_parallel();
         return Err(PlannerError::Several { what: "a table of plans", gpus, ranks });
     }

@@ -173,7 +173,7 @@ fn matrix_bytes(
 
 /// Adds the bytes in the memories below `memory` if it is striped, or else in itself.
 fn add_spread(space: &SearchSpace<'_>, memory: MemoryId, kept: Bytes, layers: u64, bytes: &mut [Bytes]) {
-    let parts = space.cost_model.machine.spread(memory, kept);
+    let parts = space.cost_model.machine.bytes_by_memory(memory, kept);
     parts.for_each(|(memory, part)| bytes[memory.0] += part * layers);
 }
 

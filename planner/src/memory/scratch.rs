@@ -84,7 +84,7 @@ pub(crate) fn operator_scratch(
     let values = match operator.sublayer().inputs(model) {
         Some(columns) if operator.is_matmul() => {
             let width = expert_width(model, operator);
-            let network = if width > 0 { 2 * model.hidden + model.inner_numbers() * width } else { 0 };
+            let network = if width > 0 { 2 * model.hidden + model.neuron_activations() * width } else { 0 };
             let rows = if width > 0 { rows.max(MIN_EXPERT_ROWS) } else { rows };
             rows * (network + columns.max(width) + 64) + members * (32 << 10)
         }
@@ -124,7 +124,7 @@ fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator)
     let width = network_width(model, operator);
     if width > 0 {
         let outputs = expert_outputs(model, operator);
-        let values = rows * (model.inner_numbers() * width).max(outputs + width);
+        let values = rows * (model.neuron_activations() * width).max(outputs + width);
         return 2 * values + routing_words(model, rows, operator) * WORD;
     }
     match operator.sublayer().matrix(model) {

@@ -5,7 +5,7 @@ use crate::placement::{ModelShare, Placement, Slices};
 use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{Buffer, Formats, Model, Positions, Sublayer};
+use scenarios::{ActivationBuffer, Formats, Model, Positions, Sublayer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,12 +31,12 @@ impl MemoryUsage {
 }
 
 /// The activation buffers of each device, with the most rows that each needs.
-pub fn activation_buffers(programs: &PhasePrograms, extent: &RunExtent) -> BTreeMap<(DeviceId, Buffer), u64> {
+pub fn activation_buffers(programs: &PhasePrograms, extent: &RunExtent) -> BTreeMap<(DeviceId, ActivationBuffer), u64> {
     let mut buffers = BTreeMap::new();
     for program in programs.both() {
         let rows = extent.rows(program.phase);
-        let mut touch = |device: DeviceId, buffer: Buffer| {
-            let rows = if buffer == Buffer::Logits { extent.sampled() } else { rows };
+        let mut touch = |device: DeviceId, buffer: ActivationBuffer| {
+            let rows = if buffer == ActivationBuffer::Logits { extent.sampled() } else { rows };
             let most = buffers.entry((device, buffer)).or_insert(0);
             *most = rows.max(*most);
         };
@@ -136,7 +136,7 @@ pub fn usage(
                 Sublayer::Head if shares_embedding(model, placement) => Bytes::ZERO,
                 _ => shared.matrix_bytes(sublayer, formats, &slice.rows),
             };
-            for (memory, bytes) in machine.spread(slice.home, kept) {
+            for (memory, bytes) in machine.bytes_by_memory(slice.home, kept) {
                 let home = &mut usage[memory.0];
                 let purpose = if sublayer == Sublayer::Attention { &mut home.kv } else { &mut home.weights };
                 *purpose += bytes * layers;

@@ -19,7 +19,7 @@ pub(crate) struct IdenticalGpus {
 
 impl IdenticalGpus {
     pub fn from_machine(machine: &Machine) -> Self {
-        let devices = Some(machine.twins()).filter(|gpus| gpus.len() > 1).unwrap_or_default();
+        let devices = Some(machine.identical_gpus()).filter(|gpus| gpus.len() > 1).unwrap_or_default();
         let memories = devices.iter().map(|&id| machine.device(id).memory).collect();
         Self { devices, memories }
     }

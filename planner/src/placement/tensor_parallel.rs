@@ -1,10 +1,10 @@
 //! The part of a model that each rank of a device holds and computes, and the sums over ranks.
 //!
-//! [`Model::of_rank`] divides a model. The bytes of a share count once for each rank, so vectors
+//! [`Model::rank_share`] divides a model. The bytes of a share count once for each rank, so vectors
 //! that every rank holds count several times. With one rank nothing changes.
 
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ranks, Seconds};
-use scenarios::{Buffer, Formats, Model, Operator, Sublayer, kv_bytes};
+use scenarios::{ActivationBuffer, Formats, Model, Operator, Sublayer, kv_bytes};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(crate) struct ModelShare<'a> {
 impl<'a> ModelShare<'a> {
     /// The model divided over `ranks` ranks.
     pub fn new(model: &'a Model, ranks: u64) -> Self {
-        Self { model, share: model.of_rank(ranks), ranks }
+        Self { model, share: model.rank_share(ranks), ranks }
     }
 
     /// The model as the ranks that own `memory` divide it.
@@ -56,13 +56,13 @@ impl<'a> ModelShare<'a> {
     }
 
     /// Bytes of `columns` columns of a buffer with `rows` rows, over all ranks.
-    pub fn buffer_bytes(&self, buffer: Buffer, formats: &Formats, rows: u64, columns: u64) -> Bytes {
+    pub fn buffer_bytes(&self, buffer: ActivationBuffer, formats: &Formats, rows: u64, columns: u64) -> Bytes {
         let columns = buffer.rank_columns(self.model, self.ranks, columns);
         buffer.bytes(formats, rows, columns) * self.ranks
     }
 
     /// Bytes of a whole buffer with `rows` rows, over all ranks.
-    pub fn whole_buffer(&self, buffer: Buffer, formats: &Formats, rows: u64) -> Bytes {
+    pub fn whole_buffer(&self, buffer: ActivationBuffer, formats: &Formats, rows: u64) -> Bytes {
         self.buffer_bytes(buffer, formats, rows, buffer.columns(self.model))
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn combine_time(
     let bytes = operator.writes().bytes(formats, tokens, columns.end - columns.start);
     match operator {
         Operator::HeadProj => ranks.all_reduce.gather_time(bytes, ranks.count),
-        summed if summed.is_summed() => ranks.all_reduce.time(bytes, ranks.count),
+        summed if summed.needs_all_reduce() => ranks.all_reduce.time(bytes, ranks.count),
         _ => Seconds::ZERO,
     }
 }

@@ -52,7 +52,7 @@ impl BatchSteps {
         let middle = (decodes.saturating_sub(1) / 2) as f64 * workload.tokens_per_step();
         Self {
             prefill: [full, short].into_iter().filter(|kind| !kind.is_empty()).collect(),
-            decode: Step::check(batch, workload.step_tokens(), prompt_tokens + middle as u64),
+            decode: Step::verify(batch, workload.step_tokens(), prompt_tokens + middle as u64),
             decodes,
             extent: RunExtent::from_workload(workload, chunk),
             micro_batches: 1,

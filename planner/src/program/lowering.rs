@@ -6,24 +6,24 @@ use crate::program::micro_batch::MicroBatch;
 use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
 
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
-use scenarios::{Buffer, Model, Operator, Phase, Sublayer};
+use scenarios::{ActivationBuffer, Model, Operator, Phase, Sublayer};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// All activation buffers, in the order of their discriminants.
-pub(crate) const ALL_BUFFERS: [Buffer; 11] = [
-    Buffer::Tokens,
-    Buffer::Residual,
-    Buffer::Normed,
-    Buffer::Qkv,
-    Buffer::Context,
-    Buffer::Projected,
-    Buffer::Up,
-    Buffer::Inner,
-    Buffer::Logits,
-    Buffer::Routes,
-    Buffer::Shared,
+pub(crate) const ALL_BUFFERS: [ActivationBuffer; 11] = [
+    ActivationBuffer::Tokens,
+    ActivationBuffer::Residual,
+    ActivationBuffer::Normed,
+    ActivationBuffer::Qkv,
+    ActivationBuffer::Context,
+    ActivationBuffer::Projected,
+    ActivationBuffer::Up,
+    ActivationBuffer::Inner,
+    ActivationBuffer::Logits,
+    ActivationBuffer::Routes,
+    ActivationBuffer::Shared,
 ];
 
 /// One device's copy of a buffer.
@@ -147,9 +147,9 @@ impl<'a> Lowering<'a> {
         }
         // Sampling reads the logits in the memory of the head's first device.
         let lead = placement.head[0].device(phase);
-        let columns = 0..Buffer::Logits.columns(model);
+        let columns = 0..ActivationBuffer::Logits.columns(model);
         for part in MicroBatch::all(micro_batches) {
-            lowering.bring(None, Buffer::Logits, &columns, lead, part)?;
+            lowering.bring(None, ActivationBuffer::Logits, &columns, lead, part)?;
         }
         Ok(lowering.tasks)
     }
@@ -188,7 +188,7 @@ impl<'a> Lowering<'a> {
             // [`Lowering::attention`] lowers it together with the attention that follows.
             (Operator::Rotate, Some(layer)) => return self.attention(layer, &slices[0], part),
             (Operator::Attention, _) => return Ok(()),
-            _ if operator.adds_sums() => return self.add_sums(work, part),
+            _ if operator.adds_partial_sums() => return self.add_sums(work, part),
             _ if operator.is_matmul() => {}
             _ => {
                 let device = slices[0].device(self.phase);
@@ -340,7 +340,7 @@ impl<'a> Lowering<'a> {
     fn compute(&mut self, computation: Computation<'_>) -> Result<TaskId, LowerError> {
         let Computation { layer, operator, device, rows, source, fetched, micro_batch: part } = computation;
         for &buffer in operator.reads() {
-            if buffer != Buffer::Tokens {
+            if buffer != ActivationBuffer::Tokens {
                 self.bring(layer, buffer, &(0..buffer.columns(self.model)), device, part)?;
             }
         }
@@ -363,7 +363,7 @@ impl<'a> Lowering<'a> {
     fn bring(
         &mut self,
         layer: Option<u32>,
-        buffer: Buffer,
+        buffer: ActivationBuffer,
         columns: &Range<u64>,
         device: DeviceId,
         part: MicroBatch,
@@ -401,7 +401,7 @@ impl<'a> Lowering<'a> {
 
     /// Marks every copy of `buffer` as invalid because it is about to be written. The readers stay
     /// recorded.
-    fn invalidate(&mut self, buffer: Buffer, part: MicroBatch) {
+    fn invalidate(&mut self, buffer: ActivationBuffer, part: MicroBatch) {
         for device in self.machine.device_ids() {
             self.copy(buffer, device, part).valid.clear();
         }
@@ -409,16 +409,16 @@ impl<'a> Lowering<'a> {
 
     /// The tasks that must end before the device overwrites its copy. Only its next task has to
     /// wait for them: the later ones follow in the same lane.
-    fn take_readers(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> Vec<TaskId> {
+    fn take_readers(&mut self, buffer: ActivationBuffer, device: DeviceId, part: MicroBatch) -> Vec<TaskId> {
         std::mem::take(&mut self.copy(buffer, device, part).readers)
     }
 
-    fn copy(&mut self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> &mut BufferCopy {
+    fn copy(&mut self, buffer: ActivationBuffer, device: DeviceId, part: MicroBatch) -> &mut BufferCopy {
         let at = self.at(buffer, device, part);
         &mut self.copies[at]
     }
 
-    fn at(&self, buffer: Buffer, device: DeviceId, part: MicroBatch) -> usize {
+    fn at(&self, buffer: ActivationBuffer, device: DeviceId, part: MicroBatch) -> usize {
         let kinds = part.index as usize * ALL_BUFFERS.len() + buffer as usize;
         kinds * self.machine.devices.len() + device.0
     }

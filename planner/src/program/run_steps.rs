@@ -22,7 +22,7 @@ pub fn steps(workload: &Workload, chunk: u64) -> Vec<Step> {
     let (new_tokens, yields) = (workload.step_tokens(), workload.tokens_per_step());
     let decode = (0..workload.decode_steps()).map(|step| {
         let generated = (step as f64 * yields) as u64;
-        Step::check(batch, new_tokens, prompt_tokens + generated)
+        Step::verify(batch, new_tokens, prompt_tokens + generated)
     });
     prefill.chain(decode).collect()
 }

@@ -14,7 +14,7 @@
 use crate::program::micro_batch::MicroBatch;
 
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
-use scenarios::{Buffer, Operator, Phase, Sublayer};
+use scenarios::{ActivationBuffer, Operator, Phase, Sublayer};
 use std::ops::Range;
 
 /// Index of a task in its program; also its order within its lane.
@@ -95,7 +95,7 @@ pub enum Action {
     /// where `layer` is `None`, it copies only the row of each sequence's last token.
     Hop {
         /// The activation.
-        buffer: Buffer,
+        buffer: ActivationBuffer,
         /// The columns.
         columns: Range<u64>,
         /// The device that has them.

@@ -20,7 +20,7 @@ pub(super) fn whole_matrix(model: &Model, formats: &Formats, sublayer: Sublayer)
 pub(super) fn product(model: &Model, formats: &Formats, step: &Step, sublayer: Sublayer) -> Option<Work> {
     let rows = sublayer.matrix(model).map(|(rows, _)| rows)?;
     let operator = sublayer.operators(model).iter().find(|operator: &&Operator| operator.is_matmul())?;
-    Some(Work::of(*operator, model, formats, step, &(0..rows)))
+    Some(Work::count(*operator, model, formats, step, &(0..rows)))
 }
 
 /// FLOP of all layers' matrices.

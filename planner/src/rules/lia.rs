@@ -46,7 +46,7 @@ fn policy(
 ) -> Result<Policy, PlannerError> {
     let rates = |device: DeviceId, memory: MemoryId| -> Result<DeviceRates, PlannerError> {
         let machine = cost_model.machine;
-        let memory = machine.bandwidth_of(memory);
+        let memory = machine.bandwidth_owner(memory);
         Ok(DeviceRates {
             memory: machine.memory(memory).bandwidth.value,
             matrix: matrix_rate(cost_model, device, ROWS)?,

@@ -20,7 +20,7 @@ pub(super) fn matrix_rate(
     let time = cost_model
         .machine
         .device(device)
-        .gemm_time(cost_model.formats.weights.of(sublayer), rows, n, k)?
+        .gemm_time(cost_model.formats.weights.for_sublayer(sublayer), rows, n, k)?
         .time;
     Ok(Flop::new(2 * u128::from(rows) * u128::from(n) * u128::from(k)) / time)
 }
@@ -32,7 +32,7 @@ pub(super) fn attention_rate(
     step: &Step,
 ) -> Result<FlopPerSec, PlannerError> {
     let CostModel { machine, model, formats } = cost_model;
-    let Shape::Attention(shape) = Work::of(Operator::Attention, model, formats, step, &(0..0)).shape else {
+    let Shape::Attention(shape) = Work::count(Operator::Attention, model, formats, step, &(0..0)).shape else {
         unreachable!("attention has attention's shape")
     };
     let time = machine.device(device).attention_time(formats.kv, &shape)?.time;

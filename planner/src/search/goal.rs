@@ -6,7 +6,7 @@ use crate::placement::{LayerPlacement, Placement};
 use crate::program::{BatchSteps, Lane, PhasePrograms, PhaseTimes, Program};
 use crate::search::criterion::Criterion;
 use crate::search::measure::Measure;
-use hwprofiles::{Dollars, Joules, Machine, Missing, Seconds};
+use hwprofiles::{Dollars, Joules, Machine, MissingRate, Seconds};
 use scenarios::{Costs, Objective, Phase, Slo, Workload};
 
 /// Weight of the secondary criterion, which decides between equal solutions: of prefill if TPOT is
@@ -190,7 +190,7 @@ pub(crate) fn device_work(
     let programs = PhasePrograms::lower(cost_model.machine, cost_model.model, &outline)?;
     // Number of layers of the placement that each layer of the outline represents.
     let counts = represented_layers(placement, &outline);
-    let phase = |phase: Phase| -> Result<Vec<Seconds>, Missing> {
+    let phase = |phase: Phase| -> Result<Vec<Seconds>, MissingRate> {
         let mut work = vec![Seconds::ZERO; cost_model.machine.devices.len()];
         for steps in batch_steps.kinds(phase) {
             for step in &steps {
@@ -226,7 +226,7 @@ fn add_work(
     step: &scenarios::Step,
     counts: &[u64],
     work: &mut [Seconds],
-) -> Result<(), Missing> {
+) -> Result<(), MissingRate> {
     for task in &program.tasks {
         if let Lane::Device(device) = task.lane {
             let count = task.layer.map_or(1, |layer| counts[layer as usize]);

@@ -373,7 +373,7 @@ impl<'a> Patterns<'a> {
         let devices = machine.devices.len();
         for (pair, &bytes) in serial_chain.hopped.iter().enumerate().filter(|(_, bytes)| **bytes > 0.0) {
             for device in [pair / devices, pair % devices] {
-                let memory = machine.bandwidth_of(machine.devices[device].memory);
+                let memory = machine.bandwidth_owner(machine.devices[device].memory);
                 let rate = machine.memory(memory).bandwidth.value.get();
                 hops[memory.0] += times * bytes / rate;
             }
@@ -395,7 +395,7 @@ impl<'a> Patterns<'a> {
                     _ if shared => Bytes::ZERO,
                     _ => self.within[slice.home.0].matrix_bytes(word, cost_model.formats, &slice.rows),
                 };
-                let kept = cost_model.machine.spread(slice.home, kept);
+                let kept = cost_model.machine.bytes_by_memory(slice.home, kept);
                 kept.for_each(|(memory, part)| bytes[memory.0] += part.get());
             }
         }

@@ -21,7 +21,7 @@ use crate::program::TrainingAction;
 use crate::program::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
 use crate::training::task_costs::{STATES, TrainingCosts};
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, LinkId, Machine, MemoryId};
-use scenarios::{Buffer, Model, Operator, Phase, Sublayer, Training};
+use scenarios::{ActivationBuffer, Model, Operator, Phase, Sublayer, Training};
 
 /// The number of slots for layers of weights, for gradients on the accelerator, and for gradients
 /// on the host.
@@ -293,12 +293,12 @@ impl Lowering<'_> {
         link: LinkId,
         after: Vec<TaskId>,
     ) -> Result<TaskId, PlannerError> {
-        let columns = 0..Buffer::Residual.columns(self.model);
+        let columns = 0..ActivationBuffer::Residual.columns(self.model);
         // Within a layer a hop covers all rows.
         self.push(
             Lane::Device(to),
             Some(0),
-            Action::Hop { buffer: Buffer::Residual, columns, from, link },
+            Action::Hop { buffer: ActivationBuffer::Residual, columns, from, link },
             after,
         )
     }
@@ -335,19 +335,19 @@ fn memory(cost_model: CostModel<'_>, training: &Training, site: Site) -> Vec<Mem
     let layer = model.layer_bytes(model.dense_kind(), formats);
     let head = model.sublayer_bytes(Sublayer::Head, formats);
     let slots = layer * SLOTS as u64 + head;
-    let bytes = |buffer: Buffer, rows: u64| buffer.bytes(formats, rows, buffer.columns(model));
+    let bytes = |buffer: ActivationBuffer, rows: u64| buffer.bytes(formats, rows, buffer.columns(model));
     let operators = model.dense_kind().sublayers().iter().flat_map(|sublayer| sublayer.operators(model));
     let inside: Bytes = operators.map(|operator| bytes(operator.writes(), rows)).sum();
     let mut memory = vec![MemoryUsage::default(); machine.memories.len()];
     memory[machine.device(site.host).memory.0] = MemoryUsage {
         weights: DType::F32.bytes(model.parameters()) * STATES + model.weight_bytes(formats),
-        activations: bytes(Buffer::Residual, rows) * 2,
+        activations: bytes(ActivationBuffer::Residual, rows) * 2,
         staging: slots,
         ..MemoryUsage::default()
     };
     memory[machine.device(site.gpu).memory.0] = MemoryUsage {
-        activations: bytes(Buffer::Residual, rows) * model.layers
-            + (inside + bytes(Buffer::Logits, training.tokens)) * 2,
+        activations: bytes(ActivationBuffer::Residual, rows) * model.layers
+            + (inside + bytes(ActivationBuffer::Logits, training.tokens)) * 2,
         staging: slots * 2,
         ..MemoryUsage::default()
     };

@@ -3,7 +3,7 @@
 use crate::cost::{CostBound, CostModel, TaskCost};
 use crate::program::TrainingAction;
 use crate::program::{Action, Lane, Task};
-use hwprofiles::{Bytes, DType, DeviceId, Elements, Flop, Missing, Seconds};
+use hwprofiles::{Bytes, DType, DeviceId, Elements, Flop, MissingRate, Seconds};
 use scenarios::Model;
 use scenarios::{Operator, Phase, Shape, Step, Sublayer, Training};
 
@@ -17,7 +17,7 @@ pub(super) struct TrainingCosts<'a> {
 }
 
 impl TrainingCosts<'_> {
-    pub fn price(&self, task: &Task) -> Result<TaskCost, Missing> {
+    pub fn price(&self, task: &Task) -> Result<TaskCost, MissingRate> {
         match (&task.action, task.lane) {
             (Action::Train(TrainingAction::Backward(operator)), Lane::Device(_)) => {
                 self.backward(task, *operator)
@@ -47,7 +47,7 @@ impl TrainingCosts<'_> {
     /// Twice the forward pass: for y[m, n] = x[m, k] · W[n, k]ᵀ the products dx[m, k] = dy[m, n] ·
     /// W[n, k] and dW[n, k] = dy[m, n]ᵀ · x[m, k]; for other operators twice the bytes and twice
     /// the FLOP. The recomputation inside a fused attention kernel is not counted.
-    fn backward(&self, task: &Task, operator: Operator) -> Result<TaskCost, Missing> {
+    fn backward(&self, task: &Task, operator: Operator) -> Result<TaskCost, MissingRate> {
         let CostModel { machine, model, formats } = self.cost_model;
         let step = self.step(operator);
         let rows = match operator.sublayer().matrix(model) {
@@ -71,7 +71,7 @@ impl TrainingCosts<'_> {
                 ..price
             });
         };
-        let (device, weights) = (machine.device(device), formats.weights.of(operator.sublayer()));
+        let (device, weights) = (machine.device(device), formats.weights.for_sublayer(operator.sublayer()));
         let (of_input, of_weights) =
             (device.gemm_time(weights, m, k, n)?, device.gemm_time(weights, n, k, m)?);
         let time = |load: crate::cost::BandwidthUse| load.bytes / machine.memory(load.memory).bandwidth.value;
@@ -93,7 +93,7 @@ impl TrainingCosts<'_> {
         let CostModel { machine, model, formats } = self.cost_model;
         let numbers = parameters(model, sublayer);
         let state = DType::F32.bytes(numbers) * STATES;
-        let bytes: Bytes = (state + formats.weights.of(sublayer).bytes(numbers)) * 2;
+        let bytes: Bytes = (state + formats.weights.for_sublayer(sublayer).bytes(numbers)) * 2;
         let device = machine.device(self.host);
         let loads = self.cost_model.loads([(device.memory, bytes), (device.memory, Bytes::ZERO)]);
         let time = |load: crate::cost::BandwidthUse| load.bytes / machine.memory(load.memory).bandwidth.value;

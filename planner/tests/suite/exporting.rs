@@ -9,7 +9,7 @@ use planner::{
 use proptest::prelude::*;
 use regex::Regex;
 use scenarios::{
-    Activation, Architecture, Block, Costs, Experts, Model, Norm, Objective, Positions, Slo, Sublayer,
+    Activation, Architecture, BlockOrder, Costs, Experts, Model, Norm, Objective, Positions, Slo, Sublayer,
     Wiring, Workload,
 };
 use serde_json::Value;
@@ -112,7 +112,7 @@ fn experts_have_their_words() {
 #[test]
 fn every_family_has_its_names() {
     use Architecture::{Falcon, Gemma, GptJ, GptNeoX, Phi, Phi3};
-    use Block::{Parallel, ParallelOneNorm, Sequential};
+    use BlockOrder::{Parallel, ParallelOneNorm, Sequential};
     let mut text = String::new();
     for (architecture, block) in [
         (Gemma, Sequential),

@@ -9,7 +9,7 @@ use planner::{
     Task, usage,
 };
 use proptest::prelude::*;
-use scenarios::{Block, Buffer, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
+use scenarios::{BlockOrder, ActivationBuffer, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     /// Column of a buffer on a device, in one micro-batch.
-    Column(usize, Buffer, u64, u64),
+    Column(usize, ActivationBuffer, u64, u64),
     /// A staging slot of a device for weights.
     WeightSlot(usize, usize),
     /// The past or the new tokens of a micro-batch in a staging slot for KV.
@@ -60,7 +60,7 @@ struct Checker<'a> {
     before: Vec<Vec<bool>>,
     cells: BTreeMap<Place, GridCell>,
     /// The last value of each column of a micro-batch, on whichever device.
-    latest: BTreeMap<(Buffer, u64, u64), Value>,
+    latest: BTreeMap<(ActivationBuffer, u64, u64), Value>,
     /// For each micro-batch, the sums that devices have begun and that are not added yet.
     sums: BTreeMap<u64, Vec<(Operator, usize)>>,
 }
@@ -109,7 +109,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Reads all columns of `buffer` on `device`, which must have the latest version.
-    fn read_buffer(&mut self, task: usize, device: usize, buffer: Buffer, columns: Range<u64>) {
+    fn read_buffer(&mut self, task: usize, device: usize, buffer: ActivationBuffer, columns: Range<u64>) {
         let part = self.program.tasks[task].micro_batch.index;
         let version = self.latest[&(buffer, part, columns.start)].clone();
         for column in columns {
@@ -169,9 +169,9 @@ impl<'a> Checker<'a> {
         source: OperandSource,
     ) {
         let micro = task.micro_batch.index;
-        for &buffer in operator.reads().iter().filter(|&&buffer| buffer != Buffer::Tokens) {
+        for &buffer in operator.reads().iter().filter(|&&buffer| buffer != ActivationBuffer::Tokens) {
             let columns = 0..buffer.columns(self.model);
-            if operator.adds_sums() && buffer != Buffer::Residual {
+            if operator.adds_partial_sums() && buffer != ActivationBuffer::Residual {
                 // Each device's sum once, in the order in which they were begun.
                 let (maker, from) = self.sums.get_mut(&micro).unwrap().remove(0);
                 let sum = Value::Sum(task.layer, maker, from);
@@ -205,14 +205,14 @@ impl<'a> Checker<'a> {
         }
         let output = operator.writes();
         let columns = operator.output_columns(self.model, rows);
-        if operator.makes_sums() {
+        if operator.makes_partial_sums() {
             let sums = self.sums.entry(micro).or_default();
             if !sums.contains(&(operator, device)) {
                 sums.push((operator, device));
             }
         }
         for column in columns {
-            let value = match operator.makes_sums() {
+            let value = match operator.makes_partial_sums() {
                 true => Value::Sum(task.layer, operator, device),
                 false => Value::Of(task.layer, operator),
             };
@@ -236,7 +236,7 @@ fn check_work(model: &Model, placement: &Placement, program: &Program) {
                 continue;
             }
             let devices: BTreeSet<_> = slices.iter().map(|slice| slice.device(program.phase)).collect();
-            let times = if operator.adds_sums() { devices.len() } else { 1 };
+            let times = if operator.adds_partial_sums() { devices.len() } else { 1 };
             let task = (layer, operator, slices[0].device(program.phase), 0..0);
             expected.extend(std::iter::repeat_n(task, times));
         }
@@ -280,7 +280,7 @@ proptest! {
         let logits = Value::Of(None, Operator::HeadProj);
         for column in 0..model.vocab {
             for part in 0..placement.pipelining.micro_batches {
-                let place = Place::Column(head.0, Buffer::Logits, part, column);
+                let place = Place::Column(head.0, ActivationBuffer::Logits, part, column);
                 prop_assert_eq!(checker.cells[&place].value.as_ref(), Some(&logits));
             }
         }
@@ -351,7 +351,7 @@ fn waits_for(program: &Program, task: usize, other: usize) -> bool {
 #[test]
 fn halves_that_read_one_residual_do_not_wait_for_each_other() {
     let machine = machine();
-    for block in [Block::Sequential, Block::Parallel, Block::ParallelOneNorm] {
+    for block in [BlockOrder::Sequential, BlockOrder::Parallel, BlockOrder::ParallelOneNorm] {
         let model = tiny_parallel(2, block);
         let on = |device| Placement::uniform(&model, DeviceId(device), machine.devices[device].memory);
         let (mut placement, network) = (on(0), on(1));
@@ -370,7 +370,7 @@ fn halves_that_read_one_residual_do_not_wait_for_each_other() {
         for layer in 0..2 {
             let down = computes(Operator::DownProj, layer);
             let waits = waits_for(&program, down, computes(Operator::Attention, layer));
-            assert_eq!(waits, block == Block::Sequential, "{block:?}");
+            assert_eq!(waits, block == BlockOrder::Sequential, "{block:?}");
         }
         // The next layer waits for both.
         let next = computes(Operator::AttnNorm, 1);

@@ -5,7 +5,7 @@
 use crate::numbers::pair::Pair;
 use crate::numbers::serde_forms::{in_seconds, line_by_line};
 use hwprofiles::Seconds;
-use planner::{Event, Recorder, StepSpan, Trace};
+use planner::{TraceEvent, Recorder, StepSpan, Trace};
 use scenarios::{Phase, Step};
 use serde::{Deserialize, Serialize};
 
@@ -258,11 +258,11 @@ fn check_tasks(predicted: &Trace, measured: &Trace) -> Result<(), JoinError> {
             return Err(JoinError::Damaged { recorder: trace.recorder, index, reason });
         }
     }
-    let word = |event: Option<&Event>| match event {
+    let word = |event: Option<&TraceEvent>| match event {
         None => "nothing".to_owned(),
         Some(e) => format!("'{}' on '{}' (step {}, task {})", e.name, e.lane, e.step, e.task),
     };
-    fn key(e: &Event) -> (u32, u32, Option<u32>, &str, &str) {
+    fn key(e: &TraceEvent) -> (u32, u32, Option<u32>, &str, &str) {
         (e.step, e.task, e.layer, &e.name, &e.lane)
     }
     match first_difference(&predicted.events, &measured.events, |p, m| key(p) == key(m)) {
@@ -299,9 +299,9 @@ fn steps(predicted: &Trace, measured: &Trace) -> Vec<StepRow> {
 fn totals<'a, K: PartialEq>(
     predicted: &'a Trace,
     measured: &'a Trace,
-    key: impl Fn(&'a Event) -> K,
+    key: impl Fn(&'a TraceEvent) -> K,
 ) -> Vec<(Phase, K, u64, Pair)> {
-    let length = |event: &Event| event.end_ns - event.start_ns;
+    let length = |event: &TraceEvent| event.end_ns - event.start_ns;
     let mut rows: Vec<(Phase, K, u64, [u64; 2])> = Vec::new();
     for (event, other) in predicted.events.iter().zip(&measured.events) {
         let (phase, key) = (predicted.steps[event.step as usize].step.phase, key(event));
@@ -344,7 +344,7 @@ fn shown_steps(trace: &Trace) -> Vec<usize> {
 }
 
 fn timeline(predicted: &Trace, measured: &Trace, index: usize) -> Timeline {
-    let interval = |trace: &Trace, event: &Event| {
+    let interval = |trace: &Trace, event: &TraceEvent| {
         let zero = trace.steps[index].start_ns;
         let from_step = |at: u64| match at.checked_sub(zero) {
             Some(later) => Seconds::from_nanos(later),

@@ -7,7 +7,7 @@ use crate::results::comparison::{Comparison, JoinError};
 use crate::results::error::ReportError;
 use crate::results::placement_map::PlacementMap;
 use hwprofiles::{Bytes, Machine, MemoryId, Seconds};
-use planner::{Trace, Usage};
+use planner::{Trace, MemoryUsage};
 use serde::{Deserialize, Serialize};
 
 /// The shape of a configuration's request.
@@ -83,7 +83,7 @@ impl MemoryUse {
     /// largest allocation in a memory, where it was counted.
     pub fn from_usage(
         machine: &Machine,
-        usage: &[Usage],
+        usage: &[MemoryUsage],
         allocated: impl Fn(MemoryId) -> Option<Bytes>,
     ) -> Vec<Self> {
         let uses = machine.memories.iter().zip(usage).enumerate().map(|(index, (memory, usage))| Self {

@@ -79,7 +79,7 @@ pub enum ReportError {
     Document(#[from] hwprofiles::FileError),
     /// A trace that cannot be read.
     #[error(transparent)]
-    Trace(#[from] planner::TraceError),
+    Trace(#[from] planner::TraceFileError),
     /// A file that cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),

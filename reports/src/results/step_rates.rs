@@ -1,8 +1,8 @@
 //! The times of a run and the rates that follow from them.
 
 use crate::results::configuration::RunTimes;
-use hwprofiles::{Bytes, BytesPerSec, Device, Flop, FlopPerSec, Machine, Missing, Seconds};
-use planner::{Action, Pricing, Programs, StepSpan, Trace};
+use hwprofiles::{Bytes, BytesPerSec, Device, Flop, FlopPerSec, Machine, MissingRate, Seconds};
+use planner::{Action, CostModel, PhasePrograms, StepSpan, Trace};
 use scenarios::{Phase, WeightFormats};
 use serde::Serialize;
 use std::fmt;
@@ -47,11 +47,11 @@ impl StepRates {
     ///
     /// # Errors
     /// A rate that the machine's profile lacks.
-    pub fn from_steps(trace: &Trace, pricing: Pricing<'_>, programs: &Programs) -> Result<Self, Missing> {
+    pub fn from_steps(trace: &Trace, pricing: CostModel<'_>, programs: &PhasePrograms) -> Result<Self, MissingRate> {
         let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
         for StepSpan { step, .. } in &trace.steps {
             for task in &programs.of(step.phase).tasks {
-                let price = pricing.price(task, step)?;
+                let price = pricing.task_cost(task, step)?;
                 match (step.phase, &task.action) {
                     (Phase::Prefill, _) => flop += price.flop,
                     (Phase::Decode, Action::Compute { .. }) => bytes += price.moved(),

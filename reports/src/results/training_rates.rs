@@ -54,7 +54,7 @@ impl TrainingRates {
         }
         // The forward pass has half of the FLOP of the backward pass.
         let model = Flop::new(backward.get() + backward.get() / 2);
-        let lanes = |event: &&planner::Event| event.name.starts_with("backward");
+        let lanes = |event: &&planner::TraceEvent| event.name.starts_with("backward");
         let computes = trace.events.iter().find(lanes).and_then(|event| machine.device_named(&event.lane));
         let best =
             computes.and_then(|device| best_gemm(std::slice::from_ref(machine.device(device)), weights));

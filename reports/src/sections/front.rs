@@ -51,7 +51,7 @@ struct PointRecord {
 
 #[derive(Deserialize)]
 struct CriteriaRecord {
-    times: planner::Times,
+    times: planner::PhaseTimes,
     energy_per_token: Option<hwprofiles::Joules>,
     cost_per_token: Option<hwprofiles::Dollars>,
 }

@@ -6,7 +6,7 @@ use crate::page::block::{PageBlock, Table, TableCell, TableColumn};
 use crate::page::section::PageSection;
 use crate::plots::cell_map::{self, MapCell};
 use crate::results::error::ReportError;
-use planner::{CellPlan, NamedPlacement, Parts, PlanTable, TABLE_VERSION};
+use planner::{CellPlan, NamedPlacement, NamedSlices, PlanTable, TABLE_VERSION};
 use std::path::Path;
 
 /// Reads the output of `fulcrum plan --grid`.
@@ -91,7 +91,7 @@ fn devices(table: &PlanTable) -> Vec<String> {
 }
 
 /// The sublayers of each group of layers, with the number of layers.
-fn sublayers(placement: &NamedPlacement) -> impl Iterator<Item = (u64, &Parts)> {
+fn sublayers(placement: &NamedPlacement) -> impl Iterator<Item = (u64, &NamedSlices)> {
     placement.layers.iter().flat_map(|group| group.parts().map(move |(_, parts)| (group.count, parts)))
 }
 
@@ -138,7 +138,7 @@ fn rows(table: &PlanTable) -> Table {
     };
     let row = |cell: &CellPlan| {
         let [prefill, decode] = shares(&table.placements[cell.placement], &devices).map(|it| words(&it));
-        let tpot = |times: &planner::Times| times.tpot.map_or("–".to_owned(), duration);
+        let tpot = |times: &planner::PhaseTimes| times.tpot.map_or("–".to_owned(), duration);
         let cells = [
             cell.batch.to_string(),
             cell.prompt_tokens.to_string(),

@@ -10,7 +10,7 @@ use crate::results::configuration::MemoryUse;
 use crate::results::machine_facts::machine_facts;
 use crate::results::placement_map::PlacementMap;
 use hwprofiles::Machine;
-use planner::{Placement, Plan, Times, Trace, Usage};
+use planner::{Placement, Plan, PhaseTimes, Trace, MemoryUsage};
 
 /// A plan with its machine and a simulated run.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl PlannedRun {
     /// Joins a plan, its machine, its placement by index, and a simulated run.
     pub fn new(plan: Plan, machine: Machine, placement: &Placement, trace: Trace) -> Self {
         let placement = PlacementMap::from_placement(&machine, placement);
-        let usage: Vec<Usage> = machine
+        let usage: Vec<MemoryUsage> = machine
             .memories
             .iter()
             .map(|it| plan.memory.get(&it.name).copied().unwrap_or_default())
@@ -40,7 +40,7 @@ impl PlannedRun {
 
     pub(crate) fn section(&self) -> PageSection {
         let Self { plan, machine, trace, placement: map, memory: memories } = self;
-        let load = plan.workload;
+        let load = plan.requirements;
         let mut blocks = vec![PageBlock::Tiles(self.tiles()), PageBlock::Table(self.rules())];
         blocks.push(PageBlock::Heading("Placement".to_owned()));
         blocks.push(PageBlock::wide("placement", placement::draw(map)));
@@ -84,7 +84,7 @@ impl PlannedRun {
     /// A table of the plan beside rules that ignore speeds.
     fn rules(&self) -> Table {
         let predicted = &self.plan.predicted;
-        let row = |name: &str, times: &Times| {
+        let row = |name: &str, times: &PhaseTimes| {
             let tpot = times.tpot.map_or("–".to_owned(), duration);
             [name.to_owned(), duration(times.ttft), tpot, String::new()].map(TableCell::from).to_vec()
         };

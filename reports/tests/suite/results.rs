@@ -2,7 +2,7 @@
 
 use crate::page::{HOSTILE, check_tags};
 use crate::sample;
-use planner::{Question, Recorder, evaluate};
+use planner::{Problem, Recorder, evaluate};
 use reports::{PlannedRun, Report, ReportError, ResultFile, ResultKind};
 use scenarios::{Costs, Objective, Slo, Workload};
 use std::path::Path;
@@ -132,9 +132,9 @@ fn report(files: &[(&str, ResultKind, String)]) -> Report {
 fn planned_run() -> PlannedRun {
     let (machine, model) = (sample::machine(), sample::model());
     let placement = sample::placement(&machine, &model, "planned");
-    let pricing = planner::Pricing { machine: &machine, model: &model, formats: &sample::FORMATS };
+    let pricing = planner::CostModel { machine: &machine, model: &model, formats: &sample::FORMATS };
     let workload = Workload::new(2, 16, 4);
-    let question = Question {
+    let question = Problem {
         pricing,
         workload,
         objective: Objective::Latency,

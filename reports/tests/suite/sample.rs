@@ -4,8 +4,8 @@
 
 use hwprofiles::{Bytes, DType, Machine};
 use planner::{
-    Event, Extent, LayerPlacement, Placement, Pricing, Programs, Recorder, Slice, StepSpan, Trace, usage,
-    whole,
+    TraceEvent, RunExtent, LayerPlacement, Placement, CostModel, PhasePrograms, Recorder, Slice, StepSpan, Trace, usage,
+    whole_slice,
 };
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Validation, machine_facts};
 use scenarios::{Formats, LayerKind, Model, Sublayer, WeightFormats, Workload};
@@ -35,8 +35,8 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
     let (cpu, loopback) = (device("cpu"), device("loopback"));
     let (dram, own) = (machine.device(cpu).memory, machine.device(loopback).memory);
     let mut placement = Placement::uniform(model, cpu, dram);
-    let dense = |slices: &dyn Fn(Sublayer) -> Vec<Slice>| LayerPlacement::of(LayerKind::Dense, slices);
-    let layer = |home, on| dense(&|sublayer| vec![whole(model, sublayer, home, on, on)]);
+    let dense = |slices: &dyn Fn(Sublayer) -> Vec<Slice>| LayerPlacement::from_slices(LayerKind::Dense, slices);
+    let layer = |home, on| dense(&|sublayer| vec![whole_slice(model, sublayer, home, on, on)]);
     let count = model.layers as usize;
     match kind {
         "all-cpu" => {}
@@ -50,7 +50,7 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
             split.sublayers[3] = vec![part(0..cut, dram, cpu), part(cut..rows, own, loopback)];
             placement.layers[..count / 3].fill(split);
             // Prefill streams to the loopback device; decode stays with the weights.
-            let prefilled = dense(&|sublayer| vec![whole(model, sublayer, dram, loopback, cpu)]);
+            let prefilled = dense(&|sublayer| vec![whole_slice(model, sublayer, dram, loopback, cpu)]);
             placement.layers[count / 3..count / 2].fill(prefilled);
             placement.layers[3 * count / 4..].fill(layer(own, loopback));
         }
@@ -82,8 +82,8 @@ pub fn trace(
     mut stretch: impl FnMut(&str) -> f64,
 ) -> Trace {
     let (machine, model) = (&*MACHINE, &*MODEL);
-    let programs = Programs::lower(machine, model, placement).unwrap();
-    let pricing = Pricing { machine, model, formats: &FORMATS };
+    let programs = PhasePrograms::lower(machine, model, placement).unwrap();
+    let pricing = CostModel { machine, model, formats: &FORMATS };
     let steps = planner::steps(
         &Workload::new(label.batch, label.prompt_tokens, label.output_tokens),
         label.prompt_tokens,
@@ -102,14 +102,14 @@ pub fn trace(
         let mut lanes = BTreeMap::new();
         let mut ends: Vec<u64> = Vec::new();
         for (id, task) in program.tasks.iter().enumerate() {
-            let price = pricing.price(task, &step).unwrap();
+            let price = pricing.task_cost(task, &step).unwrap();
             let free = *lanes.entry(task.lane).or_insert(now);
             let start = task.after.iter().map(|it| ends[it.0 as usize]).fold(free, u64::max);
             let end = start + (price.alone * stretch(&task.name())).to_nanos_ceil();
             lanes.insert(task.lane, end);
             ends.push(end);
             let id = planner::TaskId(id as u32);
-            trace.events.push(Event::of(machine, program, id, &price, index as u32, start, end));
+            trace.events.push(TraceEvent::from_task(machine, program, id, &price, index as u32, start, end));
         }
         let end_ns = ends.into_iter().fold(now, u64::max);
         trace.steps.push(StepSpan::new(step, now, end_ns));
@@ -138,9 +138,9 @@ pub fn configuration(label: Label, seed: u64) -> Configuration {
             })
         })
         .collect();
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let context = label.prompt_tokens + label.output_tokens;
-    let extent = Extent { batch: label.batch, context, chunk: label.prompt_tokens, step_tokens: 1 };
+    let extent = RunExtent { batch: label.batch, context, chunk: label.prompt_tokens, step_tokens: 1 };
     let usage = usage(&machine, &model, &FORMATS, &placement, &programs, &extent);
     let allocated = |id: hwprofiles::MemoryId| Some(usage[id.0].total() + Bytes::new(4096));
     let memory = MemoryUse::from_usage(&machine, &usage, allocated);

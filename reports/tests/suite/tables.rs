@@ -2,7 +2,7 @@
 
 use crate::sample;
 use hwprofiles::{Bytes, Flop};
-use planner::{Event, Recorder, StepSpan, Trace};
+use planner::{TraceEvent, Recorder, StepSpan, Trace};
 use reports::{Configuration, PlacementMap, Validation};
 
 /// Microseconds of a task in a prefill step and in a decode step, by name and lane.
@@ -28,7 +28,7 @@ fn trace(output_tokens: u64, recorder: Recorder, durations: Durations) -> Trace 
             let (name, lane) = (name.to_owned(), lane.to_owned());
             let (step, task, layer) = (index as u32, task as u32, Some(0));
             let (bytes, flop) = (Bytes::ZERO, Flop::ZERO);
-            events.push(Event { step, task, layer, name, lane, start_ns: now, end_ns, bytes, flop });
+            events.push(TraceEvent { step, task, layer, name, lane, start_ns: now, end_ns, bytes, flop });
             now = end_ns;
         }
         steps.push(StepSpan::new(step, start_ns, now));

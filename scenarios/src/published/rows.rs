@@ -1,6 +1,6 @@
 //! The rows of a publication.
 
-use hwprofiles::{Rows, TableError};
+use hwprofiles::{TableRows, RowsError};
 use std::collections::BTreeMap;
 
 /// One published number.
@@ -33,9 +33,9 @@ impl PublishedRow {
 ///
 /// # Errors
 /// A column is missing, a value is neither a number nor a range, or an id appears twice.
-pub fn read_rows(text: &str, file: &str) -> Result<Vec<PublishedRow>, TableError> {
-    let mut rows = Rows::new(text.as_bytes(), file)?;
-    let need = |rows: &Rows<&[u8]>, name: &str| {
+pub fn read_rows(text: &str, file: &str) -> Result<Vec<PublishedRow>, RowsError> {
+    let mut rows = TableRows::new(text.as_bytes(), file)?;
+    let need = |rows: &TableRows<&[u8]>, name: &str| {
         let missing = || rows.refuse_header(name, "this column is missing".to_owned());
         rows.column(name)?.ok_or_else(missing)
     };

@@ -2,7 +2,7 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::setting::Setting;
-use hwprofiles::{Rows, TableError, yaml};
+use hwprofiles::{TableRows, RowsError, yaml};
 use serde_json::Value;
 use std::io::BufRead;
 
@@ -68,8 +68,8 @@ impl SweepAxis {
     /// # Errors
     /// The table is malformed, has no row, or has a cell that is not YAML. The error names file,
     /// line and column.
-    pub fn from_csv(reader: impl BufRead, file: &str) -> Result<Self, TableError> {
-        let mut rows = Rows::new(reader, file)?;
+    pub fn from_csv(reader: impl BufRead, file: &str) -> Result<Self, RowsError> {
+        let mut rows = TableRows::new(reader, file)?;
         let keys = rows.names().to_vec();
         for key in &keys {
             if key.split('.').any(str::is_empty) {

@@ -5,19 +5,19 @@ use crate::step::drafts::{Drafting, RunStep, run_steps};
 use crate::step::expert_loads::{StepExpertLoads, is_routed};
 use crate::step::random_draws::RandomDraws;
 use crate::step::simulator::{Simulator, StepOutcome};
-use hwprofiles::{DeviceId, Missing, Seconds};
-use planner::{Event, Lane, Pricing, Program, Programs, Recorder, StepSpan, TaskId, Times, Trace};
+use hwprofiles::{DeviceId, MissingRate, Seconds};
+use planner::{TraceEvent, Lane, CostModel, Program, PhasePrograms, Recorder, StepSpan, TaskId, PhaseTimes, Trace};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
-use scenarios::{Buffer, Operator, Step};
+use scenarios::{ActivationBuffer, Operator, Step};
 
 /// A run to simulate.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchRun<'a> {
     /// The prices of the tasks.
-    pub pricing: Pricing<'a>,
+    pub pricing: CostModel<'a>,
     /// The programs of both phases.
-    pub programs: &'a Programs,
+    pub programs: &'a PhasePrograms,
     /// The steps, in order: see [`planner::steps`].
     pub steps: &'a [Step],
     /// The draft that proposes tokens, if there is one. The steps are then those of the mean.
@@ -28,19 +28,19 @@ pub struct BatchRun<'a> {
 
 impl<'a> BatchRun<'a> {
     /// The run of `steps` without a draft and without random draws.
-    pub fn new(pricing: Pricing<'a>, programs: &'a Programs, steps: &'a [Step]) -> Self {
+    pub fn new(pricing: CostModel<'a>, programs: &'a PhasePrograms, steps: &'a [Step]) -> Self {
         Self { pricing, programs, steps, draft: None, draws: RandomDraws::default() }
     }
 
     /// Its times, without a list of events.
-    pub fn times(&self) -> Result<Times, Missing> {
+    pub fn times(&self) -> Result<PhaseTimes, MissingRate> {
         let mut steps = Vec::new();
         self.simulate(|_, span, _, _| steps.push(span))?;
-        Ok(Times::of(&steps))
+        Ok(PhaseTimes::from_steps(&steps))
     }
 
     /// All its events. `plan` is the plan's fingerprint.
-    pub fn trace(&self, plan: &str) -> Result<Trace, Missing> {
+    pub fn trace(&self, plan: &str) -> Result<Trace, MissingRate> {
         let machine = self.pricing.machine;
         let (mut steps, mut events) = (Vec::new(), Vec::new());
         self.simulate(|index, span, program, outcome| {
@@ -48,7 +48,7 @@ impl<'a> BatchRun<'a> {
             let at = |time: SimTime| span.start_ns + time.nanos();
             for (task, (ran, price)) in outcome.spans.iter().zip(outcome.prices()).enumerate() {
                 let id = TaskId(task as u32);
-                events.push(Event::of(machine, program, id, &price, index, at(ran.start), at(ran.end)));
+                events.push(TraceEvent::from_task(machine, program, id, &price, index, at(ran.start), at(ran.end)));
             }
         })?;
         Ok(Trace {
@@ -66,7 +66,7 @@ impl<'a> BatchRun<'a> {
     fn simulate(
         &self,
         mut visit: impl FnMut(u32, StepSpan, &Program, &StepOutcome<'_>),
-    ) -> Result<(), Missing> {
+    ) -> Result<(), MissingRate> {
         let mut random = Pcg64::seed_from_u64(self.draws.seed);
         let run_steps = run_steps(self.steps, self.draft.as_ref(), self.draws, &mut random);
         let mut model = (Simulator::new(self.pricing), self.programs);
@@ -98,9 +98,9 @@ impl<'a> BatchRun<'a> {
 
 /// Time to choose the next token of each sequence: the device that has the head's logits reads them
 /// once, at its rate for elementwise work. Zero for a program without a head.
-pub fn sampling_time(pricing: &Pricing<'_>, program: &Program, step: &Step) -> Seconds {
+pub fn sampling_time(pricing: &CostModel<'_>, program: &Program, step: &Step) -> Seconds {
     let Some(device) = sampling_device(program) else { return Seconds::ZERO };
-    let logits = Buffer::Logits.bytes(pricing.formats, step.sampled(), Buffer::Logits.columns(pricing.model));
+    let logits = ActivationBuffer::Logits.bytes(pricing.formats, step.sampled(), ActivationBuffer::Logits.columns(pricing.model));
     pricing.machine.device(device).elementwise_time(logits).time
 }
 

@@ -2,7 +2,7 @@
 //! them.
 
 use crate::step::random_draws::RandomDraws;
-use planner::{Pricing, Programs, steps};
+use planner::{CostModel, PhasePrograms, steps};
 use rand::{Rng, RngExt};
 use scenarios::{Phase, Step, Workload};
 
@@ -10,9 +10,9 @@ use scenarios::{Phase, Step, Workload};
 #[derive(Debug, Clone, Copy)]
 pub struct Drafting<'a> {
     /// The prices of its tasks.
-    pub pricing: Pricing<'a>,
+    pub pricing: CostModel<'a>,
     /// Its programs.
-    pub programs: &'a Programs,
+    pub programs: &'a PhasePrograms,
     /// Prompt tokens of a sequence that it reads in one step.
     pub chunk: u64,
     /// The workload that it proposes tokens for, with its speculation.
@@ -70,7 +70,7 @@ pub(crate) fn run_steps(
             let step = Step::decode(batch, past_tokens + token);
             RunStep { draft: true, step, samples: true, tokens: Some(0.0) }
         }));
-        let step = Step::check(batch, workload.step_tokens(), past_tokens);
+        let step = Step::verify(batch, workload.step_tokens(), past_tokens);
         run_steps.push(RunStep { draft: false, step, samples: true, tokens: Some(tokens) });
     }
     run_steps

@@ -2,18 +2,18 @@
 
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::Simulator;
-use hwprofiles::{Missing, Seconds};
-use planner::{Look, Placement, PlannerError, Pricing, Program, Sketch, Times};
+use hwprofiles::{MissingRate, Seconds};
+use planner::{StepProbe, Placement, PlannerError, CostModel, Program, Sketch, PhaseTimes};
 use scenarios::{Phase, Step, Workload};
 
-impl Look for Simulator<'_> {
-    type Error = Missing;
+impl StepProbe for Simulator<'_> {
+    type Error = MissingRate;
 
-    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Missing> {
+    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, MissingRate> {
         Ok(vec![Simulator::step(self, program, step)?.seconds().get()])
     }
 
-    fn apart(&mut self, program: &Program, steps: [&Step; 2]) -> Result<f64, Missing> {
+    fn apart(&mut self, program: &Program, steps: [&Step; 2]) -> Result<f64, MissingRate> {
         Ok(self.time_difference(program, steps)?.get())
     }
 }
@@ -25,11 +25,11 @@ impl Look for Simulator<'_> {
 /// # Errors
 /// A rate that was not measured; bytes that must move without a link.
 pub fn estimate(
-    pricing: Pricing<'_>,
+    pricing: CostModel<'_>,
     placement: &Placement,
     workload: &Workload,
     chunk: u64,
-) -> Result<Times, PlannerError> {
+) -> Result<PhaseTimes, PlannerError> {
     let steps = planner::steps(workload, chunk);
     let (prefill, decode): (Vec<_>, Vec<_>) = steps.into_iter().partition(|s| s.phase == Phase::Prefill);
     let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
@@ -37,7 +37,7 @@ pub fn estimate(
     let sum = |phase: Phase, parts: &[&[Step]]| -> Result<[Seconds; 2], PlannerError> {
         let Some(last) = parts.iter().copied().flatten().last() else { return Ok([Seconds::ZERO; 2]) };
         let mut simulator = Simulator::new(pricing);
-        let sketch = Sketch::of(&pricing, placement, phase)?;
+        let sketch = Sketch::new(&pricing, placement, phase)?;
         let mut steps = Seconds::ZERO;
         for part in parts {
             steps += Seconds::new(sketch.sum(part, &mut simulator)?.into_iter().sum());
@@ -48,5 +48,5 @@ pub fn estimate(
         rayon::join(|| sum(Phase::Prefill, &[&full, &short]), || sum(Phase::Decode, &[&decode]));
     let ([prefilled, first], [decoded, sampled]) = (prefilled?, decoded?);
     let tpot = (!decode.is_empty()).then(|| decoded / decode.len() as f64 + sampled);
-    Ok(Times { ttft: prefilled + first, tpot })
+    Ok(PhaseTimes { ttft: prefilled + first, tpot })
 }

@@ -1,10 +1,10 @@
 //! The experts that tokens go to, drawn at random.
 
-use hwprofiles::Missing;
-use planner::{Action, Price, Pricing, Program, Task};
+use hwprofiles::MissingRate;
+use planner::{Action, TaskCost, CostModel, Program, Task};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
-use scenarios::{Experts, Operator, Step, Traffic};
+use scenarios::{Experts, Operator, Step, ExpertTraffic};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -52,11 +52,11 @@ impl ExpertLoads {
     }
 
     /// The traffic of the experts in `range`.
-    pub fn traffic(&self, range: &Range<u64>) -> Traffic {
+    pub fn traffic(&self, range: &Range<u64>) -> ExpertTraffic {
         let end = |expert: u64| expert.min(self.0.len() as u64) as usize;
         let loads = &self.0[end(range.start)..end(range.end)];
         let touched = loads.iter().filter(|&&tokens| tokens > 0).count();
-        Traffic { pairs: loads.iter().sum::<u64>() as f64, touched: touched as f64 }
+        ExpertTraffic { pairs: loads.iter().sum::<u64>() as f64, touched: touched as f64 }
     }
 }
 
@@ -80,7 +80,7 @@ impl StepExpertLoads {
         Self(drawn)
     }
 
-    pub fn price(&self, pricing: &Pricing<'_>, task: &Task, step: &Step) -> Result<Price, Missing> {
+    pub fn price(&self, pricing: &CostModel<'_>, task: &Task, step: &Step) -> Result<TaskCost, MissingRate> {
         let loads = self.0.get(&(task.layer, task.micro_batch.index));
         let traffic = match (&task.action, loads) {
             (Action::Compute { operator: Operator::Experts, rows, .. }, Some(loads)) => {
@@ -88,6 +88,6 @@ impl StepExpertLoads {
             }
             _ => None,
         };
-        pricing.routed(task, step, traffic)
+        pricing.count_routed(task, step, traffic)
     }
 }

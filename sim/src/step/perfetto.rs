@@ -1,13 +1,13 @@
 //! A trace as a Chrome trace-event file, which `ui.perfetto.dev` and `chrome://tracing` open.
 
-use planner::{Event, StepSpan, Trace};
+use planner::{TraceEvent, StepSpan, Trace};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The text of a Chrome trace-event file with the traces side by side. Each trace is a process,
 /// with one track for its steps and one per lane. Times are microseconds with nanosecond digits.
 ///
-/// Format: "Trace Event Format", complete (`X`) and metadata (`M`) events.
+/// Format: "Trace TraceEvent Format", complete (`X`) and metadata (`M`) events.
 pub fn perfetto(traces: &[&Trace]) -> String {
     let events: Vec<_> =
         (1..).zip(traces).flat_map(|(process, trace)| process_events(process, trace)).collect();
@@ -44,7 +44,7 @@ fn step(process: u32, index: u32, span: &StepSpan) -> Value {
     complete(process, 0, &name, (span.start_ns, span.end_ns), args)
 }
 
-fn task(process: u32, track: u32, event: &Event) -> Value {
+fn task(process: u32, track: u32, event: &TraceEvent) -> Value {
     let args = json!({
         "step": event.step,
         "task": event.task,

@@ -20,8 +20,8 @@
 
 use crate::clock::{SimTime, Tick};
 use crate::step::fair_share::{FairShare, Flow, MemoryDraw};
-use hwprofiles::{Bytes, Machine, Missing, Seconds};
-use planner::{Lane, Price, Pricing, Program, Task};
+use hwprofiles::{Bytes, Machine, MissingRate, Seconds};
+use planner::{Lane, TaskCost, CostModel, Program, Task};
 use rustc_hash::FxHashMap;
 use scenarios::Step;
 use smallvec::SmallVec;
@@ -52,7 +52,7 @@ pub struct StepOutcome<'a> {
 
 impl<'a> StepOutcome<'a> {
     /// The price of each task.
-    pub fn prices(&self) -> impl Iterator<Item = Price> + use<'a> {
+    pub fn prices(&self) -> impl Iterator<Item = TaskCost> + use<'a> {
         let kinds = self.kinds;
         self.kind_of_task.iter().map(move |&kind| kinds[kind as usize].price)
     }
@@ -72,7 +72,7 @@ pub(crate) fn step_seconds(time: SimTime) -> Seconds {
 /// The price of tasks that cost the same, as the simulation needs it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct TaskKind {
-    price: Price,
+    price: TaskCost,
     overhead: SimTime,
     issue: SimTime,
     body: SimTime,
@@ -82,7 +82,7 @@ struct TaskKind {
 impl TaskKind {
     /// Rounds the overhead and the whole up, not the body: alone, a task takes its price rounded
     /// up.
-    fn new(machine: &Machine, price: Price) -> Self {
+    fn new(machine: &Machine, price: TaskCost) -> Self {
         let overhead = SimTime::rounding_up(price.overhead, Tick::Nanosecond);
         let body = SimTime::rounding_up(price.alone, Tick::Nanosecond).saturating_sub(overhead);
         let issue = SimTime::rounding_up(price.issue, Tick::Nanosecond);
@@ -93,7 +93,7 @@ impl TaskKind {
 /// Simulates steps on one machine. It keeps its allocations from step to step.
 #[derive(Debug, Clone)]
 pub struct Simulator<'a> {
-    pricing: Pricing<'a>,
+    pricing: CostModel<'a>,
     sharing: FairShare,
     lanes: Vec<LaneState>,
     /// The lanes that have tasks.
@@ -160,7 +160,7 @@ impl RunningTask {
 
 impl<'a> Simulator<'a> {
     /// A simulator of `pricing`'s machine, model and formats.
-    pub fn new(pricing: Pricing<'a>) -> Self {
+    pub fn new(pricing: CostModel<'a>) -> Self {
         let machine = pricing.machine;
         let memories = machine.memories.iter().map(|memory| memory.bandwidth.value);
         let links = machine.links.iter().map(|link| link.bandwidth.value);
@@ -187,12 +187,12 @@ impl<'a> Simulator<'a> {
     }
 
     /// The machine, model and formats that give the tasks' prices.
-    pub fn pricing(&self) -> Pricing<'a> {
+    pub fn pricing(&self) -> CostModel<'a> {
         self.pricing
     }
 
     /// Simulates one `step` of `program`, which must be of the step's phase.
-    pub fn step(&mut self, program: &Program, step: &Step) -> Result<StepOutcome<'_>, Missing> {
+    pub fn step(&mut self, program: &Program, step: &Step) -> Result<StepOutcome<'_>, MissingRate> {
         assert_eq!(program.phase, step.phase, "a program runs steps of its own phase");
         let pricing = self.pricing;
         self.step_priced_by(program, |_| false, |task| pricing.price(task, step))
@@ -204,8 +204,8 @@ impl<'a> Simulator<'a> {
         &mut self,
         program: &Program,
         uneven: impl Fn(&Task) -> bool,
-        price: impl Fn(&Task) -> Result<Price, Missing>,
-    ) -> Result<StepOutcome<'_>, Missing> {
+        price: impl Fn(&Task) -> Result<TaskCost, MissingRate>,
+    ) -> Result<StepOutcome<'_>, MissingRate> {
         self.kinds.clear();
         for task in self.classify(program, uneven) {
             self.kinds.push(TaskKind::new(self.pricing.machine, price(task)?));
@@ -215,7 +215,7 @@ impl<'a> Simulator<'a> {
 
     /// The sum over the tasks of `program` of the difference between their times in two steps.
     /// Without contention, the durations of the steps differ by no more than this.
-    pub fn time_difference(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Seconds, Missing> {
+    pub fn time_difference(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Seconds, MissingRate> {
         let pricing = self.pricing;
         let mut differences = Vec::new();
         for task in self.classify(program, |_| false) {
@@ -244,7 +244,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// Simulates one step of `program` in which task `i` costs `prices[i]`.
-    pub fn step_priced(&mut self, program: &Program, prices: &[Price]) -> StepOutcome<'_> {
+    pub fn step_priced(&mut self, program: &Program, prices: &[TaskCost]) -> StepOutcome<'_> {
         assert_eq!(program.tasks.len(), prices.len(), "every task has a price");
         self.kinds.clear();
         self.kinds.extend(prices.iter().map(|&price| TaskKind::new(self.pricing.machine, price)));
@@ -373,14 +373,14 @@ fn lane_index(machine: &Machine, task: &Task) -> usize {
 ///
 /// A transfer's rate counts the bytes over its link. So a transfer within one memory, which reads
 /// and writes that memory, gets two shares of it.
-fn flow(machine: &Machine, price: &Price, body: SimTime) -> Flow {
+fn flow(machine: &Machine, price: &TaskCost, body: SimTime) -> Flow {
     let moved = price.moved();
     if moved == Bytes::ZERO || body == SimTime::ZERO {
         return Flow { rate: hwprofiles::BytesPerSec::ZERO, draws: [None; 4] };
     }
     let draw = |pool: usize, bytes: Bytes| MemoryDraw { pool, per_byte: bytes.as_f64() / moved.as_f64() };
     let link = price.carried.map(|(link, bytes)| draw(machine.memories.len() + machine.wire(link).0, bytes));
-    let some = |load: Option<planner::Load>| load.filter(|load| load.bytes > Bytes::ZERO);
+    let some = |load: Option<planner::BandwidthUse>| load.filter(|load| load.bytes > Bytes::ZERO);
     let [a, b, c] = price.loads.map(|load| some(load).map(|load| draw(load.memory.0, load.bytes)));
     Flow { rate: moved / step_seconds(body), draws: [a, b, c, link] }
 }

@@ -2,17 +2,17 @@
 
 use crate::step::simulator::Simulator;
 use hwprofiles::Machine;
-use planner::{Event, Pricing, Recorder, StepSpan, TaskId, Trace, TrainingStep};
+use planner::{TraceEvent, CostModel, Recorder, StepSpan, TaskId, Trace, TrainingStep};
 use scenarios::{Step, Training};
 
 /// The trace of `step`, the training step of `training`.
-pub fn training_trace(pricing: Pricing<'_>, training: &Training, step: &TrainingStep) -> Trace {
+pub fn training_trace(pricing: CostModel<'_>, training: &Training, step: &TrainingStep) -> Trace {
     let machine: &Machine = pricing.machine;
     let mut simulator = Simulator::new(pricing);
     let outcome = simulator.step_priced(&step.program, &step.prices);
     let events = outcome.spans.iter().zip(&step.prices).enumerate().map(|(task, (span, price))| {
         let (start, end) = (span.start.nanos(), span.end.nanos());
-        Event::of(machine, &step.program, TaskId(task as u32), price, 0, start, end)
+        TraceEvent::from_task(machine, &step.program, TaskId(task as u32), price, 0, start, end)
     });
     let shape = Step::prefill(training.sequences, training.tokens);
     Trace {

@@ -1,7 +1,7 @@
 //! Plans for the least energy, on a shipped machine.
 
 use hwprofiles::{DType, Library, Machine};
-use planner::{Plan, Pricing, Question, Rule, follow, plan};
+use planner::{Plan, CostModel, Problem, Rule, follow, plan};
 use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 
 const FORMATS: Formats =
@@ -12,13 +12,13 @@ fn answered<T>(
     machine: &Machine,
     batch: u64,
     objective: Objective,
-    answer: impl Fn(&Question<'_>, &planner::Scorer<'_>) -> T,
+    answer: impl Fn(&Problem<'_>, &planner::Scorer<'_>) -> T,
 ) -> T {
     let model = Model::preset("opt-30b").unwrap();
     let workload = Workload { batch, prompt_tokens: 512, output_tokens: 64, speculation: None };
-    let pricing = Pricing { machine, model: &model, formats: &FORMATS };
+    let pricing = CostModel { machine, model: &model, formats: &FORMATS };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs, draft: None };
+    let question = Problem { pricing, workload, objective, slo, costs, draft: None };
     answer(&question, &|placement, chunk| sim::estimate(pricing, placement, &workload, chunk))
 }
 

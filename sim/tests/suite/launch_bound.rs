@@ -3,7 +3,7 @@
 //! -- --nocapture` prints the rows of BENCHMARKS.md.
 
 use hwprofiles::{DType, Library, Machine, Seconds, Sourced};
-use planner::{Placement, Pricing, Program};
+use planner::{Placement, CostModel, Program};
 use scenarios::{Formats, Model, Phase, Step, WeightFormats};
 use sim::Simulator;
 
@@ -24,7 +24,7 @@ fn prefill(machine: &Machine, model: &Model, batch: u64) -> [f64; 3] {
     let gpu = machine.device_named("gpu").unwrap();
     let placement = Placement::uniform(model, gpu, machine.device(gpu).memory);
     let program = Program::lower(machine, model, &placement, Phase::Prefill).unwrap();
-    let mut simulator = Simulator::new(Pricing { machine, model, formats: &BF16 });
+    let mut simulator = Simulator::new(CostModel { machine, model, formats: &BF16 });
     let outcome = simulator.step(&program, &Step::prefill(batch, 512)).unwrap();
     let (launches, kernels) = outcome.prices().fold((0.0, 0.0), |(launches, kernels), price| {
         (launches + price.issue.get(), kernels + price.alone.get())

@@ -2,7 +2,7 @@
 //! suite overlap -- --nocapture`.
 
 use hwprofiles::{DType, Library};
-use planner::{PLANNED, Placement, Plan, Pricing, Question, Times, plan};
+use planner::{PLANNED, Placement, Plan, CostModel, Problem, PhaseTimes, plan};
 use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 
 const BF16: Formats =
@@ -19,13 +19,13 @@ fn planned(
     let machine = Library::default().machine(machine).unwrap();
     let model = Model::preset(model).unwrap();
     let workload = Workload { batch, prompt_tokens, output_tokens: 64, speculation: None };
-    let pricing = Pricing { machine: &machine, model: &model, formats: &BF16 };
+    let pricing = CostModel { machine: &machine, model: &model, formats: &BF16 };
     let (objective, slo, costs) = (Objective::Throughput, Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs, draft: None };
+    let question = Problem { pricing, workload, objective, slo, costs, draft: None };
     let score = |placement: &Placement, chunk| {
         let times = sim::estimate(pricing, placement, &workload, chunk)?;
         let slower = if admits(placement) { 1.0 } else { 1000.0 };
-        Ok(Times { ttft: times.ttft * slower, ..times })
+        Ok(PhaseTimes { ttft: times.ttft * slower, ..times })
     };
     let plan = plan(&question, &score).unwrap();
     let placement = plan.placement(&machine, &model).unwrap();

@@ -3,7 +3,7 @@
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Library, Machine, MemoryId, Seconds};
 use planner::{
-    LayerPlacement, Placement, Plan, PlannerError, Pricing, Question, Rule, evaluate, follow, plan, whole,
+    LayerPlacement, Placement, Plan, PlannerError, CostModel, Problem, Rule, evaluate, follow, plan, whole_slice,
 };
 use scenarios::{Costs, Formats, Model, Objective, Slo, Sublayer, WeightFormats, Workload};
 
@@ -32,13 +32,13 @@ impl Case {
         }
     }
 
-    fn question(&self) -> Question<'_> {
-        let pricing = Pricing { machine: &self.machine, model: &self.model, formats: &self.formats };
+    fn question(&self) -> Problem<'_> {
+        let pricing = CostModel { machine: &self.machine, model: &self.model, formats: &self.formats };
         let (slo, costs) = (Slo::default(), Costs::default());
-        Question { pricing, workload: self.workload, objective: self.objective, slo, costs, draft: None }
+        Problem { pricing, workload: self.workload, objective: self.objective, slo, costs, draft: None }
     }
 
-    fn score(&self, placement: &Placement, chunk: u64) -> Result<planner::Times, PlannerError> {
+    fn score(&self, placement: &Placement, chunk: u64) -> Result<planner::PhaseTimes, PlannerError> {
         sim::estimate(self.question().pricing, placement, &self.workload, chunk)
     }
 
@@ -51,7 +51,7 @@ impl Case {
         let score = |placement: &Placement, chunk| {
             let times = self.score(placement, chunk)?;
             let slower = if placement.pipelining.micro_batches == 1 { 1.0 } else { 1000.0 };
-            Ok(planner::Times { ttft: times.ttft * slower, ..times })
+            Ok(planner::PhaseTimes { ttft: times.ttft * slower, ..times })
         };
         plan(&self.question(), &score).unwrap()
     }
@@ -86,9 +86,9 @@ impl Case {
     fn placement(&self, place: impl Fn(usize, Sublayer) -> (MemoryId, [DeviceId; 2])) -> Placement {
         let on_gpu = Placement::uniform(&self.model, self.device("gpu"), self.memory("hbm"));
         let layer = |(index, layer): (usize, &LayerPlacement)| {
-            LayerPlacement::of(layer.kind, |sublayer| {
+            LayerPlacement::from_slices(layer.kind, |sublayer| {
                 let (home, [prefill, decode]) = place(index, sublayer);
-                vec![whole(&self.model, sublayer, home, prefill, decode)]
+                vec![whole_slice(&self.model, sublayer, home, prefill, decode)]
             })
         };
         Placement { layers: on_gpu.layers.iter().enumerate().map(layer).collect(), ..on_gpu }

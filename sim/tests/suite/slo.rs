@@ -2,7 +2,7 @@
 //! come, first served.
 
 use hwprofiles::{DType, Library, Machine, Seconds, yaml};
-use planner::{Placement, Pricing, Programs};
+use planner::{Placement, CostModel, PhasePrograms};
 use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, Scheduler, WeightFormats};
 use sim::serving::{
     GeneratedRequests, PlanPrices, Replica, ServingEngine, SloLimits, Summary, SummaryCollector, kv_blocks,
@@ -39,10 +39,10 @@ impl Service {
     /// A day of an engine with either scheduler.
     fn day(&self, engine: EngineName, arrivals: Arrivals, slo: bool) -> Summary {
         let (machine, model) = (machine(self.gpus), Model::preset(self.model).unwrap());
-        let pricing = Pricing { machine: &machine, model: &model, formats: &BF16 };
+        let pricing = CostModel { machine: &machine, model: &model, formats: &BF16 };
         let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
         let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-        let programs = Programs::lower(&machine, &model, &placement).unwrap();
+        let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let (ttft, tpot) = (Seconds::new(self.ttft), Seconds::new(self.tpot));
         let scheduler = if slo { Scheduler::Slo { ttft, tpot } } else { Scheduler::Fcfs };
         let choice = EngineChoice { name: engine, scheduler, ..EngineChoice::default() };

@@ -1,7 +1,7 @@
 //! Laws of machines whose sockets are devices.
 
 use hwprofiles::{DType, Library, Machine, yaml};
-use planner::{Placement, Plan, Pricing, Question, plan};
+use planner::{Placement, Plan, CostModel, Problem, plan};
 use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
 
 const BF16: Formats =
@@ -17,9 +17,9 @@ fn machine(sockets: &str, count: u64, more: &str) -> Machine {
 }
 
 fn planned(machine: &Machine, model: &Model, workload: Workload) -> (Plan, f64) {
-    let pricing = Pricing { machine, model, formats: &BF16 };
+    let pricing = CostModel { machine, model, formats: &BF16 };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Question { pricing, workload, objective, slo, costs, draft: None };
+    let question = Problem { pricing, workload, objective, slo, costs, draft: None };
     let score = |placement: &Placement, chunk| sim::estimate(pricing, placement, &workload, chunk);
     let plan = plan(&question, &score).unwrap();
     let times = plan.predicted.simulated;

@@ -2,7 +2,7 @@
 //! short.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
-use planner::{Placement, Pricing, Programs};
+use planner::{Placement, CostModel, PhasePrograms};
 use scenarios::{EngineChoice, EngineName, Formats, Length, Model, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
@@ -21,11 +21,11 @@ fn choice(to: &str, space: Bytes, only_if_faster: bool) -> SwapChoice {
 }
 
 /// Calls `of` with Llama-3.1-8B on the machine's GPU.
-fn placed<T>(machine: &Machine, of: impl FnOnce(Pricing<'_>, &Placement) -> T) -> T {
+fn placed<T>(machine: &Machine, of: impl FnOnce(CostModel<'_>, &Placement) -> T) -> T {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-    of(Pricing { machine, model: &model, formats: &BF16 }, &placement)
+    of(CostModel { machine, model: &model, formats: &BF16 }, &placement)
 }
 
 fn swap_of(machine: &Machine, choice: &SwapChoice) -> Result<KvOffload, KvOffloadError> {
@@ -69,7 +69,7 @@ fn a_swap_space_that_cannot_be_is_refused() {
 /// A closed loop of 64 users on an engine with `num_blocks` blocks.
 fn day(machine: &Machine, num_blocks: u64, prefix_caching: bool, swap: Option<SwapChoice>) -> Summary {
     placed(machine, |pricing, placement| {
-        let programs = Programs::lower(machine, pricing.model, placement).unwrap();
+        let programs = PhasePrograms::lower(machine, pricing.model, placement).unwrap();
         let engine = EngineChoice {
             name: EngineName::Vllm,
             prefix_caching: Some(prefix_caching),

@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine, Seconds, yaml};
 use planner::{
-    Action, Lane, MicroBatch, Placement, PlannerError, Pricing, Programs, Question, Source, Task, plan, usage,
+    Action, Lane, MicroBatch, Placement, PlannerError, CostModel, PhasePrograms, Problem, OperandSource, Task, plan, usage,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Formats, Model, Objective, Operator, Slo, Step, Sublayer, WeightFormats, Workload};
@@ -20,15 +20,15 @@ fn gpus(part: &str, count: u64) -> Machine {
     Library::default().compose(&yaml::read(&parts, "parts").unwrap()).unwrap()
 }
 
-fn pricing<'a>(machine: &'a Machine, model: &'a Model) -> Pricing<'a> {
-    Pricing { machine, model, formats: &BF16 }
+fn pricing<'a>(machine: &'a Machine, model: &'a Model) -> CostModel<'a> {
+    CostModel { machine, model, formats: &BF16 }
 }
 
 /// The time of a whole operator on the first GPU.
-fn time(pricing: Pricing<'_>, operator: Operator, step: &Step) -> f64 {
+fn time(pricing: CostModel<'_>, operator: Operator, step: &Step) -> f64 {
     let rows = operator.sublayer().matrix(pricing.model).map_or(0, |(rows, _)| rows);
-    let device = pricing.machine.twins()[0];
-    let action = Action::Compute { operator, rows: 0..rows, source: Source::Resident };
+    let device = pricing.machine.identical_gpus()[0];
+    let action = Action::Compute { operator, rows: 0..rows, source: OperandSource::Resident };
     let task = Task {
         lane: Lane::Device(device),
         layer: Some(0),
@@ -52,7 +52,7 @@ fn with_sums(machine: &Machine, factor: f64) -> Machine {
     machine
 }
 
-fn layer(pricing: Pricing<'_>, step: &Step) -> f64 {
+fn layer(pricing: CostModel<'_>, step: &Step) -> f64 {
     let operators = Sublayer::DENSE.iter().flat_map(|sublayer| sublayer.operators(pricing.model));
     operators.map(|&operator| time(pricing, operator, step)).sum()
 }
@@ -127,7 +127,7 @@ fn a_projection_takes_the_time_of_its_share_and_the_sum_by_hand() {
     let (machine, model) = (gpus("a6000", 2), Model::preset("llama-3.1-8b").unwrap());
     let group = machine.with_tensor_parallel(2).unwrap();
     let step = Step::decode(8, 1000);
-    let device = group.device(group.twins()[0]);
+    let device = group.device(group.identical_gpus()[0]);
     // Half of the inputs of 4096 × 4096; then 8 rows of 4096 numbers in bf16, each way over half of
     // them.
     let share = device.gemm_time(DType::Bf16, 8, 4096, 2048).unwrap().time;
@@ -151,7 +151,7 @@ fn a_projection_takes_the_time_of_its_share_and_the_sum_by_hand() {
 #[test]
 fn sums_over_gpus_take_their_measured_time() {
     let group = gpus("a100-sxm", 4).with_tensor_parallel(4).unwrap();
-    let sums = &group.device(group.twins()[0]).ranks.as_ref().unwrap().all_reduce;
+    let sums = &group.device(group.identical_gpus()[0]).ranks.as_ref().unwrap().all_reduce;
     for (bytes, time) in [(1u64 << 16, 22.93e-6), (1 << 22, 84.75e-6), (1 << 25, 279.7e-6)] {
         assert!((sums.time(Bytes::new(bytes), 4) - Seconds::new(time)).get().abs() < 1e-12);
     }
@@ -162,12 +162,12 @@ fn sums_over_gpus_take_their_measured_time() {
 }
 
 /// Bytes of each kind in the memory of a machine's GPUs, with everything on the first GPU.
-fn used(machine: &Machine, model: &Model, load: &Workload) -> planner::Usage {
-    let gpu = machine.twins()[0];
+fn used(machine: &Machine, model: &Model, load: &Workload) -> planner::MemoryUsage {
+    let gpu = machine.identical_gpus()[0];
     let memory = machine.device(gpu).memory;
     let placement = Placement::uniform(model, gpu, memory);
-    let programs = Programs::lower(machine, model, &placement).unwrap();
-    let extent = planner::Extent::of(load, load.prompt_tokens);
+    let programs = PhasePrograms::lower(machine, model, &placement).unwrap();
+    let extent = planner::RunExtent::from_workload(load, load.prompt_tokens);
     usage(machine, model, &BF16, &placement, &programs, &extent)[memory.0]
 }
 
@@ -191,7 +191,7 @@ fn bytes_are_those_of_a_share_on_each_rank_with_kv_heads_replicated_where_they_a
 
 fn planned(machine: &Machine, model: &Model, load: Workload) -> Result<planner::Plan, PlannerError> {
     let pricing = pricing(machine, model);
-    let question = Question {
+    let question = Problem {
         pricing,
         workload: load,
         objective: Objective::Tpot,
@@ -209,7 +209,7 @@ fn two_gpus_hold_a_model_that_one_cannot_as_one_device_or_by_layers() {
     let two = gpus("a100-sxm", 2);
     let group = two.with_tensor_parallel(2).unwrap();
     let fits = |machine: &Machine| {
-        let memory = machine.device(machine.twins()[0]).memory;
+        let memory = machine.device(machine.identical_gpus()[0]).memory;
         used(machine, &model, &load).total() <= machine.memory(memory).capacity.value
     };
     assert!(fits(&group) && !fits(&two), "141 GB on 160 and on 80");
@@ -219,7 +219,7 @@ fn two_gpus_hold_a_model_that_one_cannot_as_one_device_or_by_layers() {
     assert!(tpot(&ranks) < 0.7 * tpot(&layers), "{} against {}", tpot(&ranks), tpot(&layers));
     // Layers go through the GPUs in order, so the residual hops from one to the next once per step.
     let placement = layers.placement(&two, &model).unwrap();
-    let program = Programs::lower(&two, &model, &placement).unwrap().decode;
+    let program = PhasePrograms::lower(&two, &model, &placement).unwrap().decode;
     let between = |task: &&Task| match task.action {
         Action::Hop { link, .. } => two.link(link).name == "gpu0->gpu1",
         _ => false,

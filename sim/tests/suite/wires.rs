@@ -1,7 +1,7 @@
 //! Links that share one wire.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Flop, Library, LinkId, Machine, Seconds};
-use planner::{Action, Bound, Lane, MicroBatch, Price, Pricing, Program, Source, Task};
+use planner::{Action, CostBound, Lane, MicroBatch, TaskCost, CostModel, Program, OperandSource, Task};
 use scenarios::{Formats, Model, Operator, Phase, WeightFormats};
 use sim::Simulator;
 
@@ -12,17 +12,17 @@ fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds 
     let formats =
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
     let rate: BytesPerSec = machine.link(machine.wire(links[0])).bandwidth.value;
-    let price = |link| Price {
+    let price = |link| TaskCost {
         alone: Seconds::new(1.0),
         issue: Seconds::ZERO,
         overhead: Seconds::ZERO,
         loads: [None; 3],
         carried: Some((link, Bytes::new(rate.get() as u64))),
         flop: Flop::ZERO,
-        bound: Bound::Link,
+        bound: CostBound::Link,
         basis: hwprofiles::Basis::Measured,
     };
-    let action = Action::Compute { operator: Operator::AttnAdd, rows: 0..0, source: Source::Resident };
+    let action = Action::Compute { operator: Operator::AttnAdd, rows: 0..0, source: OperandSource::Resident };
     let task = |lane| Task {
         lane,
         layer: Some(0),
@@ -31,7 +31,7 @@ fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds 
         after: vec![],
     };
     let program = Program { phase: Phase::Decode, tasks: lanes.map(task).into() };
-    let pricing = Pricing { machine, model: &model, formats: &formats };
+    let pricing = CostModel { machine, model: &model, formats: &formats };
     Simulator::new(pricing).step_priced(&program, &links.map(price)).duration.to_seconds()
 }
 

@@ -4,7 +4,7 @@ use crate::rig;
 use executor::{Checkpoint, ExecutorError, RunSetup, Sampling, Session};
 use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
 use kernels::cuda::Accelerator;
-use planner::{Extent, Placement, Programs};
+use planner::{RunExtent, Placement, PhasePrograms};
 use safetensors::SafeTensors;
 use scenarios::{Formats, Model};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ fn machine() -> Machine {
 }
 
 pub fn setup(model: &Model, placement: Placement, formats: Formats, chunk: u64) -> RunSetup {
-    let extent = Extent { batch: 3, context: 128, chunk, step_tokens: 1 };
+    let extent = RunExtent { batch: 3, context: 128, chunk, step_tokens: 1 };
     RunSetup { machine: machine(), ..rig::setup(model, placement, formats, extent) }
 }
 
@@ -129,9 +129,9 @@ impl<'a> Case<'a> {
         let model = checkpoint.model();
         let formats = rig::formats(weights, DType::Bf16);
         let ours = setup(model, placement.clone(), formats, chunk);
-        let programs = Programs::lower(&ours.machine, model, placement).expect("it lowers");
+        let programs = PhasePrograms::lower(&ours.machine, model, placement).expect("it lowers");
         let usage = planner::usage(&ours.machine, model, &formats, placement, &programs, &ours.extent);
-        let wanted: Vec<_> = usage.iter().map(planner::Usage::total).collect();
+        let wanted: Vec<_> = usage.iter().map(planner::MemoryUsage::total).collect();
         let ours = Session::new(ours, checkpoint).expect("it fits");
         assert_eq!(ours.memory_used(), wanted, "{name}: bytes in each memory");
         let host = |formats| {

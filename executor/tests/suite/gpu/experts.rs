@@ -5,7 +5,7 @@ use crate::gpu::{orders, stand_in};
 use crate::rig;
 use executor::{Checkpoint, GpuPassCounts, Session};
 use hwprofiles::{DType, DeviceId};
-use planner::{Placement, whole};
+use planner::{Placement, whole_slice};
 use safetensors::SafeTensors;
 use scenarios::{Model, Sublayer};
 use std::path::Path;
@@ -18,7 +18,7 @@ const APART: f32 = 8.0;
 fn experts_on(model: &Model, experts: DeviceId, rest: DeviceId) -> Placement {
     let on = |sublayer, device| {
         let home = if device == rig::CPU { rig::DRAM } else { rig::LOOPBACK_MEMORY };
-        vec![whole(model, sublayer, home, device, device)]
+        vec![whole_slice(model, sublayer, home, device, device)]
     };
     rig::layered(model, rest, on(Sublayer::Head, rest), |_, sublayer| {
         on(sublayer, if sublayer == Sublayer::Experts { experts } else { rest })

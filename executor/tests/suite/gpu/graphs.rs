@@ -5,7 +5,7 @@ use crate::gpu::{orders, stand_in};
 use crate::rig;
 use executor::{Checkpoint, GpuPassCounts, Sampling, Session};
 use hwprofiles::DType;
-use kernels::Choice;
+use kernels::SamplingParams;
 use planner::Placement;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -47,7 +47,7 @@ fn tokens_that_a_gpu_chooses_are_those_that_the_cpu_would_choose_of_its_logits()
                 let mut random = Pcg64Mcg::seed_from_u64(SEED + index);
                 let last = (0..count).map(|_| random.next_u32()).last().expect("at least one");
                 let uniform = (last >> 8) as f32 / (1 << 24) as f32;
-                let choice = Choice { uniform, temperature: 1.2, top_p: 0.9, top_k: 60 };
+                let choice = SamplingParams { uniform, temperature: 1.2, top_p: 0.9, top_k: 60 };
                 let wanted = kernels::sample(logits, choice, &mut Vec::new());
                 assert_eq!(tokens.last().map(|&token| token as usize), Some(wanted), "{count} of {index}");
             }

@@ -4,7 +4,7 @@ use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Pipelining, Placement, Slice, Slices};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, Block, Experts, Latent, LayerKind, Model, Norm, Positions, Sublayer, Wiring,
+    Activation, Architecture, BlockOrder, Experts, LatentAttention, LayerKind, Model, Norm, Positions, Sublayer, Wiring,
 };
 use std::sync::LazyLock;
 
@@ -48,7 +48,7 @@ pub fn tiny_model(layers: u64) -> Model {
 /// A model with latent attention, one dense layer and then layers of experts, one of them shared,
 /// with unequal popularity.
 pub fn tiny_experts(layers: u64) -> Model {
-    let latent = Latent { q_rank: Some(32), kv_rank: 32, rope_dim: 8, nope_dim: 16, v_dim: 16 };
+    let latent = LatentAttention { q_rank: Some(32), kv_rank: 32, rope_dim: 8, nope_dim: 16, v_dim: 16 };
     let mut experts = Experts::new(6, 2, 32).with_skew(0.5);
     (experts.shared, experts.dense_layers) = (64, 1);
     Model {
@@ -64,7 +64,7 @@ pub fn tiny_experts(layers: u64) -> Model {
 
 /// A model whose attention and feed-forward network read the same residual, through two norms or
 /// one.
-pub fn tiny_parallel(layers: u64, block: Block) -> Model {
+pub fn tiny_parallel(layers: u64, block: BlockOrder) -> Model {
     Model {
         name: format!("tiny-{block:?}"),
         architecture: Architecture::Falcon,
@@ -78,7 +78,7 @@ pub fn tiny_parallel(layers: u64, block: Block) -> Model {
 /// A model of `layers` layers of any kind with a random placement.
 pub fn placed(layers: u64) -> impl Strategy<Value = (Model, Placement)> {
     let any = |model: Model| placements(&model, &machine()).prop_map(move |it| (model.clone(), it));
-    let [two, one] = [Block::Parallel, Block::ParallelOneNorm].map(|block| any(tiny_parallel(layers, block)));
+    let [two, one] = [BlockOrder::Parallel, BlockOrder::ParallelOneNorm].map(|block| any(tiny_parallel(layers, block)));
     prop_oneof![any(tiny_model(layers)), any(tiny_experts(layers)), two, one]
 }
 

@@ -27,7 +27,7 @@ impl Bottleneck {
         account: &Account,
     ) -> Vec<Self> {
         let time = Seconds::new(day.duration_s);
-        let own = machine.twins().first().map(|&gpu| machine.device(gpu).memory);
+        let own = machine.identical_gpus().first().map(|&gpu| machine.device(gpu).memory);
         let copies = |memories: [MemoryId; 2]| match own {
             Some(own) if memories.contains(&own) => engines as f64,
             _ => 1.0,

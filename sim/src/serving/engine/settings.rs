@@ -5,7 +5,7 @@ use crate::serving::engine::request::{RejectReason, Request};
 use crate::serving::kv::capacity::usage_with_one_block;
 use crate::serving::kv::offload::{KvOffload, KvOffloadError, OffloadPurpose};
 use hwprofiles::{Bytes, Seconds};
-use planner::{Placement, Pricing};
+use planner::{Placement, CostModel};
 use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS, Scheduler, SwapChoice};
 use serde::{Deserialize, Serialize};
 
@@ -171,7 +171,7 @@ impl ServingEngine {
         &self,
         choice: &SwapChoice,
         swap: Option<&SwapChoice>,
-        pricing: Pricing<'_>,
+        pricing: CostModel<'_>,
         placement: &Placement,
     ) -> Result<KvOffload, KvOffloadError> {
         let tokens = self.prefix_tokens;

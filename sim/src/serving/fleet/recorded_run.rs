@@ -8,7 +8,7 @@ use crate::serving::fleet::serve::serve;
 use crate::serving::prices::batch::StepPrices;
 use crate::serving::prices::layer_times::CsvTableError;
 use crate::serving::schedule::replica::Replica;
-use hwprofiles::{FileError, Missing, Seconds, yaml};
+use hwprofiles::{FileError, MissingRate, Seconds, yaml};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -124,7 +124,7 @@ impl RecordedRun {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub fn replay(&self, prices: impl StepPrices) -> Result<Vec<[ServedRequest; 2]>, Missing> {
+    pub fn replay(&self, prices: impl StepPrices) -> Result<Vec<[ServedRequest; 2]>, MissingRate> {
         let mut replayed = ReplayedRequests(BTreeMap::new());
         serve(&mut self.requests(), &mut Replica::new(self.engine.clone(), prices), &mut replayed)?;
         let pair = |recorded: &ServedRequest| Some([*recorded, *replayed.0.get(&recorded.id)?]);

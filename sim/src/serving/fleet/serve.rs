@@ -12,7 +12,7 @@ use crate::serving::fleet::router::Router;
 use crate::serving::fleet::source::RequestSource;
 use crate::serving::prices::batch::StepPrices;
 use crate::serving::schedule::replica::Replica;
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 use scenarios::Routing;
 use std::slice;
 
@@ -27,7 +27,7 @@ pub trait FleetController<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    fn act(&mut self, _replicas: &mut [Replica<P>]) -> Result<(), Missing> {
+    fn act(&mut self, _replicas: &mut [Replica<P>]) -> Result<(), MissingRate> {
         Ok(())
     }
 }
@@ -60,7 +60,7 @@ pub fn serve<P: StepPrices>(
     source: &mut impl RequestSource,
     replica: &mut Replica<P>,
     observer: &mut impl EngineObserver,
-) -> Result<(), Missing> {
+) -> Result<(), MissingRate> {
     let mut router = Router::new(Routing::RoundRobin, 0);
     serve_fleet(source, slice::from_mut(replica), &mut router, &mut (), slice::from_mut(observer))
 }
@@ -78,7 +78,7 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
     router: &mut Router,
     controller: &mut impl FleetController<P>,
     observers: &mut [W],
-) -> Result<(), Missing> {
+) -> Result<(), MissingRate> {
     assert!(!replicas.is_empty() && replicas.len() == observers.len(), "an observer for each replica");
     let unanswered = vec![0; replicas.len()];
     let mut fleet = Fleet { replicas, observers, unanswered, answers: EventQueue::new() };
@@ -109,7 +109,7 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
 impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
     /// Does all work until `until`. With `together` no replica runs ahead of another replica's
     /// answer.
-    fn advance(&mut self, until: SimTime, together: bool) -> Result<(), Missing> {
+    fn advance(&mut self, until: SimTime, together: bool) -> Result<(), MissingRate> {
         loop {
             let until =
                 if together { self.answers.next_time().map_or(until, |at| at.min(until)) } else { until };

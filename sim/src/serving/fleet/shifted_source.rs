@@ -3,7 +3,7 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::engine::request::Request;
 use crate::serving::fleet::source::RequestSource;
-use scenarios::{Change, Shift};
+use scenarios::{ShiftChange, Shift};
 
 /// The requests of `source`, changed by shifts.
 #[derive(Debug, Clone)]
@@ -54,9 +54,9 @@ impl<S: RequestSource> ShiftedSource<S> {
         let (mut rates, mut lengths) = (Vec::new(), Vec::new());
         for shift in shifts {
             match shift.change {
-                Change::Busier(factor) => rates.push(FactorWindow::new(shift, factor.get())),
-                Change::Longer(factor) => lengths.push(FactorWindow::new(shift, factor.get())),
-                Change::Slower { .. } => {}
+                ShiftChange::Busier(factor) => rates.push(FactorWindow::new(shift, factor.get())),
+                ShiftChange::Longer(factor) => lengths.push(FactorWindow::new(shift, factor.get())),
+                ShiftChange::Slower { .. } => {}
             }
         }
         let last = LastArrival { original: SimTime::ZERO, shifted: SimTime::ZERO };

@@ -1,7 +1,7 @@
 //! The size of the KV cache: the blocks that fit into the memory that a placement leaves free.
 
 use hwprofiles::Bytes;
-use planner::{Extent, Placement, PlannerError, Pricing, Programs, Usage, usage};
+use planner::{RunExtent, Placement, PlannerError, CostModel, PhasePrograms, MemoryUsage, usage};
 
 /// A memory in which weights and activations leave no room for a block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum KvCapacityError {
 /// # Errors
 /// A memory without room for one block; bytes that must move without a link.
 pub fn kv_blocks(
-    pricing: Pricing<'_>,
+    pricing: CostModel<'_>,
     placement: &Placement,
     block_size: u64,
     tokens: u64,
@@ -61,13 +61,13 @@ pub fn kv_blocks(
 /// The use of each memory by `placement` with one block of KV cache. The block includes the KV of
 /// all layers, and of all ranks that share or repeat their heads.
 pub(crate) fn usage_with_one_block(
-    pricing: Pricing<'_>,
+    pricing: CostModel<'_>,
     placement: &Placement,
     block_size: u64,
     tokens: u64,
-) -> Result<Vec<Usage>, PlannerError> {
-    let Pricing { machine, model, formats } = pricing;
-    let programs = Programs::lower(machine, model, placement)?;
-    let extent = Extent { batch: 1, context: block_size, chunk: tokens, step_tokens: 1 };
+) -> Result<Vec<MemoryUsage>, PlannerError> {
+    let CostModel { machine, model, formats } = pricing;
+    let programs = PhasePrograms::lower(machine, model, placement)?;
+    let extent = RunExtent { batch: 1, context: block_size, chunk: tokens, step_tokens: 1 };
     Ok(usage(machine, model, formats, placement, &programs, &extent))
 }

@@ -4,7 +4,7 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::kv::capacity::usage_with_one_block;
 use hwprofiles::{Bytes, BytesPerSec, Machine, MemoryId, Seconds};
-use planner::{LowerError, Placement, PlannerError, Pricing, Usage};
+use planner::{LowerError, Placement, PlannerError, CostModel, MemoryUsage};
 use scenarios::SwapChoice;
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +94,7 @@ impl KvOffload {
     /// A memory that does not exist, has too little room, or has no link with bandwidth.
     pub fn new_swap_space(
         choice: &SwapChoice,
-        pricing: Pricing<'_>,
+        pricing: CostModel<'_>,
         placement: &Placement,
         block_size: u64,
         step_tokens: u64,
@@ -114,7 +114,7 @@ impl KvOffload {
     pub(crate) fn new(
         choice: &SwapChoice,
         machine: &Machine,
-        used: &[Usage],
+        used: &[MemoryUsage],
         purpose: &OffloadPurpose,
     ) -> Result<Self, KvOffloadError> {
         let place = machine.memory_named(&choice.to).ok_or_else(|| KvOffloadError::Unknown {

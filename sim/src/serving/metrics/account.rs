@@ -2,7 +2,7 @@
 
 use crate::serving::metrics::meter::ResourceUse;
 use hwprofiles::{DeviceId, FlopPerSec, Seconds};
-use planner::{Lane, PlannerError, Pricing, Programs, Task, cost, energy};
+use planner::{Lane, PlannerError, CostModel, PhasePrograms, Task, cost, energy};
 use scenarios::Costs;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,8 +50,8 @@ impl Account {
     /// Engines side by side have a group of the machine's GPUs each, and shares are shares of such
     /// a group.
     pub fn new(
-        pricing: &Pricing<'_>,
-        programs: &Programs,
+        pricing: &CostModel<'_>,
+        programs: &PhasePrograms,
         costs: &Costs,
         used: &ResourceUse,
         duration: Seconds,
@@ -78,7 +78,7 @@ impl Account {
         // has theirs.
         account.memory_bytes.retain(|name, _| {
             let id = machine.memory_named(name).expect("the name is one of the machine's");
-            machine.bandwidth_of(id) == id && machine.memory(id).stripes.is_empty()
+            machine.bandwidth_owner(id) == id && machine.memory(id).stripes.is_empty()
         });
         account.add_peak_shares(pricing, programs, used, engine_time);
         account.add_energy_and_cost(pricing, costs, used, machine_time);
@@ -87,8 +87,8 @@ impl Account {
 
     fn add_peak_shares(
         &mut self,
-        pricing: &Pricing<'_>,
-        programs: &Programs,
+        pricing: &CostModel<'_>,
+        programs: &PhasePrograms,
         used: &ResourceUse,
         time: Seconds,
     ) {
@@ -108,7 +108,7 @@ impl Account {
 
     fn add_energy_and_cost(
         &mut self,
-        pricing: &Pricing<'_>,
+        pricing: &CostModel<'_>,
         costs: &Costs,
         used: &ResourceUse,
         time: Seconds,
@@ -133,7 +133,7 @@ fn share(part: f64, whole: f64) -> f64 {
 
 /// The sum over the computing devices of each one's fastest measured matrix product in any of the
 /// weights' formats. `None` if a device has no measured rate.
-fn peak_rate(pricing: &Pricing<'_>, programs: &Programs) -> Option<FlopPerSec> {
+fn peak_rate(pricing: &CostModel<'_>, programs: &PhasePrograms) -> Option<FlopPerSec> {
     let tasks = programs.prefill.tasks.iter().chain(&programs.decode.tasks);
     let device = |task: &Task| match task.lane {
         Lane::Device(device) => Some(device),

@@ -13,8 +13,8 @@ use crate::serving::prices::plan_prices::{
     BatchDependence, only_device, sampled_step, task_kinds, task_price,
 };
 use crate::step::batch_run::{sampling_device, sampling_time};
-use hwprofiles::{DeviceId, Missing, Seconds};
-use planner::{Action, Lane, MicroBatch, Price, Pricing, Program, Programs, Task};
+use hwprofiles::{DeviceId, MissingRate, Seconds};
+use planner::{Action, Lane, MicroBatch, TaskCost, CostModel, Program, PhasePrograms, Task};
 use scenarios::Operator;
 
 /// The resources used of one machine, or of several equal machines together.
@@ -48,11 +48,11 @@ impl ResourceUse {
 /// Observes one engine that runs a plan.
 #[derive(Debug, Clone)]
 pub struct ResourceMeter<'a> {
-    pricing: Pricing<'a>,
+    pricing: CostModel<'a>,
     prefill: PhaseMeter<'a>,
     decode: PhaseMeter<'a>,
     /// The first rate that was missing.
-    missing: Option<Missing>,
+    missing: Option<MissingRate>,
 }
 
 /// The steps of one phase's program.
@@ -79,7 +79,7 @@ struct PhaseMeter<'a> {
 }
 
 impl<'a> PhaseMeter<'a> {
-    fn new(pricing: &Pricing<'_>, program: &'a Program) -> Self {
+    fn new(pricing: &CostModel<'_>, program: &'a Program) -> Self {
         Self {
             program,
             kinds: task_kinds(program),
@@ -94,7 +94,7 @@ impl<'a> PhaseMeter<'a> {
         }
     }
 
-    fn add(&mut self, pricing: &Pricing<'_>, steps: &ObservedSteps<'_>) -> Result<(), Missing> {
+    fn add(&mut self, pricing: &CostModel<'_>, steps: &ObservedSteps<'_>) -> Result<(), MissingRate> {
         let (batch, count) = (&steps.batch, steps.count);
         let count_steps = |counts: &mut Vec<u64>, number: u64| {
             let number = number as usize;
@@ -122,7 +122,7 @@ impl<'a> PhaseMeter<'a> {
 
     /// Adds the time of attention. Between the first and the last of several steps it is taken for
     /// a straight line, like the prices of decode steps.
-    fn add_attention(&mut self, pricing: &Pricing<'_>, batch: &Batch<'_>, steps: u64) -> Result<(), Missing> {
+    fn add_attention(&mut self, pricing: &CostModel<'_>, batch: &Batch<'_>, steps: u64) -> Result<(), MissingRate> {
         let last = Batch { decode_tokens: batch.decode_tokens + (steps - 1) * batch.decodes, ..*batch };
         let attention = |task: &Task| BatchDependence::from_task(task) == BatchDependence::Attention;
         for (task, kind_count) in self.kinds.iter().filter(|(task, _)| attention(task)) {
@@ -134,10 +134,10 @@ impl<'a> PhaseMeter<'a> {
     }
 
     /// Adds the resources of its steps.
-    fn total(&self, pricing: &Pricing<'_>, sums: &mut Sums) -> Result<(), Missing> {
+    fn total(&self, pricing: &CostModel<'_>, sums: &mut Sums) -> Result<(), MissingRate> {
         for (task, count) in &self.kinds {
             let count = *count as i128;
-            let mut add = |batch: Batch<'_>, steps: i128| -> Result<(), Missing> {
+            let mut add = |batch: Batch<'_>, steps: i128| -> Result<(), MissingRate> {
                 sums.add(&task_price(pricing, task, &batch)?, steps * count);
                 Ok(())
             };
@@ -161,7 +161,7 @@ impl<'a> PhaseMeter<'a> {
     }
 
     /// Adds the times that devices were busy.
-    fn add_busy_times(&self, pricing: &Pricing<'_>, busy: &mut [Seconds]) -> Result<(), Missing> {
+    fn add_busy_times(&self, pricing: &CostModel<'_>, busy: &mut [Seconds]) -> Result<(), MissingRate> {
         if let Some(device) = self.only_device {
             busy[device.0] += self.time.to_seconds();
             return Ok(());
@@ -207,8 +207,8 @@ fn numbers(counts: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
 fn by_number(
     task: &Task,
     counts: &[u64],
-    mut add: impl FnMut(u64, i128) -> Result<(), Missing>,
-) -> Result<(), Missing> {
+    mut add: impl FnMut(u64, i128) -> Result<(), MissingRate>,
+) -> Result<(), MissingRate> {
     let experts = matches!(task.action, Action::Compute { operator: Operator::Experts, .. });
     if experts || task.micro_batch != MicroBatch::WHOLE {
         return numbers(counts).try_for_each(|(n, steps)| add(n, i128::from(steps)));
@@ -227,7 +227,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, price: &Price, steps: i128) {
+    fn add(&mut self, price: &TaskCost, steps: i128) {
         self.flop += price.flop.get() as i128 * steps;
         for load in price.loads.into_iter().flatten() {
             self.memories[load.memory.0] += i128::from(load.bytes.get()) * steps;
@@ -240,7 +240,7 @@ impl Sums {
 
 impl<'a> ResourceMeter<'a> {
     /// The meter of an engine that runs `programs`.
-    pub fn new(pricing: Pricing<'a>, programs: &'a Programs) -> Self {
+    pub fn new(pricing: CostModel<'a>, programs: &'a PhasePrograms) -> Self {
         let phase = |program| PhaseMeter::new(&pricing, program);
         Self { pricing, prefill: phase(&programs.prefill), decode: phase(&programs.decode), missing: None }
     }
@@ -249,7 +249,7 @@ impl<'a> ResourceMeter<'a> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub fn resource_use(&self) -> Result<ResourceUse, Missing> {
+    pub fn resource_use(&self) -> Result<ResourceUse, MissingRate> {
         if let Some(missing) = &self.missing {
             return Err(missing.clone());
         }

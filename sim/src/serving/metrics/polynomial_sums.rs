@@ -1,6 +1,6 @@
 //! Sums that stand for many steps, if the work of each step is a polynomial.
 
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 
 /// Sums over pairs of numbers n ≥ 1 and p ≥ 0. They suffice to add up any function of the form
 /// `f(n, p) = a + b·n + c·n² + d·p + e·n·p` over these pairs. They use Newton's basis: its
@@ -37,7 +37,7 @@ impl PolynomialSums {
     ///
     /// # Errors
     /// Those of `f`.
-    pub fn total(&self, mut f: impl FnMut(u64, u64, i128) -> Result<(), Missing>) -> Result<(), Missing> {
+    pub fn total(&self, mut f: impl FnMut(u64, u64, i128) -> Result<(), MissingRate>) -> Result<(), MissingRate> {
         let [count, n, nn, p, np] = [self.count, self.n, self.nn, self.p, self.np].map(|sum| sum as i128);
         // f(1, 0), its first and second difference along n, its difference along p, and the
         // difference of that along n.

@@ -2,7 +2,7 @@
 
 use crate::clock::SimTime;
 use crate::serving::prices::step_line::StepLine;
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 
 /// A chunk of one sequence's prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,11 +38,11 @@ impl Batch<'_> {
 /// The times of steps on the devices, without the host's overhead.
 pub trait StepPrices {
     /// The time of a step of `batch`.
-    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, Missing>;
+    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, MissingRate>;
 
     /// The times of steps in which `decodes` sequences decode and no prompt enters, over `tokens`
     /// tokens and more: a line that holds at `tokens`.
-    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, Missing>;
+    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate>;
 
     /// The number of the plan and machine state that these prices belong to, for prices that cover
     /// several.

@@ -5,7 +5,7 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::prices::batch::{Batch, StepPrices};
 use crate::serving::prices::step_line::StepLine;
-use hwprofiles::{Missing, Seconds};
+use hwprofiles::{MissingRate, Seconds};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ impl LayerTimes {
 }
 
 impl StepPrices for LayerTimes {
-    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, Missing> {
+    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, MissingRate> {
         let [chunk, past] = equivalent_chunk(batch);
         let mean = batch.decode_tokens as f64 / batch.decodes.max(1) as f64;
         let attention = self.attention.at([chunk, past, batch.decodes as f64, mean]);
@@ -81,7 +81,7 @@ impl StepPrices for LayerTimes {
         ))
     }
 
-    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, Missing> {
+    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate> {
         let axis = &self.attention.contexts;
         let mean = tokens / decodes;
         let next = axis.partition_point(|&context| context as u64 <= mean).clamp(1, axis.len() - 1);

@@ -5,8 +5,8 @@ use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
 use crate::serving::prices::step_line::StepLine;
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
-use hwprofiles::{DeviceId, Missing, Seconds};
-use planner::{Action, Lane, MicroBatch, Price, Pricing, Program, Programs, Task};
+use hwprofiles::{DeviceId, MissingRate, Seconds};
+use planner::{Action, Lane, MicroBatch, TaskCost, CostModel, Program, PhasePrograms, Task};
 use rustc_hash::FxHashMap;
 use scenarios::{Operator, Phase, Step, Sublayer};
 use std::collections::HashMap;
@@ -26,8 +26,8 @@ const REMEMBERED: usize = 1 << 16;
 /// different batch.
 #[derive(Debug)]
 pub struct PlanPrices<'a> {
-    pricing: Pricing<'a>,
-    programs: &'a Programs,
+    pricing: CostModel<'a>,
+    programs: &'a PhasePrograms,
     simulator: Simulator<'a>,
     /// For each phase, the sums of its tasks, if its tasks run one after the other.
     serial_prefill: Option<SerialPrices>,
@@ -81,10 +81,10 @@ impl SerialPrices {
 
     fn seconds(
         &mut self,
-        pricing: &Pricing<'_>,
+        pricing: &CostModel<'_>,
         program: &Program,
         batch: &Batch<'_>,
-    ) -> Result<f64, Missing> {
+    ) -> Result<f64, MissingRate> {
         let tokens = batch.tokens();
         let (low, high) = priced_neighbours(tokens);
         let (first, last) = (self.of_tokens(pricing, low)?, self.of_tokens(pricing, high)?);
@@ -102,7 +102,7 @@ impl SerialPrices {
     }
 
     /// Seconds of the tasks that depend on the tokens alone, for `tokens` tokens.
-    fn of_tokens(&mut self, pricing: &Pricing<'_>, tokens: u64) -> Result<f64, Missing> {
+    fn of_tokens(&mut self, pricing: &CostModel<'_>, tokens: u64) -> Result<f64, MissingRate> {
         if let Some(&known) = self.by_tokens.get(&tokens) {
             return Ok(known);
         }
@@ -115,10 +115,10 @@ impl SerialPrices {
     /// Seconds of the tasks with this dependence.
     fn sum(
         &self,
-        pricing: &Pricing<'_>,
+        pricing: &CostModel<'_>,
         dependence: BatchDependence,
         batch: &Batch<'_>,
-    ) -> Result<f64, Missing> {
+    ) -> Result<f64, MissingRate> {
         let mut sum = 0.0;
         for (task, count) in &self.tasks {
             if BatchDependence::from_task(task) == dependence {
@@ -131,7 +131,7 @@ impl SerialPrices {
 
 impl<'a> PlanPrices<'a> {
     /// The prices of `programs`.
-    pub fn new(pricing: Pricing<'a>, programs: &'a Programs) -> Self {
+    pub fn new(pricing: CostModel<'a>, programs: &'a PhasePrograms) -> Self {
         let issues = pricing.machine.devices.iter().any(|device| device.issue.is_some());
         let serial = |program| if issues { None } else { SerialPrices::new(program) };
         Self {
@@ -153,7 +153,7 @@ impl<'a> PlanPrices<'a> {
     }
 
     /// Seconds of a batch with the program of `phase`.
-    fn seconds(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, Missing> {
+    fn seconds(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, MissingRate> {
         let (pricing, program) = (self.pricing, self.programs.of(phase));
         match self.serial(phase) {
             Some(serial) => serial.seconds(&pricing, program, batch),
@@ -165,7 +165,7 @@ impl<'a> PlanPrices<'a> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub fn device_times(&mut self, batch: &Batch<'_>) -> Result<Vec<Seconds>, Missing> {
+    pub fn device_times(&mut self, batch: &Batch<'_>) -> Result<Vec<Seconds>, MissingRate> {
         let phase = if batch.chunks.is_empty() { Phase::Decode } else { Phase::Prefill };
         let mut busy = vec![Seconds::ZERO; self.pricing.machine.devices.len()];
         if let Some(device) = self.serial(phase).map(|serial| serial.device) {
@@ -183,7 +183,7 @@ impl<'a> PlanPrices<'a> {
         Ok(busy)
     }
 
-    fn simulate(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, Missing> {
+    fn simulate(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, MissingRate> {
         let program = self.programs.of(phase);
         let pricing = self.pricing;
         let price = |task: &Task| task_price(&pricing, task, batch);
@@ -194,7 +194,7 @@ impl<'a> PlanPrices<'a> {
 }
 
 impl StepPrices for PlanPrices<'_> {
-    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, Missing> {
+    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, MissingRate> {
         if self.serial_prefill.is_some() {
             return Ok(sim_time(self.seconds(Phase::Prefill, batch)?));
         }
@@ -211,7 +211,7 @@ impl StepPrices for PlanPrices<'_> {
     }
 
     /// A straight line over mean contexts of a quarter of an octave.
-    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, Missing> {
+    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate> {
         const STRETCHES: f64 = 4.0;
         let mean = tokens as f64 / decodes as f64;
         let stretch = (mean.log2() * STRETCHES).floor().max(0.0) as u32;
@@ -334,7 +334,7 @@ pub(crate) fn sampled_step(batch: &Batch<'_>) -> Step {
 }
 
 /// The price of `task` in a step of `batch`.
-pub(crate) fn task_price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Price, Missing> {
+pub(crate) fn task_price(pricing: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Result<TaskCost, MissingRate> {
     let past = |batch: &Batch<'_>| {
         batch.decode_tokens - batch.decodes + batch.chunks.iter().map(|chunk| chunk.past).sum::<u64>()
     };
@@ -350,7 +350,7 @@ pub(crate) fn task_price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) 
 /// The price of attention of each chunk and of the decodes, one after the other, launched once. The
 /// decodes count as sequences of the mean context, because the time of their attention depends on
 /// the sum of their tokens.
-fn attention_price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Result<Price, Missing> {
+fn attention_price(pricing: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Result<TaskCost, MissingRate> {
     let mut steps = Vec::with_capacity(batch.chunks.len() + 1);
     for chunk in batch.chunks {
         let (new_tokens, past_tokens) = (chunk.new, chunk.past);
@@ -359,7 +359,7 @@ fn attention_price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Res
     if let Some(past_tokens) = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes) {
         steps.push(Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens });
     }
-    let mut all: Option<Price> = None;
+    let mut all: Option<TaskCost> = None;
     for step in &steps {
         let one = pricing.price(task, step)?;
         all = Some(match all {
@@ -374,11 +374,11 @@ fn attention_price(pricing: &Pricing<'_>, task: &Task, batch: &Batch<'_>) -> Res
 }
 
 /// The price of both, launched once.
-fn sum_launched_once(one: Price, other: Price) -> Price {
+fn sum_launched_once(one: TaskCost, other: TaskCost) -> TaskCost {
     let loads = [0, 1, 2].map(|index| match (one.loads[index], other.loads[index]) {
-        (Some(a), Some(b)) => Some(planner::Load { bytes: a.bytes + b.bytes, ..a }),
+        (Some(a), Some(b)) => Some(planner::BandwidthUse { bytes: a.bytes + b.bytes, ..a }),
         (load, None) | (None, load) => load,
     });
     let longer = if other.alone > one.alone { other } else { one };
-    Price { alone: one.alone + (other.alone - other.overhead), loads, flop: one.flop + other.flop, ..longer }
+    TaskCost { alone: one.alone + (other.alone - other.overhead), loads, flop: one.flop + other.flop, ..longer }
 }

@@ -5,8 +5,8 @@ use crate::serving::metrics::summary::SloLimits;
 use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
 use crate::serving::prices::plan_prices::PlanPrices;
 use crate::serving::rebalance::demand::Demand;
-use hwprofiles::{Machine, Missing, Ratio, Seconds};
-use planner::{Pricing, Programs};
+use hwprofiles::{Machine, MissingRate, Ratio, Seconds};
+use planner::{CostModel, PhasePrograms};
 
 /// The slow-downs of devices in the tables. Times are on straight lines between them and beyond.
 const SLOWDOWNS: [f64; 2] = [2.0, 4.0];
@@ -75,11 +75,11 @@ impl ForecastTables {
     /// # Errors
     /// A rate that was not measured.
     pub fn new(
-        pricing: Pricing<'_>,
-        programs: &Programs,
+        pricing: CostModel<'_>,
+        programs: &PhasePrograms,
         engine: &ServingEngine,
         longest: u64,
-    ) -> Result<Self, Missing> {
+    ) -> Result<Self, MissingRate> {
         let widening = |first: u64, last: u64| -> Vec<u64> {
             let steps =
                 std::iter::successors(Some(first), |&at| (at < last).then(|| at.saturating_mul(WIDENING)));
@@ -88,8 +88,8 @@ impl ForecastTables {
         let longest = longest.max(512);
         let (batches, contexts) = (widening(1, engine.max_num_seqs), widening(256, longest));
         let prompts = widening(64, longest);
-        let table = |machine: &Machine| -> Result<Table, Missing> {
-            let mut prices = PlanPrices::new(Pricing { machine, ..pricing }, programs);
+        let table = |machine: &Machine| -> Result<Table, MissingRate> {
+            let mut prices = PlanPrices::new(CostModel { machine, ..pricing }, programs);
             let mut decode = Vec::new();
             for &batch in &batches {
                 for &context in &contexts {
@@ -100,7 +100,7 @@ impl ForecastTables {
             let prefill = prompts.iter().map(|&prompt| whole_prompt(&mut prices, engine, prompt));
             Ok(Table { decode, prefill: prefill.collect::<Result<_, _>>()? })
         };
-        let slower = pricing.machine.device_ids().map(|device| -> Result<_, Missing> {
+        let slower = pricing.machine.device_ids().map(|device| -> Result<_, MissingRate> {
             let [two, four] = SLOWDOWNS.map(|factor| {
                 let mut machine = pricing.machine.clone();
                 let factor = Ratio::new(factor).unwrap_or(Ratio::ONE);
@@ -187,7 +187,7 @@ impl ForecastTables {
 }
 
 /// Seconds of a prompt that enters alone, in chunks of as many tokens as fit into a step.
-fn whole_prompt(prices: &mut PlanPrices<'_>, engine: &ServingEngine, prompt: u64) -> Result<f64, Missing> {
+fn whole_prompt(prices: &mut PlanPrices<'_>, engine: &ServingEngine, prompt: u64) -> Result<f64, MissingRate> {
     let chunk = if engine.chunked_prefill { engine.max_num_batched_tokens } else { prompt };
     let mut seconds = 0.0;
     for past in (0..prompt).step_by(chunk.max(1) as usize) {

@@ -4,8 +4,8 @@ use crate::clock::SimTime;
 use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
 use crate::serving::prices::plan_prices::PlanPrices;
 use crate::serving::prices::step_line::StepLine;
-use hwprofiles::{DeviceId, Missing, Seconds};
-use planner::{Pricing, Programs};
+use hwprofiles::{DeviceId, MissingRate, Seconds};
+use planner::{CostModel, PhasePrograms};
 
 /// Prices of engines that follow one plan of several, on a machine in one of several states.
 pub trait SwitchablePrices: StepPrices {
@@ -19,7 +19,7 @@ pub trait SwitchablePrices: StepPrices {
     ///
     /// # Errors
     /// A rate that was not measured.
-    fn device_times(&mut self) -> Result<Vec<DeviceTimes>, Missing>;
+    fn device_times(&mut self) -> Result<Vec<DeviceTimes>, MissingRate>;
 }
 
 /// How long a step kept a device busy.
@@ -57,7 +57,7 @@ struct BatchSums {
 impl<'a> MultiPlanPrices<'a> {
     /// The prices of each of `programs` with each of `states`, which differ in the speeds of
     /// devices. Begins with plan `plan` in the first state.
-    pub fn new(programs: &'a [Programs], states: &[Pricing<'a>], plan: usize) -> Self {
+    pub fn new(programs: &'a [PhasePrograms], states: &[CostModel<'a>], plan: usize) -> Self {
         let in_all_states = |programs| states.iter().map(move |&pricing| PlanPrices::new(pricing, programs));
         let prices = programs.iter().flat_map(in_all_states).collect();
         Self { prices, states: states.len(), plan, state: 0, chunks: Vec::new(), sums: None }
@@ -70,7 +70,7 @@ impl<'a> MultiPlanPrices<'a> {
 }
 
 impl StepPrices for MultiPlanPrices<'_> {
-    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, Missing> {
+    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, MissingRate> {
         let Batch { chunks, decodes, decode_tokens, sampled } = *batch;
         self.chunks.clear();
         self.chunks.extend_from_slice(chunks);
@@ -78,7 +78,7 @@ impl StepPrices for MultiPlanPrices<'_> {
         self.present().step(batch)
     }
 
-    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, Missing> {
+    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate> {
         self.chunks.clear();
         self.sums = Some(BatchSums { decodes, decode_tokens: tokens, sampled: decodes });
         self.present().decode(decodes, tokens)
@@ -100,7 +100,7 @@ impl SwitchablePrices for MultiPlanPrices<'_> {
         }
     }
 
-    fn device_times(&mut self) -> Result<Vec<DeviceTimes>, Missing> {
+    fn device_times(&mut self) -> Result<Vec<DeviceTimes>, MissingRate> {
         let Some(BatchSums { decodes, decode_tokens, sampled }) = self.sums.take() else {
             return Ok(Vec::new());
         };

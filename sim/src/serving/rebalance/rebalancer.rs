@@ -8,8 +8,8 @@ use crate::serving::rebalance::demand::Demand;
 use crate::serving::rebalance::forecast_tables::{ForecastTables, LASTING};
 use crate::serving::rebalance::multi_plan_prices::{DeviceTimes, SwitchablePrices};
 use crate::serving::schedule::replica::Replica;
-use hwprofiles::{Bytes, Missing, Seconds};
-use planner::{Monitor, Moves, Placement, Pricing, moved, moving_time};
+use hwprofiles::{Bytes, MissingRate, Seconds};
+use planner::{Monitor, Moves, Placement, CostModel, moved, moving_time};
 
 /// A plan that engines may follow.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ const GOOD_ENOUGH: f64 = 0.8;
 
 /// Controls engines that all follow one plan of several.
 pub struct Rebalancer<'a> {
-    pricing: Pricing<'a>,
+    pricing: CostModel<'a>,
     alternatives: &'a [PlanAlternative],
     limits: SloLimits,
     /// When the machine enters which state, in ascending order, from zero on.
@@ -95,7 +95,7 @@ impl<'a> Rebalancer<'a> {
     /// one of its `states` at each of these times. `expected` is the demand until requests come.
     /// Without a clock the engines keep that plan.
     pub fn new(
-        pricing: Pricing<'a>,
+        pricing: CostModel<'a>,
         alternatives: &'a [PlanAlternative],
         plan: usize,
         states: &'a [(SimTime, usize)],
@@ -153,7 +153,7 @@ impl<'a> Rebalancer<'a> {
         &mut self,
         at: SimTime,
         replicas: &mut [Replica<P>],
-    ) -> Result<(), Missing> {
+    ) -> Result<(), MissingRate> {
         for replica in replicas.iter_mut() {
             for DeviceTimes { device, planned, measured } in replica.prices_mut().device_times()? {
                 self.monitor.observe(device, planned, measured);
@@ -199,7 +199,7 @@ impl<P: SwitchablePrices> FleetController<P> for Rebalancer<'_> {
         self.due_times().into_iter().flatten().min()
     }
 
-    fn act(&mut self, replicas: &mut [Replica<P>]) -> Result<(), Missing> {
+    fn act(&mut self, replicas: &mut [Replica<P>]) -> Result<(), MissingRate> {
         let Some(at) = FleetController::<P>::due(self) else { return Ok(()) };
         if let Some((from, state)) = self.states.get(self.entered)
             && *from == at

@@ -1,8 +1,8 @@
 //! Prints hashes of many outputs.
-use crate::laws::serving::{Observations, Prices, by_id, engines, requests, served};
+use crate::laws::serving::{Observations, MarketPrices, by_id, engines, requests, served};
 use crate::machine::{machine, placed};
 use hwprofiles::{DType, Library, Ratio, Seconds};
-use planner::{Placement, Pricing, Programs, steps};
+use planner::{Placement, CostModel, PhasePrograms, steps};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use scenarios::*;
@@ -39,8 +39,8 @@ fn hashes() {
     for index in 0..40 {
         let (model, placement) = placed(2).new_tree(&mut runner).unwrap().current();
         let machine = machine();
-        let programs = Programs::lower(&machine, &model, &placement).unwrap();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+        let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+        let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
         let workload = Workload::new(1 + index % 4, 3 + index * 3, 1 + index % 6);
         let steps = steps(&workload, 16);
         let run = BatchRun::new(pricing, &programs, &steps);
@@ -103,10 +103,10 @@ fn hashes() {
         let engine = engines().new_tree(&mut runner).unwrap().current();
         let requests = requests(true).new_tree(&mut runner).unwrap().current();
         all += &j(&engine);
-        all += &j(&served(&engine, Prices { stretch: 50 }, &requests));
+        all += &j(&served(&engine, MarketPrices { stretch: 50 }, &requests));
         let mut observed: Vec<Observations> = (0..3).map(|_| Observations::default()).collect();
         let mut fleet: Vec<_> =
-            observed.iter().map(|_| Replica::new(engine.clone(), Prices { stretch: 50 })).collect();
+            observed.iter().map(|_| Replica::new(engine.clone(), MarketPrices { stretch: 50 })).collect();
         let routing = Routing::ALL[index % Routing::ALL.len()];
         let length = |from, to| Length::Uniform { from, to };
         let mut users = GeneratedRequests::closed(5, 60, length(1, 39), length(1, 29), index as u64)
@@ -118,10 +118,10 @@ fn hashes() {
     all.clear();
     let machine = Library::default().machine("h100-sxm").unwrap();
     let model = Model::preset("llama-3.1-8b").unwrap();
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     for name in
         [EngineName::Vllm, EngineName::Sglang, EngineName::TrtLlm, EngineName::LlamaCpp, EngineName::Fulcrum]
     {
@@ -144,7 +144,7 @@ fn hashes() {
             let shift = Shift {
                 from: Seconds::new(10.0),
                 until: Some(Seconds::new(20.0)),
-                change: Change::Busier(Ratio::new(3.0).unwrap()),
+                change: ShiftChange::Busier(Ratio::new(3.0).unwrap()),
             };
             let mut source = ShiftedSource::new(
                 GeneratedRequests::open(Arrivals::Gamma { rate: 15.5, cv: 2.0 }, 500, p, o, 1),

@@ -4,7 +4,7 @@ use crate::cases::cases;
 use crate::laws::random_programs::{Work, gpu, micros, quiet, simulate, works};
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId, Seconds, Sourced};
-use planner::{Lane, Placement, Price, Pricing, Program, Question, Roofline, plan};
+use planner::{Lane, Placement, TaskCost, CostModel, Program, Problem, Roofline, plan};
 use proptest::prelude::*;
 use scenarios::{Costs, Formats, Objective, Slo, Step, WeightFormats, Workload};
 use sim::{Simulator, estimate};
@@ -22,13 +22,13 @@ fn issuing(micros_each: f64) -> Machine {
 }
 
 /// Nanoseconds of a step of a model that is all on the GPU, and of its kernels.
-fn step(machine: &Machine, layers: u64, step: &Step) -> (u64, Vec<Price>) {
+fn step(machine: &Machine, layers: u64, step: &Step) -> (u64, Vec<TaskCost>) {
     let model = tiny_model(layers);
-    let pricing = Pricing { machine, model: &model, formats: &FORMATS };
+    let pricing = CostModel { machine, model: &model, formats: &FORMATS };
     let program = Program::lower(machine, &model, &Placement::uniform(&model, GPU, HBM), step.phase).unwrap();
     let mut simulator = Simulator::new(pricing);
     let outcome = simulator.step(&program, step).unwrap();
-    let bound = Roofline::of(&pricing, &program, step).unwrap().bound().0;
+    let bound = Roofline::new(&pricing, &program, step).unwrap().bound().0;
     assert!(
         outcome.duration.to_seconds().get() >= bound.get() * (1.0 - 1e-9),
         "{} {bound}",
@@ -52,7 +52,7 @@ proptest! {
     ) {
         let mut work = Work::new();
         for &(alone, issue) in &alones {
-            work.add(gpu(), &[], Price { issue: micros(issue), ..quiet(alone) });
+            work.add(gpu(), &[], TaskCost { issue: micros(issue), ..quiet(alone) });
         }
         let (_, duration) = simulate(&machine(), &work);
         let kernels: Vec<_> = work.prices.iter().map(|price| nanos(price.alone)).collect();
@@ -70,11 +70,11 @@ proptest! {
         let mut machine = machine();
         // Whether a device had to wait may depend on the issue time, so wake-ups are left out.
         machine.devices.iter_mut().for_each(|device| device.sync.value = Seconds::ZERO);
-        let quiet = work.prices.iter().map(|&price| Price { loads: [None; 3], carried: None, ..price });
+        let quiet = work.prices.iter().map(|&price| TaskCost { loads: [None; 3], carried: None, ..price });
         let by = |factor: f64| {
             let issued = quiet.clone().zip(&issues).zip(&work.program.tasks).map(|((price, issue), task)| {
                 let is_gpu = task.lane == Lane::Device(GPU);
-                Price { issue: micros(if is_gpu { issue * factor } else { 0.0 }), ..price }
+                TaskCost { issue: micros(if is_gpu { issue * factor } else { 0.0 }), ..price }
             });
             let work = Work { program: work.program.clone(), prices: issued.collect() };
             let launches: u64 = work.prices.iter().map(|price| nanos(price.issue)).sum();
@@ -117,9 +117,9 @@ fn a_plan_includes_the_cost_of_issuing() {
         // Other devices start so slowly that such a small model is on the GPU.
         [0, 2].into_iter().for_each(|other: usize| machine.devices[other].launch.value = micros(100.0));
         let machine = &machine;
-        let pricing = Pricing { machine, model: &model, formats: &FORMATS };
+        let pricing = CostModel { machine, model: &model, formats: &FORMATS };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Question { pricing, workload, objective, slo, costs, draft: None };
+        let question = Problem { pricing, workload, objective, slo, costs, draft: None };
         let score = |placement: &Placement, chunk: u64| estimate(pricing, placement, &workload, chunk);
         let plan = plan(&question, &score).unwrap();
         let predicted = &plan.predicted;

@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, placed, tiny_model};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{Action, LayerPlacement, Placement, Pricing, Program, Source};
+use planner::{Action, LayerPlacement, Placement, CostModel, Program, OperandSource};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats};
 use sim::{Simulator, TaskSpan, Tick};
@@ -21,7 +21,7 @@ fn simulate(
     program: &Program,
     step: &Step,
 ) -> (Vec<TaskSpan>, Vec<u64>, u64) {
-    let mut simulator = Simulator::new(Pricing { machine, model, formats: &FORMATS });
+    let mut simulator = Simulator::new(CostModel { machine, model, formats: &FORMATS });
     let outcome = simulator.step(program, step).unwrap();
     let alone =
         outcome.prices().map(|price| sim::SimTime::rounding_up(price.alone, Tick::Nanosecond).nanos());
@@ -59,7 +59,7 @@ fn fetches(program: &Program) -> Vec<(DeviceId, Option<u64>, usize, Vec<usize>)>
             }
             (Action::StoreKv { device, slot }, _) => (*device, Some(part), *slot),
             (
-                Action::Compute { operator, source: Source::Staged(slot), .. },
+                Action::Compute { operator, source: OperandSource::Staged(slot), .. },
                 planner::Lane::Device(device),
             ) => (device, (operator.sublayer() == Sublayer::Attention).then_some(part), *slot),
             _ => continue,

@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, placed};
 use hwprofiles::DType;
-use planner::{Pricing, Programs, steps};
+use planner::{CostModel, PhasePrograms, steps};
 use proptest::prelude::*;
 use scenarios::{Formats, WeightFormats, Workload};
 use serde_json::Value;
@@ -19,8 +19,8 @@ proptest! {
     ) {
         let machine = machine();
         let formats = Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
-        let programs = Programs::lower(&machine, &model, &placement).unwrap();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+        let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+        let pricing = CostModel { machine: &machine, model: &model, formats: &formats };
         let steps = steps(&Workload::new(1, 20, 3), 16);
         let trace = BatchRun::new(pricing, &programs, &steps).trace("plan").unwrap();
 

@@ -17,11 +17,11 @@ pub struct Prices {
 }
 
 impl StepPrices for Prices {
-    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, hwprofiles::Missing> {
+    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, hwprofiles::MissingRate> {
         Ok(SimTime::from_picos(self.step + self.token * (batch.tokens() - batch.decodes)))
     }
 
-    fn decode(&mut self, _: u64, tokens: u64) -> Result<StepLine, hwprofiles::Missing> {
+    fn decode(&mut self, _: u64, tokens: u64) -> Result<StepLine, hwprofiles::MissingRate> {
         Ok(StepLine { from: tokens, until: u64::MAX, base: self.step, per_token: 0 })
     }
 }

@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{Basis, Bytes, BytesPerSec, DType, Flop, LinkId, Machine, MemoryId, Seconds};
-use planner::{Action, Bound, Lane, Load, MicroBatch, Price, Pricing, Program, Source, Task, TaskId};
+use planner::{Action, CostBound, Lane, BandwidthUse, MicroBatch, TaskCost, CostModel, Program, OperandSource, Task, TaskId};
 use proptest::prelude::*;
 use scenarios::{Formats, Operator, Phase, WeightFormats};
 use sim::{SimTime, Simulator, TaskSpan, Tick};
@@ -15,7 +15,7 @@ const FORMATS: Formats =
 /// The spans of a simulated step on `machine`, and its duration.
 pub(crate) fn simulate(machine: &Machine, work: &Work) -> (Vec<TaskSpan>, SimTime) {
     let model = tiny_model(1);
-    let mut simulator = Simulator::new(Pricing { machine, model: &model, formats: &FORMATS });
+    let mut simulator = Simulator::new(CostModel { machine, model: &model, formats: &FORMATS });
     let outcome = simulator.step_priced(&work.program, &work.prices);
     (outcome.spans.to_vec(), outcome.duration)
 }
@@ -23,7 +23,7 @@ pub(crate) fn simulate(machine: &Machine, work: &Work) -> (Vec<TaskSpan>, SimTim
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
     pub(crate) program: Program,
-    pub(crate) prices: Vec<Price>,
+    pub(crate) prices: Vec<TaskCost>,
 }
 
 impl Work {
@@ -31,8 +31,8 @@ impl Work {
         Self { program: Program { phase: Phase::Decode, tasks: vec![] }, prices: vec![] }
     }
 
-    pub(crate) fn add(&mut self, lane: Lane, after: &[u32], price: Price) -> &mut Self {
-        let action = Action::Compute { operator: Operator::AttnNorm, rows: 0..0, source: Source::Resident };
+    pub(crate) fn add(&mut self, lane: Lane, after: &[u32], price: TaskCost) -> &mut Self {
+        let action = Action::Compute { operator: Operator::AttnNorm, rows: 0..0, source: OperandSource::Resident };
         let after = after.iter().copied().map(TaskId).collect();
         self.program.tasks.push(Task { lane, layer: None, micro_batch: MicroBatch::WHOLE, action, after });
         self.prices.push(price);
@@ -61,27 +61,27 @@ pub(crate) fn micros(micros: f64) -> Seconds {
 }
 
 /// A price without contention.
-pub(crate) fn quiet(alone: f64) -> Price {
-    Price {
+pub(crate) fn quiet(alone: f64) -> TaskCost {
+    TaskCost {
         alone: micros(alone),
         overhead: Seconds::ZERO,
         issue: Seconds::ZERO,
         loads: [None; 3],
         carried: None,
         flop: Flop::ZERO,
-        bound: Bound::Compute,
+        bound: CostBound::Compute,
         basis: Basis::Measured,
     }
 }
 
 /// The price with a body that moves `bytes` bytes through the memory.
-fn loading(price: Price, memory: usize, bytes: u64) -> Price {
-    let load = Load { memory: MemoryId(memory), bytes: Bytes::new(bytes) };
-    Price { loads: [Some(load), None, None], ..price }
+fn loading(price: TaskCost, memory: usize, bytes: u64) -> TaskCost {
+    let load = BandwidthUse { memory: MemoryId(memory), bytes: Bytes::new(bytes) };
+    TaskCost { loads: [Some(load), None, None], ..price }
 }
 
 /// Any price: a body that wants at most `share` of each of up to three pools.
-fn prices(machine: &Machine) -> impl Strategy<Value = Price> + use<> {
+fn prices(machine: &Machine) -> impl Strategy<Value = TaskCost> + use<> {
     let memories: Vec<_> = machine.memories.iter().map(|memory| memory.bandwidth.value).collect();
     let links: Vec<_> = machine.links.iter().map(|link| link.bandwidth.value).collect();
     let overhead = prop_oneof![Just(0.0), 0.0..20.0f64];
@@ -96,15 +96,15 @@ fn prices(machine: &Machine) -> impl Strategy<Value = Price> + use<> {
         let chosen = first.into_iter().chain(second).map(|memory| memories[memory]);
         let chosen = chosen.chain(links.get(link).copied());
         let bytes = chosen.fold(Bytes::new(u64::MAX), least);
-        let load = |memory: usize| Load { memory: MemoryId(memory), bytes };
-        Price {
+        let load = |memory: usize| BandwidthUse { memory: MemoryId(memory), bytes };
+        TaskCost {
             alone: micros(overhead + body),
             overhead: micros(overhead),
             issue: Seconds::ZERO,
             loads: [first.map(load), second.map(load), None],
             carried: links.get(link).map(|_| (LinkId(link), bytes)),
             flop: Flop::ZERO,
-            bound: Bound::Memory,
+            bound: CostBound::Memory,
             basis: Basis::Measured,
         }
     })
@@ -206,7 +206,7 @@ proptest! {
         let (machine, model) = (machine(), tiny_model(1));
         let fresh = simulate(&machine, &second);
         // The same holds in a simulator that has run another program before.
-        let mut used = Simulator::new(Pricing { machine: &machine, model: &model, formats: &FORMATS });
+        let mut used = Simulator::new(CostModel { machine: &machine, model: &model, formats: &FORMATS });
         used.step_priced(&first.program, &first.prices);
         let again = used.step_priced(&second.program, &second.prices);
         prop_assert_eq!((again.spans, again.duration), (&fresh.0[..], fresh.1));
@@ -241,11 +241,11 @@ proptest! {
 }
 
 /// 100 µs over the first link with a latency of 8 µs.
-fn transfer(machine: &Machine) -> Price {
+fn transfer(machine: &Machine) -> TaskCost {
     let link = &machine.links[0];
     let bytes = Bytes::new((link.bandwidth.value.get() * micros(100.0).get()) as u64);
-    let price = Price { alone: micros(108.0), overhead: micros(8.0), ..quiet(0.0) };
-    Price { carried: Some((LinkId(0), bytes)), ..price }
+    let price = TaskCost { alone: micros(108.0), overhead: micros(8.0), ..quiet(0.0) };
+    TaskCost { carried: Some((LinkId(0), bytes)), ..price }
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_later_transfer_slows_an_earlier_one_only_from_then_on() {
 #[test]
 fn overheads_share_nothing() {
     let machine = machine();
-    let launch_bound = loading(Price { overhead: micros(100.0), ..quiet(100.0) }, 0, 1_000_000);
+    let launch_bound = loading(TaskCost { overhead: micros(100.0), ..quiet(100.0) }, 0, 1_000_000);
     let mut work = Work::new();
     work.add(cpu(), &[], launch_bound).add(loopback(), &[], launch_bound);
     assert_eq!(simulate(&machine, &work).1.nanos(), 100_000);

@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, placed};
 use hwprofiles::{DType, Machine, Seconds};
-use planner::{Action, Lane, Placement, Pricing, Program, Programs, Task};
+use planner::{Action, Lane, Placement, CostModel, Program, PhasePrograms, Task};
 use proptest::prelude::*;
 use scenarios::{Costs, Formats, Operator, Phase, Step, Sublayer, WeightFormats};
 use sim::SimTime;
@@ -86,7 +86,7 @@ fn series() -> impl Strategy<Value = Series> {
 
 /// Prices everything step by step and task by task. Times are those of the devices' tasks without
 /// sampling.
-fn literal(pricing: &Pricing<'_>, programs: &Programs, all: &[Series]) -> ResourceUse {
+fn literal(pricing: &CostModel<'_>, programs: &PhasePrograms, all: &[Series]) -> ResourceUse {
     let machine = pricing.machine;
     let mut resource_use = ResourceUse {
         flop: 0,
@@ -138,8 +138,8 @@ proptest! {
         (model, placement) in placed(2), all in prop::collection::vec(series(), 0..6),
     ) {
         let machine = machine();
-        let programs = Programs::lower(&machine, &model, &placement).unwrap();
-        let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+        let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+        let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
         let literal = literal(&pricing, &programs, &all);
         let (mut summed, mut single) = (ResourceMeter::new(pricing, &programs), ResourceMeter::new(pricing, &programs));
         let mut begin = 0;
@@ -173,8 +173,8 @@ fn day(machine: &Machine, costs: &Costs) -> (ResourceUse, Account) {
     let model = crate::machine::tiny_model(2);
     let gpu = machine.device_named("gpu").unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-    let programs = Programs::lower(machine, &model, &placement).unwrap();
-    let pricing = Pricing { machine, model: &model, formats: &FORMATS };
+    let programs = PhasePrograms::lower(machine, &model, &placement).unwrap();
+    let pricing = CostModel { machine, model: &model, formats: &FORMATS };
     let mut meter = ResourceMeter::new(pricing, &programs);
     Series { chunks: vec![], decodes: 2, decode_tokens: 20, sampled: 2, count: 3 }
         .observed(0, 3, 0, &mut meter);

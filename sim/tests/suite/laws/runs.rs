@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, placed, placements, tiny_model};
 use hwprofiles::{DType, DeviceId, MemoryId, Seconds};
-use planner::{Placement, Pricing, Programs, steps};
+use planner::{Placement, CostModel, PhasePrograms, steps};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -22,9 +22,9 @@ proptest! {
         batch in 1u64..5, prompt in 1u64..100, output in 1u64..6, chunk in 1u64..64,
     ) {
         let machine = machine();
-        let programs = Programs::lower(&machine, &model, &placement).unwrap();
+        let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let steps = steps(&Workload::new(batch, prompt, output), chunk);
-        let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+        let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
         let run = BatchRun::new(pricing, &programs, &steps);
         let (times, trace) = (run.times().unwrap(), run.trace("plan").unwrap());
         prop_assert_eq!(times.ttft, Seconds::from_nanos(trace.ttft_ns()));
@@ -55,8 +55,8 @@ proptest! {
 fn a_token_is_sampled_after_the_last_prefill_step_and_after_each_decode_step() {
     let (machine, model) = (machine(), tiny_model(2));
     let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let steps = steps(&Workload::new(3, 40, 3), 16);
     let trace = BatchRun::new(pricing, &programs, &steps).trace("plan").unwrap();
     let mut simulator = Simulator::new(pricing);
@@ -81,8 +81,8 @@ fn a_token_is_sampled_after_the_last_prefill_step_and_after_each_decode_step() {
 fn a_longer_context_makes_later_tokens_slower() {
     let (machine, model) = (machine(), tiny_model(2));
     let placement = Placement::uniform(&model, DeviceId(1), MemoryId(1));
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let tpot = |prompt: u64| {
         let steps = steps(&Workload::new(4, prompt, 8), 64);
         BatchRun::new(pricing, &programs, &steps).times().unwrap().tpot.unwrap()
@@ -94,9 +94,9 @@ fn a_longer_context_makes_later_tokens_slower() {
 fn a_format_without_measurements_is_a_clear_error() {
     let (machine, model) = (machine(), tiny_model(2));
     let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let formats = Formats { weights: WeightFormats::all(DType::Int4), ..FORMATS };
-    let pricing = Pricing { machine: &machine, model: &model, formats: &formats };
+    let pricing = CostModel { machine: &machine, model: &model, formats: &formats };
     let steps = steps(&Workload::new(1, 4, 2), 4);
     let missing = BatchRun::new(pricing, &programs, &steps).times().unwrap_err();
     assert!(missing.to_string().contains("device 'cpu' has no gemm rate for int4"), "{missing}");
@@ -107,9 +107,9 @@ fn estimate_error(parts: &[(Placement, usize)], [batch, prompt, output, chunk]: 
     let layers: Vec<_> = parts.iter().flat_map(|(one, count)| vec![one.layers[0].clone(); *count]).collect();
     let (machine, model) = (machine(), tiny_model(layers.len() as u64));
     let placement = Placement { layers, ..parts[0].0.clone() };
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let steps = steps(&Workload::new(batch, prompt, output), chunk);
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let whole = BatchRun::new(pricing, &programs, &steps).times().unwrap();
     let workload =
         scenarios::Workload { batch, prompt_tokens: prompt, output_tokens: output, speculation: None };

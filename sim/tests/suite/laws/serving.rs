@@ -17,14 +17,14 @@ pub struct Prices {
 }
 
 impl StepPrices for Prices {
-    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, hwprofiles::Missing> {
+    fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, hwprofiles::MissingRate> {
         let pairs: u64 = batch.chunks.iter().map(|p| p.new * (p.past + p.new)).sum();
         Ok(SimTime::from_picos(
             1000 + 70 * batch.tokens() + 3 * pairs + 5 * batch.decode_tokens + 11 * batch.sampled,
         ))
     }
 
-    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, hwprofiles::Missing> {
+    fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, hwprofiles::MissingRate> {
         let from = tokens / self.stretch * self.stretch;
         Ok(StepLine { from, until: from + self.stretch, base: 1000 + 81 * decodes + 5 * from, per_token: 5 })
     }

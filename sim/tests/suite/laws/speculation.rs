@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{DType, DeviceId, MemoryId, Ratio, Seconds};
-use planner::{Placement, Pricing, Programs, Trace, steps};
+use planner::{Placement, CostModel, PhasePrograms, Trace, steps};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Phase, Speculation, WeightFormats, Workload};
 use sim::{BatchRun, Drafting, RandomDraws, estimate};
@@ -22,12 +22,12 @@ fn trace(workload: &Workload, draws: RandomDraws) -> Trace {
     let (model, small) = (tiny_model(6), Model { name: "small".to_owned(), ..tiny_model(1) });
     let on = |model: &Model, device: usize| {
         let placement = Placement::uniform(model, DeviceId(device), MemoryId(device));
-        Programs::lower(&machine, model, &placement).unwrap()
+        PhasePrograms::lower(&machine, model, &placement).unwrap()
     };
     let (programs, drafts) = (on(&model, 0), on(&small, 1));
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let steps = steps(workload, 32);
-    let drafting = Pricing { model: &small, ..pricing };
+    let drafting = CostModel { model: &small, ..pricing };
     let draft = Drafting { pricing: drafting, programs: &drafts, chunk: 16, workload: *workload };
     let run = BatchRun { draft: Some(draft), draws, ..BatchRun::new(pricing, &programs, &steps) };
     let trace = run.trace("plan").unwrap();

@@ -4,7 +4,7 @@
 use crate::cases::cases;
 use crate::machine;
 use hwprofiles::{Bytes, DType, Flop, Library, Machine, Seconds};
-use planner::{PlannerError, Pricing, Trace, TrainingStep};
+use planner::{PlannerError, CostModel, Trace, TrainingStep};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Operator, Phase, Step, Sublayer, Training, WeightFormats, Work};
 use sim::training_trace;
@@ -22,7 +22,7 @@ fn trained(
     model: &Model,
     training: Training,
 ) -> Result<(TrainingStep, Trace), PlannerError> {
-    let pricing = Pricing { machine, model, formats: &BF16 };
+    let pricing = CostModel { machine, model, formats: &BF16 };
     let step = TrainingStep::new(pricing, &training)?;
     let trace = training_trace(pricing, &training, &step);
     Ok((step, trace))
@@ -41,7 +41,7 @@ fn forward(model: &Model, training: Training) -> [u128; 2] {
         let works = sublayer
             .operators(model)
             .iter()
-            .map(|op: &Operator| Work::of(*op, model, &BF16, step, &(0..rows)));
+            .map(|op: &Operator| Work::count(*op, model, &BF16, step, &(0..rows)));
         works.map(|work| work.flop.get()).sum()
     };
     let layer: u128 = Sublayer::DENSE.iter().map(|&sublayer| of(sublayer, &step)).sum();
@@ -190,6 +190,6 @@ fn a_model_that_cannot_be_trained_is_named() {
     let (machine, model) = (h100(), Model::preset("qwen2.5-0.5b").unwrap());
     let formats = Formats { weights: WeightFormats::all(DType::Int8), ..BF16 };
     let coarse =
-        TrainingStep::new(Pricing { machine: &machine, model: &model, formats: &formats }, &training);
+        TrainingStep::new(CostModel { machine: &machine, model: &model, formats: &formats }, &training);
     assert!(coarse.unwrap_err().to_string().contains("weights in int8"));
 }

@@ -5,7 +5,7 @@ use crate::serving::engine::observer::EngineObserver;
 use crate::serving::engine::settings::Reserve;
 use crate::serving::prices::batch::{PromptChunk, StepPrices};
 use crate::serving::schedule::prefix::{find, hold};
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 
 /// A waiting sequence that may enter the step.
 struct Candidate {
@@ -27,7 +27,7 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn admit(&mut self, observer: &mut impl EngineObserver) -> Result<(), Missing> {
+    pub(super) fn admit(&mut self, observer: &mut impl EngineObserver) -> Result<(), MissingRate> {
         loop {
             let before = self.budget.end;
             let Some(place) = self.waiting.first(before) else { return Ok(()) };
@@ -45,7 +45,7 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// The sequence in `place` with the tokens that may enter the step, if there is room for any.
-    fn candidate(&mut self, place: u32) -> Result<Option<Candidate>, Missing> {
+    fn candidate(&mut self, place: u32) -> Result<Option<Candidate>, MissingRate> {
         let size = self.engine.block_size;
         let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };
         let used = beside + self.chunks.iter().map(|chunk| chunk.new).sum::<u64>();

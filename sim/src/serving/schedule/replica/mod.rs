@@ -25,7 +25,7 @@ use crate::serving::schedule::prefix::{find_prompt, release};
 use crate::serving::schedule::sequence::Sequence;
 use crate::serving::schedule::step_budget::StepBudget;
 use crate::serving::schedule::waiting_queue::WaitingQueue;
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 
 /// Why a replica stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub fn advance(&mut self, until: SimTime, observer: &mut impl EngineObserver) -> Result<Pause, Missing> {
+    pub fn advance(&mut self, until: SimTime, observer: &mut impl EngineObserver) -> Result<Pause, MissingRate> {
         loop {
             if !self.served.is_empty() {
                 return Ok(Pause::Served);
@@ -206,7 +206,7 @@ impl<P: StepPrices> Replica<P> {
 
     /// Makes the next step, or the series of steps that begin before `until` and continue the same
     /// batch.
-    fn step(&mut self, until: SimTime, observer: &mut impl EngineObserver) -> Result<(), Missing> {
+    fn step(&mut self, until: SimTime, observer: &mut impl EngineObserver) -> Result<(), MissingRate> {
         self.chunks.clear();
         self.places.clear();
         self.shrink(observer)?;
@@ -226,7 +226,7 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// A step in which prompts enter, beside decodes or alone.
-    fn prefill(&mut self, observer: &mut impl EngineObserver) -> Result<(), Missing> {
+    fn prefill(&mut self, observer: &mut impl EngineObserver) -> Result<(), MissingRate> {
         let alone = self.engine.prefill_first;
         let (decodes, decode_tokens) =
             if alone { (0, 0) } else { (self.decoding.count, self.decoding.tokens) };
@@ -270,7 +270,7 @@ impl<P: StepPrices> Replica<P> {
         until: SimTime,
         preempted: bool,
         observer: &mut impl EngineObserver,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), MissingRate> {
         let (count, tokens) = (self.decoding.count, self.decoding.tokens);
         let host = self.engine.host.time(count);
         let line = self.prices.decode(count, tokens)?.plus(host).plus(std::mem::take(&mut self.moving));

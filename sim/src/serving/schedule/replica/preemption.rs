@@ -10,11 +10,11 @@ use super::Replica;
 use crate::serving::engine::observer::EngineObserver;
 use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
 use crate::serving::schedule::prefix::release;
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 
 impl<P: StepPrices> Replica<P> {
     /// Takes the blocks that all decodes need. Returns whether a sequence was preempted for them.
-    pub(super) fn grow_decodes(&mut self, observer: &mut impl EngineObserver) -> Result<bool, Missing> {
+    pub(super) fn grow_decodes(&mut self, observer: &mut impl EngineObserver) -> Result<bool, MissingRate> {
         let mut preempted = false;
         while self.decoding.growth() > self.blocks.free() {
             self.preempt_last(observer)?;
@@ -26,7 +26,7 @@ impl<P: StepPrices> Replica<P> {
 
     /// Continues the prompt that has not fully entered. Returns whether its sequence was preempted
     /// for want of blocks.
-    pub(super) fn continue_prompt(&mut self, observer: &mut impl EngineObserver) -> Result<bool, Missing> {
+    pub(super) fn continue_prompt(&mut self, observer: &mut impl EngineObserver) -> Result<bool, MissingRate> {
         let Some(place) = self.entering else { return Ok(false) };
         let sequence = &self.sequences[place as usize];
         let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };
@@ -49,7 +49,7 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// Sends the last admitted sequence back to the queue.
-    pub(super) fn preempt_last(&mut self, observer: &mut impl EngineObserver) -> Result<(), Missing> {
+    pub(super) fn preempt_last(&mut self, observer: &mut impl EngineObserver) -> Result<(), MissingRate> {
         let place = self.running.pop().expect("only running sequences need blocks");
         let sequence = &mut self.sequences[place as usize];
         match sequence.joined {
@@ -79,7 +79,7 @@ impl<P: StepPrices> Replica<P> {
         place: u32,
         tokens: u64,
         observer: &mut impl EngineObserver,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), MissingRate> {
         let blocks = self.engine.blocks(tokens);
         let Some(swap) = self.engine.swap.filter(|_| 0 < blocks && blocks <= self.swap_free) else {
             return Ok(());

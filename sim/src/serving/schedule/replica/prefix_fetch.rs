@@ -12,7 +12,7 @@ use crate::clock::SimTime;
 use crate::serving::engine::observer::EngineObserver;
 use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
 use crate::serving::schedule::prefix::{find, prompt_names, publish};
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 
 impl<P: StepPrices> Replica<P> {
     /// The number of first tokens of the sequence in `place` that need not be computed. The KV
@@ -23,7 +23,7 @@ impl<P: StepPrices> Replica<P> {
         place: u32,
         cached: u64,
         computed: u64,
-    ) -> Result<u64, Missing> {
+    ) -> Result<u64, MissingRate> {
         let sequence = &self.sequences[place as usize];
         let Some(second) = self.second.as_ref().filter(|_| sequence.swapped == 0) else {
             return Ok(computed);

@@ -5,7 +5,7 @@ use crate::clock::SimTime;
 use crate::serving::engine::observer::EngineObserver;
 use crate::serving::engine::request::RequestTotals;
 use crate::serving::prices::batch::StepPrices;
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 
 impl<P: StepPrices> Replica<P> {
     /// The requests and answers so far.
@@ -46,7 +46,7 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// Takes away the blocks that a resize has removed.
-    pub(super) fn shrink(&mut self, observer: &mut impl EngineObserver) -> Result<(), Missing> {
+    pub(super) fn shrink(&mut self, observer: &mut impl EngineObserver) -> Result<(), MissingRate> {
         while self.blocks.free() < self.missing_blocks {
             self.preempt_last(observer)?;
         }
