@@ -5,7 +5,7 @@ use crate::pipeline::{ResolvedPlan, machine_library};
 use hwprofiles::Machine;
 use reports::{ResultKind, PlannedRun, Report, ResultFile};
 use scenarios::{MachineSource, MachineSpec};
-use sim::Draws;
+use sim::RandomDraws;
 use std::path::PathBuf;
 
 /// A page, and the files that it was made of.
@@ -64,8 +64,8 @@ fn add_parquet(_: &mut Report, _: &ResultFile) -> Result<()> {
 /// The plan of a file with its machine, and the run that the simulator expects.
 fn planned_run(file: &ResultFile) -> Result<PlannedRun> {
     let planned = ResolvedPlan::read(&file.path)?;
-    let trace = planned.simulate(Draws::default())?;
-    Ok(PlannedRun::of(planned.plan, planned.machine, &planned.placement, trace))
+    let trace = planned.simulate(RandomDraws::default())?;
+    Ok(PlannedRun::new(planned.plan, planned.machine, &planned.placement, trace))
 }
 
 /// The machine of that name, where it is known: a trace does not say where its machine is described.

@@ -4,7 +4,7 @@
 #![allow(missing_docs)]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use kernels::stream::{self, StoreKind};
+use kernels::stream::{self, StoreInstruction};
 use kernels::{Buffer, Pool, affinity};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn memory(criterion: &mut Criterion) {
         pool.pin_caller().expect("our core");
         let [mut a, mut b, mut c] = [1.25, 2.5, 0.75].map(|value| {
             let mut buffer = Buffer::new(8 * VALUES).expect("memory");
-            stream::write(&pool, buffer.view_mut(), value, StoreKind::Ordinary);
+            stream::write(&pool, buffer.view_mut(), value, StoreInstruction::Ordinary);
             buffer
         });
         println!("{threads} threads, pages of an array: {:?}", a.pages());
@@ -25,7 +25,7 @@ fn memory(criterion: &mut Criterion) {
         measure(criterion, name("read"), 1, || {
             assert_eq!(stream::read(&pool, a.view()), 1.25 * VALUES as f64);
         });
-        for store in [StoreKind::Ordinary, StoreKind::NonTemporal] {
+        for store in [StoreInstruction::Ordinary, StoreInstruction::NonTemporal] {
             let name = |stream| name(&format!("{stream}, {store:?}"));
             measure(criterion, name("copy"), 2, || stream::copy(&pool, b.view_mut(), a.view(), store));
             measure(criterion, name("triad"), 3, || {

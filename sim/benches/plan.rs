@@ -21,7 +21,7 @@ fn planning(criterion: &mut Criterion) {
         let found = scenario.expect("shipped").resolve().expect("shipped");
         let machine = found.machine.machine(None, 1).expect("shipped");
         let question = Problem {
-            pricing: planner::CostModel {
+            cost_model: planner::CostModel {
                 machine: &machine,
                 model: &found.model,
                 formats: &found.formats.allowed[0],
@@ -32,7 +32,7 @@ fn planning(criterion: &mut Criterion) {
             costs: found.costs.unwrap_or_default(),
             draft: None,
         };
-        let score = |placement: &_, chunk| sim::estimate(question.pricing, placement, &found.workload, chunk);
+        let score = |placement: &_, chunk| sim::estimate(question.cost_model, placement, &found.workload, chunk);
         criterion.bench_function(&format!("{name}/{batch}x{prompt}"), |bencher| {
             bencher.iter(|| planner::plan(&question, &score).expect("it fits"));
         });

@@ -18,19 +18,19 @@ fn day(source: &mut impl RequestSource) -> u64 {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let formats =
         Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
-    let pricing = CostModel { machine: &machine, model: &model, formats: &formats };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let choice = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
-    let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap();
+    let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
     let mut replica = Replica::new(
         ServingEngine::from_choice(&choice, blocks, model.max_positions),
-        PlanPrices::new(pricing, &programs),
+        PlanPrices::new(cost_model, &programs),
     );
     let mut day = Day {
         tally: SummaryCollector::new(SloLimits::default()),
-        meter: ResourceMeter::new(pricing, &programs),
+        meter: ResourceMeter::new(cost_model, &programs),
     };
     serve(source, &mut replica, &mut day).unwrap();
     black_box(day.meter.resource_use().unwrap());

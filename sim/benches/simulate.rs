@@ -48,10 +48,10 @@ fn step(criterion: &mut Criterion) {
         }
     }
     let programs = PhasePrograms::lower(&machine, &model, &placement).expect("the machine has the links");
-    let program: &Program = programs.of(Phase::Decode);
-    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let program: &Program = programs.program(Phase::Decode);
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let step = Step::decode(4, 512);
-    let mut simulator = Simulator::new(pricing);
+    let mut simulator = Simulator::new(cost_model);
     let mut group = criterion.benchmark_group("step");
     group.throughput(Throughput::Elements(program.tasks.len() as u64));
     group.bench_function("priced_and_simulated", |b| {
@@ -61,7 +61,7 @@ fn step(criterion: &mut Criterion) {
     group.bench_function("simulated", |b| b.iter(|| simulator.step_priced(program, &prices).duration));
     group.finish();
     let steps = steps(&Workload::new(4, 512, 64), 128);
-    let run = BatchRun::new(pricing, &programs, &steps);
+    let run = BatchRun::new(cost_model, &programs, &steps);
     criterion.bench_function("run_of_67_steps", |b| b.iter(|| run.times()));
 }
 

@@ -87,11 +87,11 @@ fn row(machine: &Machine, model: &Model, batch: u64, context: u64, tally: &mut T
     }
     for weights in [DType::Bf16, DType::Int8, DType::Int4] {
         let formats = Formats { weights: weights.into(), kv: DType::Bf16, activations: DType::Bf16 };
-        let pricing = CostModel { machine, model, formats: &formats };
+        let cost_model = CostModel { machine, model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Problem { pricing, workload, objective, slo, costs, draft: None };
+        let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
         let start = Instant::now();
-        let score = |placement: &_, chunk| sim::estimate(pricing, placement, &workload, chunk);
+        let score = |placement: &_, chunk| sim::estimate(cost_model, placement, &workload, chunk);
         match plan(&question, &score) {
             Ok(plan) => {
                 tally.planning.push(start.elapsed().as_secs_f64());

@@ -47,7 +47,7 @@ impl ReportArguments {
         }
         let files: Vec<_> = files
             .iter()
-            .map(|file| json!({"file": file.path, "kind": file.kind.words(), "sha256": file.sha256}))
+            .map(|file| json!({"file": file.path, "kind": file.kind.description(), "sha256": file.sha256}))
             .collect();
         match json {
             true => outln!("{}", json!({"page": self.out, "files": files})),

@@ -10,7 +10,7 @@ use hwprofiles::{Seconds, write_atomically};
 use planner::Trace;
 use scenarios::Training;
 use serde_json::json;
-use sim::Draws;
+use sim::RandomDraws;
 use std::path::PathBuf;
 
 /// Simulate a plan, or a scenario's best plan, with contention and overlap.
@@ -80,7 +80,7 @@ impl SimArguments {
             ));
         }
         let drawn = |quantity| self.draw.contains(&quantity);
-        let draws = Draws {
+        let draws = RandomDraws {
             experts: drawn(DrawnQuantity::Experts),
             acceptance: drawn(DrawnQuantity::Acceptance),
             seed: self.seed,

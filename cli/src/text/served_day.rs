@@ -2,7 +2,7 @@
 
 use fulcrum::{RebalancedDay, ServedDay};
 use hwprofiles::{Bytes, Dollars, Joules, Seconds};
-use sim::serving::{Account, Record, Spread, Summary};
+use sim::serving::{Account, RebalanceRecord, LatencyStats, Summary};
 use std::fmt;
 
 /// A day of serving, to be printed.
@@ -42,7 +42,7 @@ fn write_latencies(f: &mut fmt::Formatter<'_>, day: &Summary) -> fmt::Result {
     for (name, spread) in
         [("TTFT", day.ttft_s), ("TPOT", day.tpot_s), ("ITL", day.itl_s), ("E2EL", day.e2el_s)]
     {
-        let Spread { mean, p50, p90, p99, max, .. } = spread;
+        let LatencyStats { mean, p50, p90, p99, max, .. } = spread;
         let times = [mean, p50, p90, p99, max].map(|time| Seconds::new(time).to_string());
         let [mean, p50, p90, p99, max] = times;
         writeln!(f, "{}", row([name.to_owned(), mean, p50, p90, p99, max]))?;
@@ -120,7 +120,7 @@ fn write_account(f: &mut fmt::Formatter<'_>, account: &Account, day: &Summary) -
 
 /// What rebalancing did, and what it was worth.
 fn write_rebalancing(f: &mut fmt::Formatter<'_>, rebalanced: &RebalancedDay) -> fmt::Result {
-    let Record { decisions, spent, longest, moves } = &rebalanced.record;
+    let RebalanceRecord { decisions, spent, longest, moves } = &rebalanced.record;
     let mean = *spent / (*decisions).max(1) as f64;
     writeln!(f, "rebalancing: {decisions} decisions, {mean} each, {longest} at most")?;
     for one in moves {

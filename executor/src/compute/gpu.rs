@@ -98,7 +98,7 @@ impl<'a> GpuWorker<'a> {
         if let (Positions::Learned { offset }, [.., Some(places)]) =
             (&self.model().positions, self.vectors(job))
         {
-            let call = calls::add_places(residual, columns, places, view.positions, *offset as usize);
+            let call = calls::add_positions(residual, columns, places, view.positions, *offset as usize);
             self.queue.run(&call)?;
         }
         Ok(())
@@ -109,7 +109,7 @@ impl<'a> GpuWorker<'a> {
         let model = self.model();
         let hidden = model.hidden as usize;
         let [weight, bias, _] = self.vectors(job);
-        let operands = calls::Norm {
+        let operands = calls::NormOperands {
             x: self.values(job, Activations::Residual).from(from * hidden),
             delta: None,
             y: self.values(job, Activations::Normed).from(to * hidden),
@@ -257,9 +257,9 @@ impl<'a> GpuWorker<'a> {
         let which = match self.model().activation {
             Activation::SiluGated => return self.gate(calls::silu_mul, inner, up, [rows, columns]),
             Activation::GeluTanhGated => return self.gate(calls::gelu_mul, inner, up, [rows, columns]),
-            Activation::Relu => calls::Activation::Relu,
-            Activation::Gelu => calls::Activation::GeluErf,
-            Activation::GeluTanh => calls::Activation::GeluTanh,
+            Activation::Relu => calls::ActivationFunction::Relu,
+            Activation::Gelu => calls::ActivationFunction::GeluErf,
+            Activation::GeluTanh => calls::ActivationFunction::GeluTanh,
         };
         let inner = inner.first(rows * columns);
         self.queue.copy(inner.cast(), up.first(rows * columns).cast())?;

@@ -35,7 +35,7 @@ impl GpuWorker<'_> {
         self.queue.run(&routing.sum(sum, made, which, adds))
     }
 
-    fn run_all(&mut self, calls: &[calls::Call]) -> Done {
+    fn run_all(&mut self, calls: &[calls::KernelCall]) -> Done {
         calls.iter().try_for_each(|call| self.queue.run(call))
     }
 

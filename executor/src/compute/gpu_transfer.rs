@@ -9,7 +9,7 @@ use crate::store::slices::PackedSlice;
 use hwprofiles::DeviceId;
 use kernels::cuda::calls::{self, GpuSlice};
 use kernels::cuda::{StridedCopy, GpuEvent, Queue};
-use kernels::{ActivationBuffer, KvShape, KvSpan};
+use kernels::{Buffer, KvShape, KvSpan};
 use planner::Task;
 use scenarios::{ActivationBuffer as Activation, Model};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use std::sync::RwLock;
 pub(crate) fn fetch_weights(
     queue: &mut Queue,
     part: &PackedSlice,
-    slot: &RwLock<ActivationBuffer>,
+    slot: &RwLock<Buffer>,
 ) -> Result<(), kernels::KernelError> {
     let mut rest: GpuSlice<u8> = read(slot).values();
     for weights in &part.weights {
@@ -46,13 +46,13 @@ pub(crate) fn copy_kv(
     share: &MicroBatchPass,
     positions: impl Fn(&KvSpan) -> Range<usize>,
 ) -> Result<(), kernels::KernelError> {
-    let apart = shape.bytes() / (shape.sequences * shape.kv_heads);
-    let row = apart / shape.capacity;
+    let stride = shape.bytes() / (shape.sequences * shape.kv_heads);
+    let row = stride / shape.capacity;
     for span in &share.spans {
         let positions = positions(span);
-        let pieces = StridedCopy { count: shape.kv_heads, bytes: positions.len() * row, apart };
+        let pieces = StridedCopy { count: shape.kv_heads, bytes: positions.len() * row, stride };
         for half in [0, shape.bytes()] {
-            let at = half + span.sequence * shape.kv_heads * apart + positions.start * row;
+            let at = half + span.sequence * shape.kv_heads * stride + positions.start * row;
             queue.copy_pieces(to.from(at), from.from(at), pieces)?;
         }
     }

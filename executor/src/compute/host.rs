@@ -9,7 +9,9 @@ use crate::store::buffers::Store;
 use crate::store::locks::{POISONED, read, write};
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::DeviceId;
-use kernels::{ExpertWeights, KvCache, KvCacheMut, Pool, Scratch};
+use kernels::{
+    AttentionOperands, ExpertWeights, KvCache, KvCacheMut, Pool, Scratch, StridedRows, StridedRowsMut,
+};
 use planner::{MicroBatch, OperandSource};
 use scenarios::{Activation, ActivationBuffer, Model, Norm, Operator, Positions, Sublayer};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -26,8 +28,8 @@ pub(crate) struct HostWorker<'a> {
     part: MicroBatch,
 }
 
-type ReadGuard<'a> = RwLockReadGuard<'a, kernels::ActivationBuffer>;
-type WriteGuard<'a> = RwLockWriteGuard<'a, kernels::ActivationBuffer>;
+type ReadGuard<'a> = RwLockReadGuard<'a, kernels::Buffer>;
+type WriteGuard<'a> = RwLockWriteGuard<'a, kernels::Buffer>;
 
 impl<'a> HostWorker<'a> {
     pub fn new(
@@ -84,7 +86,7 @@ impl<'a> HostWorker<'a> {
         &self.setup.model
     }
 
-    fn lock(&self, buffer: ActivationBuffer) -> &'a RwLock<kernels::ActivationBuffer> {
+    fn lock(&self, buffer: ActivationBuffer) -> &'a RwLock<kernels::Buffer> {
         self.store.activation(self.device, buffer, self.part)
     }
 
@@ -177,7 +179,8 @@ impl<'a> HostWorker<'a> {
         let (first, width) = (job.rows.start as usize, output.columns(self.model()) as usize);
         let columns = input.columns(self.model()) as usize;
         let to = &mut to.view_mut::<f32>()[..rows * width];
-        kernels::gemm(self.pool, rows, &mut to[first..], width, from.view(), columns, weights, self.scratch);
+        let y = StridedRowsMut::new(&mut to[first..], width);
+        kernels::gemm(self.pool, rows, y, StridedRows::new(from.view(), columns), weights, self.scratch);
         let (.., bias) = self.norm_vectors(job);
         let mine = first..job.rows.end as usize;
         if bias.len() == mine.len() {
@@ -223,8 +226,8 @@ impl<'a> HostWorker<'a> {
         let part = self.store.slice(job.layer, Sublayer::Experts, job.rows.start);
         let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
         let mut expert = |tokens| {
-            let (front, back) = (views.next()?, views.next()?);
-            Some(ExpertWeights { front, back, tokens })
+            let (gate_up, down) = (views.next()?, views.next()?);
+            Some(ExpertWeights { gate_up, down, tokens })
         };
         let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
         kernels::experts(self.pool, sums, &normed.view()[..rows * hidden], &experts, self.scratch);
@@ -265,13 +268,15 @@ impl<'a> HostWorker<'a> {
         let cache = KvCache::new(shape, keys, values).expect("the store's shape");
         let scores = scores(model, job);
         let spans = &self.pass.parts[self.part.index as usize].spans;
-        let (out, q) = (&mut context.view_mut::<f32>()[..self.rows() * width], qkv.view());
+        let out = StridedRowsMut::new(&mut context.view_mut::<f32>()[..self.rows() * width], width);
+        let q = StridedRows::new(qkv.view(), q_width);
         let heads = model.heads as usize;
-        kernels::attention(self.pool, heads, scores, out, width, q, q_width, cache, spans, self.scratch);
+        let operands = AttentionOperands { heads, scores, out, q, cache, spans };
+        kernels::attention(self.pool, operands, self.scratch);
     }
 
     /// The layer's KV cache, at home or in a staging slot.
-    fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::ActivationBuffer> {
+    fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::Buffer> {
         match job.source {
             OperandSource::Resident | OperandSource::InPlace(_) => {
                 self.store.kv(job.layer.expect("attention is in a layer"), self.part)

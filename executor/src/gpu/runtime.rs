@@ -65,7 +65,7 @@ impl GpuRuntime {
                 let new = || Ok::<_, ExecutorError>(TaskEvents { start: GpuEvent::new()?, end: GpuEvent::new()? });
                 enqueued.then(new).transpose()
             };
-            programs.of(phase).tasks.iter().map(events).collect::<Result<Vec<_>, _>>()
+            programs.program(phase).tasks.iter().map(events).collect::<Result<Vec<_>, _>>()
         };
         let events = ByPhase { prefill: events(Phase::Prefill)?, decode: events(Phase::Decode)? };
         let on_gpu = |task: &Task| task.lane == Lane::Device(device);

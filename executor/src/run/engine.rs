@@ -107,8 +107,8 @@ impl RunEngine {
         // Rates that the trace needs are looked up before anything runs. One new token attends as
         // in decode, two as in prefill.
         for step in [Step::prefill(1, 1), Step::prefill(1, 2), Step::decode(1, 1)] {
-            for task in &programs.of(step.phase).tasks {
-                setup.pricing().task_cost(task, &step)?;
+            for task in &programs.program(step.phase).tasks {
+                setup.cost_model().task_cost(task, &step)?;
             }
         }
         let mut lanes = [programs.prefill.lanes(), programs.decode.lanes()].concat();
@@ -122,7 +122,7 @@ impl RunEngine {
                 pools.insert(device, pool(&setup, device)?);
             }
         }
-        let link = |link: &hwprofiles::RateLimitedLink| RateLimitedLink::new(link.latency.value, link.bandwidth.value);
+        let link = |link: &hwprofiles::Link| RateLimitedLink::new(link.latency.value, link.bandwidth.value);
         Ok(Self {
             gpu: GpuRuntime::open(&setup, &programs, &lanes, open)?,
             store: Store::default(),

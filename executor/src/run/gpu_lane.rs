@@ -139,7 +139,7 @@ impl LaneContext<'_> {
     /// Enqueues a task of `pass`, between its events where it is `timed`.
     fn enqueue(self, queue: &mut Queue, id: TaskId, pass: &Pass, timed: bool) -> Result<(), kernels::KernelError> {
         let events = self.gpu.events(pass.phase, id).expect("as in `finish`");
-        let task = &self.run.engine.programs.of(pass.phase).tasks[id.0 as usize];
+        let task = &self.run.engine.programs.program(pass.phase).tasks[id.0 as usize];
         if timed {
             queue.record(&events.start)?;
         }

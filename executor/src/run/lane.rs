@@ -146,7 +146,7 @@ fn wait_for_dependencies(
     wait: impl Fn(&Flag),
 ) -> Result<bool, kernels::KernelError> {
     let engine = run.engine;
-    for &earlier in &engine.programs.of(pass.phase).tasks[id.0 as usize].after {
+    for &earlier in &engine.programs.program(pass.phase).tasks[id.0 as usize].after {
         wait(run.flag(earlier));
         if run.is_aborted() {
             return Ok(false);
@@ -171,7 +171,7 @@ fn perform(
     worker: Option<&mut HostWorker<'_>>,
 ) -> Result<(), kernels::KernelError> {
     let engine = run.engine;
-    let task = &engine.programs.of(pass.phase).tasks[id.0 as usize];
+    let task = &engine.programs.program(pass.phase).tasks[id.0 as usize];
     let store = &engine.store;
     let part = task.micro_batch;
     let share = &pass.parts[part.index as usize];

@@ -47,7 +47,7 @@ impl RunLog {
             if !tasks {
                 continue;
             }
-            let program = engine.programs.of(step.phase);
+            let program = engine.programs.program(step.phase);
             let mut times = vec![None; program.tasks.len()];
             for ((lane, log), next) in engine.lanes.iter().zip(&self.tasks).zip(&mut next) {
                 let tasks = engine.tasks_of(step.phase, *lane);
@@ -58,7 +58,7 @@ impl RunLog {
             }
             for (task, time) in times.into_iter().enumerate() {
                 let time = time.expect("every task of every step has run");
-                let price = engine.setup.pricing().task_cost(&program.tasks[task], step)?;
+                let price = engine.setup.cost_model().task_cost(&program.tasks[task], step)?;
                 let (id, start, end) = (TaskId(task as u32), time.start - zero, time.end - zero);
                 events.push(TraceEvent::from_task(&engine.setup.machine, program, id, &price, index as u32, start, end));
             }

@@ -21,8 +21,8 @@ pub fn modelled(setup: &RunSetup, steps: &[Step]) -> Result<Trace, ExecutorError
     let programs = setup.programs()?;
     let (mut spans, mut events, mut now) = (Vec::new(), Vec::new(), 0);
     for (index, step) in steps.iter().enumerate() {
-        let program = programs.of(step.phase);
-        let price = |task| setup.pricing().task_cost(task, step);
+        let program = programs.program(step.phase);
+        let price = |task| setup.cost_model().task_cost(task, step);
         let prices = program.tasks.iter().map(price).collect::<Result<Vec<_>, _>>()?;
         let times = schedule(setup, program, &prices);
         for (task, (&(start, end), price)) in times.iter().zip(&prices).enumerate() {

@@ -81,7 +81,7 @@ impl RunSetup {
     }
 
     /// The costs of its tasks.
-    pub(crate) fn pricing(&self) -> CostModel<'_> {
+    pub(crate) fn cost_model(&self) -> CostModel<'_> {
         CostModel { machine: &self.machine, model: &self.model, formats: &self.formats }
     }
 

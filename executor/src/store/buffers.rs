@@ -14,8 +14,8 @@ use crate::store::locks::{read, write};
 use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
-use kernels::{ActivationBuffer, KvShape, MemoryArena, RopeTable, Scratch};
-use planner::{MicroBatch, Placement, PhasePrograms};
+use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch};
+use planner::{MicroBatch, PhasePrograms, Placement, StagingSlot, staging_slots};
 use scenarios::{ActivationBuffer as Activation, Sublayer, kv_bytes};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, RwLock};
 pub(super) const ACTIVATIONS: usize = Activation::Shared as usize + 1;
 
 /// The staging slots of a device for one kind of content.
-pub(crate) type StagingSlots = Vec<RwLock<ActivationBuffer>>;
+pub(crate) type StagingSlots = Vec<RwLock<Buffer>>;
 
 /// All buffers of a session.
 #[derive(Debug, Default)]
@@ -32,16 +32,16 @@ pub(crate) struct Store {
     /// By [`sublayer_index`].
     pub(super) matrices: Vec<Vec<PackedSlice>>,
     /// By device, then [`sublayer_index`].
-    vectors: Vec<Option<ActivationBuffer>>,
+    vectors: Vec<Option<Buffer>>,
     /// By device: one table for all layers, or one for layers without a window and one for layers
     /// with one.
     rotation: Vec<Vec<RopeTable>>,
     /// By layer, then micro-batch.
-    pub(super) kv: Vec<RwLock<ActivationBuffer>>,
+    pub(super) kv: Vec<RwLock<Buffer>>,
     /// By micro-batch, for its largest number of sequences.
     pub(super) kv_shapes: Vec<KvShape>,
     /// By device, then activation, then micro-batch.
-    pub(super) activations: Vec<Option<RwLock<ActivationBuffer>>>,
+    pub(super) activations: Vec<Option<RwLock<Buffer>>>,
     pub(super) weight_slots: Vec<StagingSlots>,
     /// By slot, then micro-batch.
     pub(super) kv_slots: Vec<StagingSlots>,
@@ -142,7 +142,7 @@ impl Store {
         setup: &RunSetup,
         memories: &[MemoryArena],
         carried: Vec<KvHandover>,
-    ) -> Result<Vec<RwLock<ActivationBuffer>>, ExecutorError> {
+    ) -> Result<Vec<RwLock<Buffer>>, ExecutorError> {
         let mut carried = carried.into_iter();
         let mut caches = Vec::new();
         for layer in &setup.placement.layers {
@@ -169,7 +169,7 @@ impl Store {
         setup: &RunSetup,
         programs: &PhasePrograms,
         own: &impl Fn(DeviceId) -> &'a MemoryArena,
-    ) -> Result<(Vec<Option<RwLock<ActivationBuffer>>>, Vec<StagingSlots>, Vec<StagingSlots>), ExecutorError> {
+    ) -> Result<(Vec<Option<RwLock<Buffer>>>, Vec<StagingSlots>, Vec<StagingSlots>), ExecutorError> {
         let RunSetup { model, formats, extent, .. } = setup;
         let devices = setup.machine.devices.len();
         let parts = setup.placement.pipelining.micro_batches as usize;
@@ -184,8 +184,8 @@ impl Store {
         }
         let empty = || (0..devices).map(|_| StagingSlots::new()).collect::<Vec<_>>();
         let (mut weight_slots, mut kv_slots) = (empty(), empty());
-        for (device, [weights, kv]) in
-            planner::staging_slots(&setup.machine, programs, model, formats, extent)
+        for (device, StagingSlot { weights, kv }) in
+            staging_slots(&setup.machine, programs, model, formats, extent)
         {
             for _ in 0..setup.placement.pipelining.slots {
                 weight_slots[device.0].push(touched(own(device), weights)?);
@@ -223,7 +223,7 @@ impl Store {
     }
 
     /// The buffer that holds them, if there is one.
-    pub fn vectors_at(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> Option<&ActivationBuffer> {
+    pub fn vectors_at(&self, device: DeviceId, layer: Option<u32>, sublayer: Sublayer) -> Option<&Buffer> {
         self.vectors[device.0 * self.matrices.len() + sublayer_index(layer, sublayer)].as_ref()
     }
 
@@ -234,7 +234,7 @@ impl Store {
     }
 
     /// A micro-batch's part of a layer's KV cache: all keys, then all values.
-    pub fn kv(&self, layer: u32, part: MicroBatch) -> &RwLock<ActivationBuffer> {
+    pub fn kv(&self, layer: u32, part: MicroBatch) -> &RwLock<Buffer> {
         &self.kv[layer as usize * self.kv_shapes.len() + part.index as usize]
     }
 
@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// A micro-batch's part of an activation of `device`.
-    pub fn activation(&self, device: DeviceId, buffer: Activation, part: MicroBatch) -> &RwLock<ActivationBuffer> {
+    pub fn activation(&self, device: DeviceId, buffer: Activation, part: MicroBatch) -> &RwLock<Buffer> {
         let first = (device.0 * ACTIVATIONS + buffer as usize) * self.kv_shapes.len();
         let slot = &self.activations[first + part.index as usize];
         slot.as_ref().expect("planner::activation_buffers lists what the program uses")
@@ -275,12 +275,12 @@ impl Store {
     }
 
     /// The staging slots for weights of a device.
-    pub fn weight_slot(&self, device: DeviceId, slot: usize) -> &RwLock<ActivationBuffer> {
+    pub fn weight_slot(&self, device: DeviceId, slot: usize) -> &RwLock<Buffer> {
         &self.weight_slots[device.0][slot]
     }
 
     /// A micro-batch's part of a staging slot for KV caches of a device.
-    pub fn kv_slot(&self, device: DeviceId, slot: usize, part: MicroBatch) -> &RwLock<ActivationBuffer> {
+    pub fn kv_slot(&self, device: DeviceId, slot: usize, part: MicroBatch) -> &RwLock<Buffer> {
         &self.kv_slots[device.0][slot * self.kv_shapes.len() + part.index as usize]
     }
 
@@ -292,7 +292,7 @@ impl Store {
 
 /// A KV cache that is carried over to another placement: the buffer itself, or its contents.
 enum KvHandover {
-    Kept(RwLock<ActivationBuffer>),
+    Kept(RwLock<Buffer>),
     Contents(Vec<u8>),
 }
 
@@ -301,12 +301,12 @@ enum KvHandover {
 fn hand_over_kv(
     before: &Placement,
     after: &Placement,
-    caches: Vec<RwLock<ActivationBuffer>>,
+    caches: Vec<RwLock<Buffer>>,
 ) -> Result<Vec<KvHandover>, kernels::KernelError> {
     let parts = before.pipelining.micro_batches as usize;
     let stays = before.layers.iter().zip(&after.layers).map(|(old, new)| old.kv_home() == new.kv_home());
     let stays = stays.flat_map(|stays| std::iter::repeat_n(stays, parts));
-    let hand_over = |(cache, stays): (RwLock<ActivationBuffer>, bool)| match stays {
+    let hand_over = |(cache, stays): (RwLock<Buffer>, bool)| match stays {
         true => Ok(KvHandover::Kept(cache)),
         false => {
             let cache = read(&cache);
@@ -326,7 +326,7 @@ fn sequences_by_part(setup: &RunSetup) -> impl Iterator<Item = u64> {
 }
 
 /// A buffer whose pages are allocated, so that the first step does not pay for them.
-fn touched(memory: &MemoryArena, bytes: Bytes) -> Result<RwLock<ActivationBuffer>, ExecutorError> {
+fn touched(memory: &MemoryArena, bytes: Bytes) -> Result<RwLock<Buffer>, ExecutorError> {
     let mut buffer = memory.allocate(bytes.get() as usize)?;
     buffer.touch();
     Ok(RwLock::new(buffer))

@@ -31,7 +31,7 @@ fn check_order(session: &Session, trace: &Trace) {
     let mut events = trace.events.iter();
     let mut previous_end = 0;
     for (index, span) in trace.steps.iter().enumerate() {
-        let program = programs.of(span.step.phase);
+        let program = programs.program(span.step.phase);
         let events: Vec<_> = events.by_ref().take(program.tasks.len()).collect();
         assert_eq!(span.start_ns, previous_end, "steps follow each other without a gap");
         let mut lane_end = std::collections::BTreeMap::<Lane, u64>::new();
@@ -259,9 +259,9 @@ fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
     let checkpoint = rig::checkpoint("qwen2");
     let (machine, model) = (rig::machine(), checkpoint.model().clone());
     let workload = Workload { batch: 2, prompt_tokens: 20, output_tokens: 5, speculation: None };
-    let pricing = CostModel { machine: &machine, model: &model, formats: &rig::F32 };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &rig::F32 };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Problem { pricing, workload, objective, slo, costs, draft: None };
+    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
     // The score does not matter here.
     let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: None });
     let placement = rig::split(&model);
@@ -307,12 +307,12 @@ fn modelled_time_is_the_simulators_where_nothing_is_shared() {
 }
 
 fn compare_with_simulator(setup: &RunSetup, trace: &Trace, equal: bool) {
-    let pricing = CostModel { machine: &setup.machine, model: &setup.model, formats: &setup.formats };
+    let cost_model = CostModel { machine: &setup.machine, model: &setup.model, formats: &setup.formats };
     let programs = PhasePrograms::lower(&setup.machine, &setup.model, &setup.placement).expect("it lowers");
-    let mut simulator = sim::Simulator::new(pricing);
+    let mut simulator = sim::Simulator::new(cost_model);
     let mut events = trace.events.iter();
     for span in &trace.steps {
-        let program = programs.of(span.step.phase);
+        let program = programs.program(span.step.phase);
         let outcome = simulator.step(program, &span.step).expect("priced");
         let duration = span.end_ns - span.start_ns;
         if !equal {

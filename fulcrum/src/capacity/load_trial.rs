@@ -6,8 +6,8 @@ use crate::serving::{DayTables, ServedDay, ServingPlacement, serve_day_on};
 use hwprofiles::{Ratio, Seconds};
 use reports::capacity::LoadPoint;
 use scenarios::{LoadUnit, Requests, Serving};
-use sim::serving::{Spread, Summary};
-use sim::{Fineness, Largest};
+use sim::serving::{LatencyStats, Summary};
+use sim::{SearchPrecision, CapacityBracket};
 
 /// A load is found to a fiftieth.
 const FINE: f64 = 0.02;
@@ -120,10 +120,10 @@ impl<'q> LoadTrial<'q> {
         let (mut within, mut beyond) = (None::<(f64, ServedDay)>, None::<(f64, ServedDay)>);
         let mut curve = Vec::new();
         let fineness = match self.unit {
-            LoadUnit::Requests => Fineness::Share(FINE),
-            LoadUnit::Users => Fineness::WholeShare(FINE),
+            LoadUnit::Requests => SearchPrecision::Share(FINE),
+            LoadUnit::Users => SearchPrecision::WholeShare(FINE),
         };
-        let found = sim::largest(self.range(), start, fineness, |load| -> Result<bool> {
+        let found = sim::search_capacity(self.range(), start, fineness, |load| -> Result<bool> {
             let day = self.day(placed, load)?;
             let keeps = day.summary.slo_attainment >= self.attainment;
             let closer = |known: &Option<(f64, ServedDay)>| match known {
@@ -140,7 +140,7 @@ impl<'q> LoadTrial<'q> {
         })?;
         curve.sort_by(|one, other| one.load.total_cmp(&other.load));
         Ok(match (found, within, beyond) {
-            (Largest::None(_), _, Some((_, day))) => LoadSearch::Nowhere(Box::new(day)),
+            (CapacityBracket::None(_), _, Some((_, day))) => LoadSearch::Nowhere(Box::new(day)),
             (_, Some(within), beyond) => LoadSearch::Within(Box::new(LargestLoad { within, beyond, curve })),
             _ => unreachable!("every load that is found was tried"),
         })
@@ -166,7 +166,7 @@ impl<'q> LoadTrial<'q> {
     }
 
     /// The smallest quantile that covers the required share of requests.
-    fn quantile(&self, times: &Spread) -> (&'static str, Seconds) {
+    fn quantile(&self, times: &LatencyStats) -> (&'static str, Seconds) {
         let all = [
             ("p50", 0.5, times.p50),
             ("p90", 0.9, times.p90),

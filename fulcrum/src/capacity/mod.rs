@@ -224,12 +224,12 @@ impl MachineSearch<'_> {
         let ServingPlacement { machine, formats, placement, .. } = placed;
         let model = self.scenario.model();
         let programs = PhasePrograms::lower(machine, model, placement).or_input()?;
-        let pricing = CostModel { machine, model, formats };
+        let cost_model = CostModel { machine, model, formats };
         let load = self.scenario.workload();
         let decode = Step::decode((day.summary.mean_batch.ceil() as u64).max(1), load.context());
         let (decode, prefill) = (
-            pricing.band(&programs.decode, &decode).or_input()?,
-            pricing.band(&programs.prefill, &Step::prefill(1, load.prompt_tokens)).or_input()?,
+            cost_model.band(&programs.decode, &decode).or_input()?,
+            cost_model.band(&programs.prefill, &Step::prefill(1, load.prompt_tokens)).or_input()?,
         );
         let slow = if decode.1 > prefill.1 { decode.1 } else { prefill.1 };
         let fast = if decode.0 < prefill.0 { decode.0 } else { prefill.0 };

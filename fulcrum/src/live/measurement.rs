@@ -9,7 +9,7 @@ use planner::{PhasePrograms, Trace, usage};
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, Label, MemoryUse, PlacementMap};
 use scenarios::{Model, Workload};
-use sim::Draws;
+use sim::RandomDraws;
 
 /// Prompts of random tokens. Prompts of zeros would run faster than real ones.
 pub fn random_prompts(model: &Model, batch: u64, tokens: u64, seed: u64) -> Vec<Vec<u32>> {
@@ -58,12 +58,12 @@ impl PlanMeasurement {
     /// # Errors
     /// A rate is missing, or the traces do not belong together.
     pub(crate) fn compare(&self, planned: &ResolvedPlan, label: Label) -> Result<Configuration> {
-        let predicted = planned.simulate(Draws::default())?;
+        let predicted = planned.simulate(RandomDraws::default())?;
         let ResolvedPlan { machine, model, placement, plan, .. } = planned;
         let programs = PhasePrograms::lower(machine, model, placement).or_failed()?;
         let used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
-        let memory = MemoryUse::of(machine, &used, |id| self.allocated.get(id.0).copied());
-        let map = PlacementMap::of(machine, placement);
-        Configuration::of(label, &predicted, &self.traces, memory, map).or_failed()
+        let memory = MemoryUse::from_usage(machine, &used, |id| self.allocated.get(id.0).copied());
+        let map = PlacementMap::from_placement(machine, placement);
+        Configuration::from_traces(label, &predicted, &self.traces, memory, map).or_failed()
     }
 }

@@ -36,22 +36,22 @@ pub(crate) fn better_placement(
     for (device, slowdown) in machine.devices.iter_mut().zip(slowdown) {
         *device = device.slower(*slowdown);
     }
-    let pricing = CostModel { machine: &machine, ..planned.pricing() };
+    let cost_model = CostModel { machine: &machine, ..planned.cost_model() };
     let load = planned.plan.workload;
     let (chunk, objective) = (planned.plan.prefill_chunk, planned.plan.objective);
-    let score = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &load, chunk);
+    let score = |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &load, chunk);
     let (slo, costs) = (Slo::default(), Costs::default());
-    let problem = planner::Problem { pricing, workload: load, objective, slo, costs, draft: None };
+    let problem = planner::Problem { cost_model, workload: load, objective, slo, costs, draft: None };
     let plan = planner::plan(&problem, &score).ok()?;
     let mut placement = plan.placement(&machine, &planned.model).ok()?;
     placement.pipelining.micro_batches = present.pipelining.micro_batches;
     let decode = |placement| -> Result<Seconds, PlannerError> {
-        Ok(sim::estimate(pricing, placement, &load, chunk)?.tpot.unwrap_or(Seconds::ZERO))
+        Ok(sim::estimate(cost_model, placement, &load, chunk)?.tpot.unwrap_or(Seconds::ZERO))
     };
     let tpot = [decode(present).ok()?, decode(&placement).ok()?];
     let Workload { batch, .. } = load;
-    let moves = moved(pricing, present, &placement, batch * load.context());
-    let time = moving_time(pricing, &moves)?;
+    let moves = moved(cost_model, present, &placement, batch * load.context());
+    let time = moving_time(cost_model, &moves)?;
     let saved = (tpot[0].get() - tpot[1].get()) * load.decode_steps() as f64;
     let bytes = moves.values().copied().sum();
     let is_better = placement != *present && saved > time.get();

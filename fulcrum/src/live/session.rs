@@ -16,7 +16,7 @@ use executor::{
 use hwprofiles::{DeviceId, Machine, Ratio, Seconds};
 use planner::{Drift, PhasePrograms};
 use scenarios::Scheduler;
-use sim::serving::{Batch, Piece, PlanPrices};
+use sim::serving::{Batch, PrefillChunk, PlanPrices};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl ResolvedPlan {
     /// The plan has a draft, or the executor cannot run it.
     pub fn setup(&self) -> Result<RunSetup> {
         self.require_no_draft("the executor")?;
-        RunSetup::of_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()
+        RunSetup::from_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()
     }
 }
 
@@ -171,7 +171,7 @@ impl<'l> LiveSession<'l> {
         let progress = self.options.progress;
         let served = self.run_service(&mut service, |event| match event {
             GenerationEvent::Token { token, .. } => on_token(token),
-            GenerationEvent::Answered(answer) => answers.push(answer),
+            GenerationEvent::Finished(answer) => answers.push(answer),
             GenerationEvent::PassReport(made) => passes.push(PassSpan::new(&made)),
             GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
         });
@@ -193,7 +193,7 @@ impl<'l> LiveSession<'l> {
         let mut placement = planned.placement.clone();
         loop {
             let programs = PhasePrograms::lower(&planned.machine, &planned.model, &placement).or_input()?;
-            let prices = RefCell::new(PlanPrices::new(planned.pricing(), &programs));
+            let prices = RefCell::new(PlanPrices::new(planned.cost_model(), &programs));
             let (paused, mut next, mut compared) = (AtomicBool::new(false), None, Duration::ZERO);
             let pause = || interrupted.load(Ordering::Acquire) || paused.load(Ordering::Acquire);
             let served = self.session.serve(service, &pause, |event| {
@@ -226,7 +226,7 @@ impl<'l> LiveSession<'l> {
 
     /// Tells how a GPU ran its passes, where there is one.
     fn note_passes(&self) {
-        if let Some(GpuPassCounts { device, launched, replayed }) = self.session.on_gpu() {
+        if let Some(GpuPassCounts { device, launched, replayed }) = self.session.gpu_passes() {
             let note = format!("'{device}': {replayed} passes replayed as graphs, {launched} in launches");
             (self.options.progress)(ProgressEvent::Note(&note));
         }
@@ -245,7 +245,7 @@ pub fn check_request(planned: &ResolvedPlan, request: &BatchRequest, ends: &[u32
 /// Compares the time of each device in a pass with the plan: the devices that have become slow, or
 /// as fast as planned again.
 fn changed_devices(prices: &mut PlanPrices<'_>, drift: &mut Drift, made: &PassReport) -> Vec<DeviceId> {
-    let pieces: Vec<_> = made.entered.iter().map(|&[past, new]| Piece { new, past }).collect();
+    let pieces: Vec<_> = made.entered.iter().map(|&[past, new]| PrefillChunk { new, past }).collect();
     let PassReport { decodes, decode_tokens, sampled, .. } = *made;
     // A device without a measured rate cannot be planned, so it was refused before.
     let Ok(planned) = prices.busy(&Batch { pieces: &pieces, decodes, decode_tokens, sampled }) else {
@@ -284,7 +284,7 @@ mod tests {
         let planned = plan(&parse_scenario(scenario).expect("valid")).expect("a plan");
         let programs =
             PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).expect("it runs");
-        let mut prices = PlanPrices::new(planned.pricing(), &programs);
+        let mut prices = PlanPrices::new(planned.cost_model(), &programs);
         let batch = Batch { pieces: &[], decodes: 2, decode_tokens: 200, sampled: 2 };
         let busy = prices.busy(&batch).expect("priced");
         let at_work = busy.iter().position(|&busy| busy > Seconds::ZERO).expect("a device works");

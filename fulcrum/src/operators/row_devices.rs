@@ -121,7 +121,7 @@ impl RowDevices {
                 let message = format!(
                     "'{}' is not the GPU of '{called}': name no machine to predict each row on its own GPU, or \
                      say `--only {name}` to predict only these rows on '{called}'",
-                    rows.shown(column)
+                    rows.shown_configuration(column)
                 );
                 Err(Error::input(rows.refuse(column, message)))
             }

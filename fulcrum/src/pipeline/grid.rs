@@ -37,7 +37,7 @@ pub fn plan_grid(document: Document, settings: &[Setting]) -> Result<PlanTable> 
     });
     let cells = cells.collect::<Result<Vec<_>>>()?;
     let score = |workload: &Workload, placement: &Placement, chunk: u64| {
-        sim::estimate(scenario.pricing(), placement, workload, chunk)
+        sim::estimate(scenario.cost_model(), placement, workload, chunk)
     };
     let table = planner::plan_grid(&scenario.problem(), &cells, &score).map_err(planner_error)?;
     tracing::info!(model = scenario.model().name, cells = table.cells.len(), "planned");

@@ -192,8 +192,8 @@ impl PreparedScenario {
                 "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes",
             ));
         }
-        let score = |pricing: CostModel<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
-            sim::estimate(pricing, placement, workload, chunk)
+        let score = |cost_model: CostModel<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
+            sim::estimate(cost_model, placement, workload, chunk)
         };
         let draft = self.resolved.speculative.as_ref();
         let draft = draft.map(|(model, choices)| DraftModel { model, choices });
@@ -256,7 +256,7 @@ impl PreparedScenario {
     /// The question as the planner takes it.
     pub(crate) fn problem(&self) -> planner::Problem<'_> {
         planner::Problem {
-            pricing: self.pricing(),
+            cost_model: self.cost_model(),
             workload: *self.workload(),
             objective: self.objective(),
             slo: self.slo(),
@@ -267,11 +267,11 @@ impl PreparedScenario {
 
     /// The simulator's judgement of a placement.
     fn scorer(&self) -> impl Fn(&Placement, u64) -> Result<PhaseTimes, PlannerError> + '_ {
-        |placement, chunk| sim::estimate(self.pricing(), placement, self.workload(), chunk)
+        |placement, chunk| sim::estimate(self.cost_model(), placement, self.workload(), chunk)
     }
 
     /// What tasks cost in the formats of most bits, on the first of the machines.
-    pub(crate) fn pricing(&self) -> CostModel<'_> {
+    pub(crate) fn cost_model(&self) -> CostModel<'_> {
         let formats = &self.formats().allowed[0];
         CostModel { machine: &self.machines[0], model: self.model(), formats }
     }

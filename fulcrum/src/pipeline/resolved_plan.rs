@@ -7,7 +7,7 @@ use hwprofiles::{Machine, yaml};
 use planner::{Placement, Plan, CostModel, PhasePrograms, Trace};
 use reports::StepRates;
 use scenarios::{MachineSpec, Model};
-use sim::{Drafting, Draws};
+use sim::{Drafting, RandomDraws};
 use std::path::Path;
 
 /// A plan with the machine and the model that it was made for.
@@ -43,7 +43,7 @@ pub struct ResolvedPlan {
 /// # Errors
 /// A rate that the run needs is missing from the machine.
 pub fn simulate(plan: &ResolvedPlan) -> Result<Trace> {
-    plan.simulate(Draws::default())
+    plan.simulate(RandomDraws::default())
 }
 
 impl ResolvedPlan {
@@ -98,7 +98,7 @@ impl ResolvedPlan {
 
     /// The rates that a trace of this plan comes to.
     pub fn rates(&self, trace: &Trace) -> StepRates {
-        StepRates::of(trace, &self.machine, self.plan.formats.weights)
+        StepRates::from_trace(trace, &self.machine, self.plan.formats.weights)
     }
 
     /// The rates of a run whose trace has its steps alone, without their tasks.
@@ -107,11 +107,11 @@ impl ResolvedPlan {
     /// A rate that the steps need is missing from the machine.
     pub fn step_rates(&self, trace: &Trace) -> Result<StepRates> {
         let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement).or_input()?;
-        StepRates::of_steps(trace, self.pricing(), &programs).or_input()
+        StepRates::from_steps(trace, self.cost_model(), &programs).or_input()
     }
 
     /// What tasks cost.
-    pub(crate) fn pricing(&self) -> CostModel<'_> {
+    pub(crate) fn cost_model(&self) -> CostModel<'_> {
         CostModel { machine: &self.machine, model: &self.model, formats: &self.plan.formats }
     }
 
@@ -119,7 +119,7 @@ impl ResolvedPlan {
     ///
     /// # Errors
     /// There is nothing to draw, or a rate is missing.
-    pub fn simulate(&self, draws: Draws) -> Result<Trace> {
+    pub fn simulate(&self, draws: RandomDraws) -> Result<Trace> {
         if draws.acceptance && self.draft.is_none() {
             let message = "what is accepted of a draft's tokens is drawn, and this plan has no draft";
             return Err(Error::input(message));
@@ -132,11 +132,11 @@ impl ResolvedPlan {
         let drafts = self.draft_programs()?;
         let workload = self.plan.workload;
         let draft = self.draft.as_ref().zip(drafts.as_ref()).map(|(model, programs)| {
-            let pricing = CostModel { model, ..self.pricing() };
-            Drafting { pricing, programs, chunk: planner::prefill_chunk(&workload), workload }
+            let cost_model = CostModel { model, ..self.cost_model() };
+            Drafting { cost_model, programs, chunk: planner::prefill_chunk(&workload), workload }
         });
         let steps = planner::steps(&workload, self.plan.prefill_chunk);
-        let run = sim::Run { draft, draws, ..sim::Run::new(self.pricing(), &programs, &steps) };
+        let run = sim::BatchRun { draft, draws, ..sim::BatchRun::new(self.cost_model(), &programs, &steps) };
         run.trace(&self.plan.fingerprint()).or_input()
     }
 
@@ -156,10 +156,10 @@ impl ResolvedPlan {
     /// The plan has a draft, or the placement does not fit.
     pub fn evaluate(&self, name: &str, placement: &Placement) -> Result<Plan> {
         self.require_no_draft("a comparison of placements")?;
-        let (pricing, plan) = (self.pricing(), &self.plan);
+        let (cost_model, plan) = (self.cost_model(), &self.plan);
         let Plan { workload, objective, slo, costs, .. } = *plan;
-        let problem = planner::Problem { pricing, workload, objective, slo, costs, draft: None };
-        let score = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
+        let problem = planner::Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let score = |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);
         Ok(Plan { from: plan.from.clone(), ..other.or_input()? })
     }

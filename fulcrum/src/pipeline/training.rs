@@ -14,11 +14,11 @@ pub fn train(scenario: &PreparedScenario) -> Result<(Trace, TrainingRates)> {
         return Err(Error::input("workload.training is missing: there is no training step"));
     };
     scenario.require_one_format("a training step")?;
-    let pricing = scenario.pricing();
-    let step = TrainingStep::new(pricing, training).map_err(planner_error)?;
-    let trace = sim::train(pricing, training, &step);
-    let memory = MemoryUse::of(pricing.machine, &step.memory, |_| None);
-    let weights = pricing.formats.weights;
-    let rates = TrainingRates::of(&trace, training, pricing.machine, weights, memory);
+    let cost_model = scenario.cost_model();
+    let step = TrainingStep::new(cost_model, training).map_err(planner_error)?;
+    let trace = sim::training_trace(cost_model, training, &step);
+    let memory = MemoryUse::from_usage(cost_model.machine, &step.memory, |_| None);
+    let weights = cost_model.formats.weights;
+    let rates = TrainingRates::from_trace(&trace, training, cost_model.machine, weights, memory);
     Ok((trace, rates))
 }

@@ -124,8 +124,8 @@ impl PublishedRun<'_> {
         let prompt = number(run.prompt, "input_len")?;
         let workload = Workload::new(number(run.batch, "batch")?, prompt, number(run.output, "output_len")?);
         let chunk = run.chunk.map_or(prompt, |chunk| (chunk.round() as u64).clamp(1, prompt));
-        let pricing = CostModel { machine: &machine, model: &model, formats: &run.formats };
-        let (placement, times) = run.placed(pricing, workload, chunk)?;
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &run.formats };
+        let (placement, times) = run.placed(cost_model, workload, chunk)?;
         let extent = planner::RunExtent::from_workload(&workload, chunk);
         let programs = PhasePrograms::lower(&machine, &model, &placement).or_input()?;
         let usage = planner::usage(&machine, &model, &run.formats, &placement, &programs, &extent);
@@ -193,12 +193,12 @@ impl PublishedRun<'_> {
 
 impl RunTemplate {
     /// The placement that the run names, and the times that it comes to.
-    fn placed(&self, pricing: CostModel<'_>, workload: Workload, chunk: u64) -> Result<(Placement, PhaseTimes)> {
-        let CostModel { machine, model, .. } = pricing;
+    fn placed(&self, cost_model: CostModel<'_>, workload: Workload, chunk: u64) -> Result<(Placement, PhaseTimes)> {
+        let CostModel { machine, model, .. } = cost_model;
         let objective = self.plan.unwrap_or_default();
         let (slo, costs) = (Slo::default(), Costs::default());
-        let problem = planner::Problem { pricing, workload, objective, slo, costs, draft: None };
-        let scorer = |placement: &Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
+        let problem = planner::Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let scorer = |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let (placement, chunk) = match (&self.place, &self.rule, self.plan) {
             (Some(place), ..) => (place.placement(machine, model)?, chunk),
             (None, Some(name), _) => {
@@ -214,7 +214,7 @@ impl RunTemplate {
             }
             (None, None, None) => (PlacementPolicy::on_one_device(machine, model), chunk),
         };
-        let times = sim::estimate(pricing, &placement, &workload, chunk).or_input()?;
+        let times = sim::estimate(cost_model, &placement, &workload, chunk).or_input()?;
         Ok((placement, times))
     }
 }

@@ -5,7 +5,7 @@ use crate::pipeline::{MachineCache, ModelCache, PreparedScenario, train};
 use crate::sweep::{LimitSearch, measures};
 use scenarios::{Document, Setting};
 use serde_json::Value;
-use sim::Largest;
+use sim::CapacityBracket;
 
 /// A scenario, and the models that it may name besides the presets.
 pub(crate) struct ScenarioRun<'a> {
@@ -37,9 +37,9 @@ impl ScenarioRun<'_> {
             let unlimited = || Error::input("the scenario has no slo that requests could keep");
             Ok(kept.ok_or_else(unlimited)? >= share)
         };
-        let found = match sim::largest(search.range, search.range[0], search.fineness, keeps)? {
-            Largest::Between(keeps, _) | Largest::Most(keeps) => keeps,
-            Largest::None(breaks) => {
+        let found = match sim::search_capacity(search.range, search.range[0], search.fineness, keeps)? {
+            CapacityBracket::Between(keeps, _) | CapacityBracket::Most(keeps) => keeps,
+            CapacityBracket::None(breaks) => {
                 let message = format!("{}: too few keep their limits even with {breaks}", search.key);
                 return Err(Error::input(message));
             }

@@ -12,7 +12,7 @@ use hwprofiles::{Seconds, write_atomically};
 use planner::{Placement, CostModel};
 use scenarios::Serving;
 use serde_json::{Value, json};
-use sim::serving::{Account, Effort, Engine, Picture, Summary};
+use sim::serving::{Account, ResourceUse, ServingEngine, ServingTimeline, Summary};
 
 /// What a day came to.
 pub struct ServedDay {
@@ -21,7 +21,7 @@ pub struct ServedDay {
     /// What the engines run: everything on one device, or what the planner chose.
     pub plan: String,
     /// Each of the engines.
-    pub engine: Engine,
+    pub engine: ServingEngine,
     /// The numbers.
     pub summary: Summary,
     /// What rebalancing was worth, where the scenario asks for it.
@@ -72,18 +72,18 @@ pub(crate) fn serve_day_on(
     let machines = serving.replicas;
     let serving = &Serving { replicas: machines * each, ..serving.clone() };
     let plan = format!("{chosen}, {formats}");
-    let pricing = CostModel { machine: &machine, model: scenario.model(), formats: &formats };
-    let engine = match sizing.engine(pricing, &placement)? {
+    let cost_model = CostModel { machine: &machine, model: scenario.model(), formats: &formats };
+    let engine = match sizing.engine(cost_model, &placement)? {
         SizedEngine::Fits(engine) => *engine,
         SizedEngine::NoRoom(full) => return Err(Error::infeasible(full)),
     };
     let mut plans = vec![EnginePlan { name: "the scenario's load".to_owned(), placement, engine }];
     if serving.rebalance {
-        let engine = |placement: &Placement| match sizing.engine(pricing, placement)? {
+        let engine = |placement: &Placement| match sizing.engine(cost_model, placement)? {
             SizedEngine::Fits(engine) => Ok(Some(*engine)),
             SizedEngine::NoRoom(_) => Ok(None),
         };
-        add_plans(&mut plans, scenario, pricing, sizing.utilization, &engine)?;
+        add_plans(&mut plans, scenario, cost_model, sizing.utilization, &engine)?;
     }
     let engines = EngineFleet::new(scenario, serving, machine.clone(), formats, plans)?;
     let (days, rebalanced) = match serving.rebalance {
@@ -97,7 +97,7 @@ pub(crate) fn serve_day_on(
     let (mut summary, effort) = joined(days, tables, serving.replicas, &name)?;
     let duration = Seconds::new(summary.duration_s);
     let costs = scenario.costs();
-    let account = Account::of(&pricing, engines.programs(0), &costs, &effort, duration, [machines, each]);
+    let account = Account::of(&cost_model, engines.programs(0), &costs, &effort, duration, [machines, each]);
     summary.account = Some(account);
     let engine = engines.engine(0);
     let heading = format!(
@@ -116,8 +116,8 @@ fn joined(
     tables: DayTables<'_>,
     replicas: u64,
     name: &str,
-) -> Result<(Summary, Effort)> {
-    let (mut effort, mut pictures) = (Effort::default(), Vec::new());
+) -> Result<(Summary, ResourceUse)> {
+    let (mut effort, mut pictures) = (ResourceUse::default(), Vec::new());
     let mut all: Option<EngineDay<'_>> = None;
     for mut day in days {
         pictures.extend(day.picture.take());
@@ -135,7 +135,7 @@ fn joined(
         write_series(path, series, replicas)?;
     }
     if let Some((path, _)) = tables.picture {
-        let text = Picture::perfetto(&pictures, name).or_input()?;
+        let text = ServingTimeline::perfetto(&pictures, name).or_input()?;
         write_atomically(path, text).or_failed()?;
     }
     Ok((tally.summary(0, 0), effort))

@@ -2,38 +2,38 @@
 
 use super::tables::DayTables;
 use hwprofiles::MissingRate;
-use sim::serving::{Effort, End, Limits, Meter, Picos, Picture, Series, Served, Steps, Tally, Watch};
+use sim::serving::{ResourceUse, RequestOutcome, SloLimits, ResourceMeter, SimTime, ServingTimeline, Series, ServedRequest, ObservedSteps, SummaryCollector, EngineObserver};
 
 /// The record of one engine's day.
 pub(crate) struct EngineDay<'a> {
     /// Sums over its requests and steps.
-    pub(crate) tally: Tally,
+    pub(crate) tally: SummaryCollector,
     /// What its steps took of the machine, by plan and state of the machine: see
-    /// [`Steps::course`].
-    meters: Vec<Meter<'a>>,
+    /// [`ObservedSteps::course`].
+    meters: Vec<ResourceMeter<'a>>,
     /// Every request, where a table of them is wanted.
-    pub(crate) served: Option<Vec<Served>>,
+    pub(crate) served: Option<Vec<ServedRequest>>,
     /// What happened when, where that is wanted.
     pub(crate) series: Option<Series>,
     /// What happened in a window, where that is wanted.
-    pub(crate) picture: Option<Picture>,
+    pub(crate) picture: Option<ServingTimeline>,
 }
 
 impl<'a> EngineDay<'a> {
     /// An empty record of what `tables` need.
-    pub(crate) fn new(limits: Limits, tables: DayTables<'_>, meters: Vec<Meter<'a>>) -> Self {
+    pub(crate) fn new(limits: SloLimits, tables: DayTables<'_>, meters: Vec<ResourceMeter<'a>>) -> Self {
         Self {
-            tally: Tally::new(limits),
+            tally: SummaryCollector::new(limits),
             meters,
             served: tables.requests.map(|_| Vec::new()),
-            series: tables.series.map(|(_, every)| Series::new(Picos::rounding_up(every))),
-            picture: tables.picture.map(|(_, window)| Picture::new(window.picos())),
+            series: tables.series.map(|(_, every)| Series::new(SimTime::rounding_up(every))),
+            picture: tables.picture.map(|(_, window)| ServingTimeline::new(window.picos())),
         }
     }
 
     /// What its steps took of the machine.
-    pub(crate) fn effort(&self) -> Result<Effort, MissingRate> {
-        let mut effort = Effort::default();
+    pub(crate) fn effort(&self) -> Result<ResourceUse, MissingRate> {
+        let mut effort = ResourceUse::default();
         for meter in &self.meters {
             effort.join(&meter.effort()?);
         }
@@ -52,8 +52,8 @@ impl<'a> EngineDay<'a> {
     }
 }
 
-impl Watch for EngineDay<'_> {
-    fn steps(&mut self, steps: &Steps<'_>) {
+impl EngineObserver for EngineDay<'_> {
+    fn steps(&mut self, steps: &ObservedSteps<'_>) {
         self.tally.steps(steps);
         self.meters[steps.course].steps(steps);
         if let Some(series) = &mut self.series {
@@ -64,7 +64,7 @@ impl Watch for EngineDay<'_> {
         }
     }
 
-    fn gaps(&mut self, gap: Picos, times: u64) {
+    fn gaps(&mut self, gap: SimTime, times: u64) {
         self.tally.gaps(gap, times);
     }
 
@@ -84,9 +84,9 @@ impl Watch for EngineDay<'_> {
         self.tally.fetched(blocks);
     }
 
-    fn end(&mut self, end: &End) {
+    fn end(&mut self, end: &RequestOutcome) {
         self.tally.end(end);
-        if let (Some(all), End::Served(served)) = (&mut self.served, end) {
+        if let (Some(all), RequestOutcome::ServedRequest(served)) = (&mut self.served, end) {
             all.push(*served);
         }
         if let Some(picture) = &mut self.picture {

@@ -10,8 +10,8 @@ use planner::{Placement, CostModel, PhasePrograms};
 use rayon::prelude::*;
 use scenarios::{ShiftChange, Formats, Routing, Serving, Shift};
 use sim::serving::{
-    Alternative, Clock, Demand, Engine, Forecasts, Limits, Meter, Picos, Rebalancer, Record, Replica, Router,
-    Shifted, Staged, serve_fleet,
+    PlanAlternative, WallClock, Demand, ServingEngine, ForecastTables, SloLimits, ResourceMeter, SimTime, Rebalancer, RebalanceRecord, Replica, Router,
+    ShiftedSource, MultiPlanPrices, serve_fleet,
 };
 
 /// A plan that engines may follow.
@@ -21,7 +21,7 @@ pub(crate) struct EnginePlan {
     /// Where everything is.
     pub(crate) placement: Placement,
     /// The engine with what the placement leaves room for.
-    pub(crate) engine: Engine,
+    pub(crate) engine: ServingEngine,
 }
 
 /// Engines that are alike.
@@ -29,13 +29,13 @@ pub(crate) struct EngineFleet<'q> {
     scenario: &'q PreparedScenario,
     serving: &'q Serving,
     formats: Formats,
-    limits: Limits,
+    limits: SloLimits,
     /// The machine as it was measured, then in each state that shifts bring it to.
     machines: Vec<Machine>,
     changes: StateChanges,
     plans: Vec<EnginePlan>,
     programs: Vec<PhasePrograms>,
-    alternatives: Vec<Alternative>,
+    alternatives: Vec<PlanAlternative>,
 }
 
 impl<'q> EngineFleet<'q> {
@@ -51,7 +51,7 @@ impl<'q> EngineFleet<'q> {
             |plan: &EnginePlan| PhasePrograms::lower(&machine, scenario.model(), &plan.placement).or_input();
         let programs: Vec<_> = plans.iter().map(lower).collect::<Result<_>>()?;
         let slo = scenario.slo();
-        let limits = Limits { ttft: slo.ttft, tpot: slo.tpot };
+        let limits = SloLimits { ttft: slo.ttft, tpot: slo.tpot };
         let (machines, changes) = machine_states(machine, &serving.shifts)?;
         let mut engines = Self {
             scenario,
@@ -76,7 +76,7 @@ impl<'q> EngineFleet<'q> {
     }
 
     /// An engine that begins with plan `follows`.
-    pub(crate) fn engine(&self, follows: usize) -> Engine {
+    pub(crate) fn engine(&self, follows: usize) -> ServingEngine {
         self.plans[follows].engine.clone()
     }
 
@@ -85,15 +85,15 @@ impl<'q> EngineFleet<'q> {
         &self.programs[follows]
     }
 
-    fn pricing(&self, state: usize) -> CostModel<'_> {
+    fn cost_model(&self, state: usize) -> CostModel<'_> {
         CostModel { machine: &self.machines[state], model: self.scenario.model(), formats: &self.formats }
     }
 
-    fn alternatives(&self) -> Result<Vec<Alternative>> {
+    fn alternatives(&self) -> Result<Vec<PlanAlternative>> {
         let longest = self.scenario.model().max_positions;
         let all = self.plans.par_iter().zip(&self.programs).map(|(plan, programs)| {
-            let forecasts = Forecasts::new(self.pricing(0), programs, &plan.engine, longest).or_input()?;
-            Ok(Alternative { placement: plan.placement.clone(), blocks: plan.engine.num_blocks, forecasts })
+            let forecasts = ForecastTables::new(self.cost_model(0), programs, &plan.engine, longest).or_input()?;
+            Ok(PlanAlternative { placement: plan.placement.clone(), blocks: plan.engine.num_blocks, forecasts })
         });
         all.collect()
     }
@@ -104,27 +104,27 @@ impl<'q> EngineFleet<'q> {
         &self,
         follows: usize,
         tables: DayTables<'_>,
-        clock: Option<Clock<'_>>,
-    ) -> Result<(Vec<EngineDay<'_>>, Record)> {
+        clock: Option<WallClock<'_>>,
+    ) -> Result<(Vec<EngineDay<'_>>, RebalanceRecord)> {
         // A router that goes round in turns makes each engine a group that is simulated by itself.
         let groups = if self.serving.routing == Routing::RoundRobin { self.serving.replicas } else { 1 };
-        let one = |share: u64| -> Result<(Vec<EngineDay<'_>>, Record)> {
+        let one = |share: u64| -> Result<(Vec<EngineDay<'_>>, RebalanceRecord)> {
             let engines = self.serving.replicas / groups;
-            let pricings: Vec<_> = (0..self.machines.len()).map(|state| self.pricing(state)).collect();
-            let prices = || Staged::new(&self.programs, &pricings, follows);
+            let pricings: Vec<_> = (0..self.machines.len()).map(|state| self.cost_model(state)).collect();
+            let prices = || MultiPlanPrices::new(&self.programs, &pricings, follows);
             let mut replicas: Vec<_> =
                 (0..engines).map(|_| Replica::new(self.engine(follows), prices())).collect();
             let meters = || {
-                let by_state = |programs| pricings.iter().map(move |&pricing| Meter::new(pricing, programs));
+                let by_state = |programs| pricings.iter().map(move |&cost_model| ResourceMeter::new(cost_model, programs));
                 self.programs.iter().flat_map(by_state).collect()
             };
             let mut days: Vec<_> =
                 (0..engines).map(|_| EngineDay::new(self.limits, tables, meters())).collect();
-            let mut feed = Shifted::new(RequestFeed::new(self.serving, share, groups)?, &self.serving.shifts);
+            let mut feed = ShiftedSource::new(RequestFeed::new(self.serving, share, groups)?, &self.serving.shifts);
             let mut router = Router::new(self.serving.routing, self.serving.seed);
             let load = self.scenario.workload();
             let mut rebalancer = Rebalancer::new(
-                self.pricing(0),
+                self.cost_model(0),
                 &self.alternatives,
                 follows,
                 &self.changes,
@@ -137,7 +137,7 @@ impl<'q> EngineFleet<'q> {
             feed.into_inner().wrong.map_or(Ok((days, record)), Err).or_input()
         };
         let groups: Vec<_> = (0..groups).into_par_iter().map(one).collect::<Result<_>>()?;
-        let (mut days, mut record) = (Vec::new(), Record::default());
+        let (mut days, mut record) = (Vec::new(), RebalanceRecord::default());
         for (group, of_group) in groups {
             days.extend(group);
             record.join(of_group);
@@ -147,7 +147,7 @@ impl<'q> EngineFleet<'q> {
 }
 
 /// The times at which a machine changes its state, and the state from then on.
-type StateChanges = Vec<(Picos, usize)>;
+type StateChanges = Vec<(SimTime, usize)>;
 
 /// The machine in each of its states, beginning with none of its devices slower, and when it
 /// changes between them.
@@ -177,7 +177,7 @@ fn machine_states(machine: Machine, shifts: &[Shift]) -> Result<(Vec<Machine>, S
                 changed.devices[id.0] = changed.devices[id.0].slower(*factor);
             }
         }
-        states.push((Picos::rounding_up(at), machines.len()));
+        states.push((SimTime::rounding_up(at), machines.len()));
         machines.push(changed);
     }
     Ok((machines, states))

@@ -5,12 +5,12 @@ use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
 use hwprofiles::{DeviceKind, Machine};
 use planner::{Placement, CostModel};
 use scenarios::{EngineChoice, Formats, Workload};
-use sim::serving::{Engine, NoRoom, Swap, kv_blocks};
+use sim::serving::{ServingEngine, NoKvRoom, KvOffload, kv_blocks};
 
 /// An engine whose KV blocks are not counted yet.
 pub(crate) struct EngineSizing<'q> {
     choice: &'q EngineChoice,
-    draft: Engine,
+    draft: ServingEngine,
     /// The share of a memory that the engine uses.
     pub(crate) utilization: f64,
 }
@@ -18,9 +18,9 @@ pub(crate) struct EngineSizing<'q> {
 /// An engine on a placement, or why there is none.
 pub(crate) enum SizedEngine {
     /// The engine with its KV blocks.
-    Fits(Box<Engine>),
+    Fits(Box<ServingEngine>),
     /// Not one block fits.
-    NoRoom(NoRoom),
+    NoKvRoom(NoKvRoom),
 }
 
 impl<'q> EngineSizing<'q> {
@@ -30,32 +30,32 @@ impl<'q> EngineSizing<'q> {
         let utilization = choice.gpu_memory_utilization;
         Self {
             choice,
-            draft: Engine::of(choice, 1, scenario.model().max_positions),
+            draft: ServingEngine::of(choice, 1, scenario.model().max_positions),
             utilization: utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION),
         }
     }
 
     /// The engine on `placement`.
-    pub(crate) fn engine(&self, pricing: CostModel<'_>, placement: &Placement) -> Result<SizedEngine> {
-        let Engine { block_size, max_num_batched_tokens, .. } = self.draft;
-        let num_blocks = match (self.choice.num_blocks, self.blocks(pricing, placement)?) {
+    pub(crate) fn engine(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<SizedEngine> {
+        let ServingEngine { block_size, max_num_batched_tokens, .. } = self.draft;
+        let num_blocks = match (self.choice.num_blocks, self.blocks(cost_model, placement)?) {
             (Some(blocks), _) | (None, Ok(blocks)) => blocks,
-            (None, Err(full)) => return Ok(SizedEngine::NoRoom(full)),
+            (None, Err(full)) => return Ok(SizedEngine::NoKvRoom(full)),
         };
         let choice = self.choice.swap.as_ref();
-        let swap = choice.map(|swap| Swap::of(swap, pricing, placement, block_size, max_num_batched_tokens));
+        let swap = choice.map(|swap| KvOffload::of(swap, cost_model, placement, block_size, max_num_batched_tokens));
         let prefixes = self.choice.prefix_cache.as_ref();
         let second_level =
-            prefixes.map(|prefixes| Swap::of_prefixes(prefixes, choice, pricing, placement, &self.draft));
+            prefixes.map(|prefixes| KvOffload::of_prefixes(prefixes, choice, cost_model, placement, &self.draft));
         let swap = swap.transpose().or_input()?;
         let second_level = second_level.transpose().or_input()?;
-        let engine = Engine { num_blocks, swap, second_level, ..self.draft.clone() };
+        let engine = ServingEngine { num_blocks, swap, second_level, ..self.draft.clone() };
         Ok(SizedEngine::Fits(Box::new(engine)))
     }
 
-    fn blocks(&self, pricing: CostModel<'_>, placement: &Placement) -> Result<Result<u64, NoRoom>> {
-        let Engine { block_size, max_num_batched_tokens, .. } = self.draft;
-        let blocks = kv_blocks(pricing, placement, block_size, max_num_batched_tokens, self.utilization);
+    fn blocks(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<Result<u64, NoKvRoom>> {
+        let ServingEngine { block_size, max_num_batched_tokens, .. } = self.draft;
+        let blocks = kv_blocks(cost_model, placement, block_size, max_num_batched_tokens, self.utilization);
         blocks.map_err(planner_error)
     }
 }
@@ -126,10 +126,10 @@ impl ServingPlacement {
         for id in machine.device_ids().filter(|&id| machine.device(id).kind == DeviceKind::Gpu) {
             let device = machine.device(id);
             let placement = Placement::uniform(model, id, device.memory);
-            let pricing = CostModel { machine, ..scenario.pricing() };
-            if sizing.blocks(pricing, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
+            let cost_model = CostModel { machine, ..scenario.cost_model() };
+            if sizing.blocks(cost_model, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
                 let chosen = format!("all on {}", device.name);
-                let (machine, formats) = (machine.clone(), *pricing.formats);
+                let (machine, formats) = (machine.clone(), *cost_model.formats);
                 return Ok(Some(Self { machine, formats, placement, chosen, engines: 1 }));
             }
         }

@@ -11,14 +11,14 @@ use planner::{Placement, CostModel};
 use rayon::prelude::*;
 use scenarios::Workload;
 use serde_json::{Value, json};
-use sim::serving::{Engine, Record, Tally};
+use sim::serving::{ServingEngine, RebalanceRecord, SummaryCollector};
 
 /// What rebalancing came to.
 pub struct RebalancedDay {
     /// The name of the plan that the day began with.
     pub first_plan: String,
     /// What the rebalancer did.
-    pub record: Record,
+    pub record: RebalanceRecord,
     /// SLO attainment with rebalancing.
     pub slo_attainment: f64,
     /// By plan: its name, and the SLO attainment where it is followed all day.
@@ -40,11 +40,11 @@ const SLOWER: f64 = 2.0;
 pub(crate) fn add_plans(
     plans: &mut Vec<EnginePlan>,
     scenario: &PreparedScenario,
-    pricing: CostModel<'_>,
+    cost_model: CostModel<'_>,
     utilization: f64,
-    engine: &(dyn Fn(&Placement) -> Result<Option<Engine>> + Sync),
+    engine: &(dyn Fn(&Placement) -> Result<Option<ServingEngine>> + Sync),
 ) -> Result<()> {
-    let mut machine = pricing.machine.clone();
+    let mut machine = cost_model.machine.clone();
     for memory in &mut machine.memories {
         memory.capacity.value = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
     }
@@ -69,7 +69,7 @@ pub(crate) fn add_plans(
         }
     }
     let planned = wanted.into_par_iter().map(|(name, machine, workload)| -> Result<Option<EnginePlan>> {
-        let other = scenario.with_workload(workload).on(machine.clone(), *pricing.formats);
+        let other = scenario.with_workload(workload).on(machine.clone(), *cost_model.formats);
         let placement = match other.plan() {
             Ok(ResolvedPlan { placement, .. }) => placement,
             Err(Error::Infeasible(_)) => return Ok(None),
@@ -87,7 +87,7 @@ pub(crate) fn add_plans(
 
 /// SLO attainment over the days of several engines.
 fn attainment(days: &[EngineDay<'_>]) -> f64 {
-    let mut all: Option<Tally> = None;
+    let mut all: Option<SummaryCollector> = None;
     for day in days {
         match &mut all {
             Some(all) => all.join(&day.tally),

@@ -4,7 +4,7 @@ use super::time_window::TimeWindow;
 use crate::error::Result;
 use crate::tables::{CellReader, TableColumn, write_table};
 use hwprofiles::Seconds;
-use sim::serving::{Picos, Series, Served, Stretch};
+use sim::serving::{SimTime, Series, ServedRequest, SeriesBucket};
 use std::path::Path;
 
 /// The files that are written beside the sums of a day.
@@ -18,12 +18,12 @@ pub struct DayTables<'p> {
     pub picture: Option<(&'p Path, TimeWindow)>,
 }
 
-fn seconds(time: Picos) -> Option<f64> {
+fn seconds(time: SimTime) -> Option<f64> {
     Some(time.to_seconds().get())
 }
 
 /// `reports/metrics.md` defines the columns. Times are in seconds.
-const REQUESTS: [TableColumn<Served>; 13] = [
+const REQUESTS: [TableColumn<ServedRequest>; 13] = [
     ("request", CellReader::Count(|one| Some(one.id))),
     ("arrival_s", CellReader::Number(|one| seconds(one.arrival))),
     ("prompt_tokens", CellReader::Count(|one| Some(one.prompt_tokens))),
@@ -41,7 +41,7 @@ const REQUESTS: [TableColumn<Served>; 13] = [
 
 /// Writes a row for each request, in the order of their numbers. Engines report requests in the
 /// order of their ends, so all of them are in memory before the first is written.
-pub(crate) fn write_requests(path: &Path, served: &mut [Served]) -> Result<()> {
+pub(crate) fn write_requests(path: &Path, served: &mut [ServedRequest]) -> Result<()> {
     served.sort_by_key(|one| one.id);
     write_table(path, &REQUESTS, served)
 }
@@ -51,7 +51,7 @@ struct StretchRow {
     start: f64,
     every: f64,
     replicas: f64,
-    stretch: Stretch,
+    stretch: SeriesBucket,
 }
 
 /// Six digits behind the point: a step's share in a stretch is no rounder than that.
@@ -75,7 +75,7 @@ const SERIES: [TableColumn<StretchRow>; 8] = [
 /// Writes a row for each stretch of time, in order.
 pub(crate) fn write_series(path: &Path, series: &Series, replicas: u64) -> Result<()> {
     let every = series.every().to_seconds().get();
-    let row = |(index, &stretch): (usize, &Stretch)| StretchRow {
+    let row = |(index, &stretch): (usize, &SeriesBucket)| StretchRow {
         start: index as f64 * every,
         every,
         replicas: replicas as f64,

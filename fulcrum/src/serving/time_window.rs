@@ -1,7 +1,7 @@
 //! A stretch of simulated time, written `60s..70s`.
 
 use hwprofiles::Seconds;
-use sim::serving::Picos;
+use sim::serving::SimTime;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -14,8 +14,8 @@ pub struct TimeWindow {
 
 impl TimeWindow {
     /// The window as the simulator counts time.
-    pub(crate) fn picos(self) -> Range<Picos> {
-        Picos::rounding_up(self.from)..Picos::rounding_up(self.until)
+    pub(crate) fn picos(self) -> Range<SimTime> {
+        SimTime::rounding_up(self.from)..SimTime::rounding_up(self.until)
     }
 }
 

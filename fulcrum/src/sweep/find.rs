@@ -2,7 +2,7 @@
 //! limits.
 
 use serde_json::{Number, Value, json};
-use sim::Fineness;
+use sim::SearchPrecision;
 use std::str::FromStr;
 
 /// A key and the range of its values: `workload.batch=1..1024`,
@@ -14,7 +14,7 @@ pub struct LimitSearch {
     /// The least and the most value.
     pub range: [f64; 2],
     /// Whole numbers, or to a fiftieth.
-    pub fineness: Fineness,
+    pub fineness: SearchPrecision,
     /// The unit behind the number; empty where there is none.
     unit: String,
 }
@@ -35,7 +35,7 @@ impl FromStr for LimitSearch {
             return Err(format!("{}; from more than 0 to more than that", wanted()));
         }
         let whole = unit.is_empty() && [from.trim(), to].iter().all(|text| text.parse::<u64>().is_ok());
-        let fineness = if whole { Fineness::Whole } else { Fineness::Share(0.02) };
+        let fineness = if whole { SearchPrecision::Whole } else { SearchPrecision::Share(0.02) };
         Ok(Self { key: key.trim().to_owned(), range, fineness, unit: unit.to_owned() })
     }
 }
@@ -44,7 +44,7 @@ impl LimitSearch {
     /// A value as a scenario writes it.
     pub(crate) fn value(&self, at: f64) -> Value {
         match (self.fineness, &*self.unit) {
-            (Fineness::Whole, _) => Value::from(at as u64),
+            (SearchPrecision::Whole, _) => Value::from(at as u64),
             (_, "") => Number::from_f64(at).map_or(Value::Null, Value::Number),
             (_, unit) => Value::from(format!("{at} {unit}")),
         }
@@ -52,7 +52,7 @@ impl LimitSearch {
 
     /// The search as a sweep's identity has it.
     pub(super) fn identity(&self) -> Value {
-        let whole = matches!(self.fineness, Fineness::Whole);
+        let whole = matches!(self.fineness, SearchPrecision::Whole);
         json!({ "key": self.key, "range": self.range, "whole": whole, "unit": self.unit })
     }
 }

@@ -41,7 +41,7 @@ use row::{PointAnswer, PointStatus, SweepColumns};
 use scenarios::{SweepAxis, Document, GRID_LIMIT, Grid, Model, Requests, Scenario, ScenarioError};
 use serde_json::{Value, json};
 use shard_stamp::ShardStamp;
-use sim::Largest;
+use sim::CapacityBracket;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
@@ -274,7 +274,7 @@ impl Sweep {
         let mut best: Option<(f64, PointResult)> = None;
         let mut other: Option<PointResult> = None;
         let [least, most] = search.range;
-        let found = sim::largest(search.range, least, search.fineness, |at| {
+        let found = sim::search_capacity(search.range, least, search.fineness, |at| {
             let point = self.point(index, Some((&search.key, &search.value(at)))).map_err(Some)?;
             let keeps = point.answer.keeps(share);
             match (keeps, point.answer.status) {
@@ -292,9 +292,9 @@ impl Sweep {
         });
         debug_assert!(least < most);
         let ends = match found {
-            Ok(Largest::Between(keeps, breaks)) => [Some(keeps), Some(breaks)],
-            Ok(Largest::Most(keeps)) => [Some(keeps), None],
-            Ok(Largest::None(breaks)) => [None, Some(breaks)],
+            Ok(CapacityBracket::Between(keeps, breaks)) => [Some(keeps), Some(breaks)],
+            Ok(CapacityBracket::Most(keeps)) => [Some(keeps), None],
+            Ok(CapacityBracket::None(breaks)) => [None, Some(breaks)],
             Err(None) => [None, None],
             Err(Some(error)) => return Err(error),
         };

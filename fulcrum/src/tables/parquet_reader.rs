@@ -29,7 +29,7 @@ fn read_columns(path: &Path) -> Result<DataTable, Box<dyn StdError + Send + Sync
         }
     }
     let column = |(name, cells): (String, Vec<Field>)| DataColumn { name, values: values(&cells) };
-    Ok(DataTable::of(names.into_iter().zip(cells).map(column).collect()))
+    Ok(DataTable::from_columns(names.into_iter().zip(cells).map(column).collect()))
 }
 
 /// Numbers, where every cell is a number or absent; words otherwise.
@@ -39,7 +39,7 @@ fn values(cells: &[Field]) -> ColumnValues {
         Some(numbers) => ColumnValues::Numbers(numbers.iter().map(|n| n.0.unwrap_or(f64::NAN)).collect()),
         None => {
             let words: Vec<_> = cells.iter().map(word).collect();
-            ColumnValues::words(words.iter().map(String::as_str))
+            ColumnValues::from_words(words.iter().map(String::as_str))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The bandwidth loops compute the right values, on every path and at lengths around their steps.
 
-use kernels::stream::{self, StoreKind};
+use kernels::stream::{self, StoreInstruction};
 use kernels::{Buffer, Path, Pool, affinity};
 
 const LENGTHS: [usize; 12] = [0, 1, 3, 4, 7, 8, 15, 16, 17, 63, 255, 1029];
@@ -25,7 +25,7 @@ fn read_returns_the_sum_of_every_value_once() {
 #[test]
 fn write_copy_and_triad_set_every_value_and_no_other() {
     for pool in pools() {
-        for store in [StoreKind::Ordinary, StoreKind::NonTemporal] {
+        for store in [StoreInstruction::Ordinary, StoreInstruction::NonTemporal] {
             for len in LENGTHS {
                 // The slice starts at the second value, so it is not aligned for a vector.
                 let mut buffer = Buffer::new(8 * (len + 2)).expect("memory");
@@ -48,7 +48,7 @@ fn write_copy_and_triad_set_every_value_and_no_other() {
 #[test]
 fn sums_of_one_to_three_arrays_set_every_value_and_no_other() {
     for pool in pools() {
-        for store in [StoreKind::Ordinary, StoreKind::NonTemporal] {
+        for store in [StoreInstruction::Ordinary, StoreInstruction::NonTemporal] {
             for len in LENGTHS {
                 let mut buffer = Buffer::new(8 * (len + 2)).expect("memory");
                 let to = &mut buffer.view_mut::<f64>()[1..];

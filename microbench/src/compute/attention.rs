@@ -7,7 +7,7 @@ use crate::method::record::{MeasurementRecord, TablePoints, threads, without_lau
 use crate::method::rig::{Rig, TeamId};
 use crate::method::series::SampleSeries;
 use crate::operands::arena::random_buffer;
-use crate::operands::kernel_set::AttentionOperands;
+use crate::operands::kernel_set::AttentionInputs;
 use hwprofiles::{AttentionPoint, AttentionRates, AttentionShape, DType, Host, Phase, Seconds};
 use kernels::{Buffer, KvCache, KvShape, Scratch, KvSpan};
 
@@ -161,7 +161,7 @@ impl Experiment for AttentionExperiment {
         if series.is_empty() {
             let bytes = caches.next(bytes);
             let cache = cache(shape, bytes)?;
-            let operands = AttentionOperands { heads, scale, q, cache, spans: &spans };
+            let operands = AttentionInputs { heads, scale, q, cache, spans: &spans };
             rig.subject.attention(pool, out, operands, scratch);
             let kernel = || format!("attention over {dtype}, {}, by {}", call.0, threads(team.threads));
             verify(kernel, *call, shape, q, bytes, out)?;
@@ -174,7 +174,7 @@ impl Experiment for AttentionExperiment {
             };
             match cache(shape, bytes) {
                 Ok(cache) => {
-                    let operands = AttentionOperands { heads, scale, q, cache, spans: &spans };
+                    let operands = AttentionInputs { heads, scale, q, cache, spans: &spans };
                     rig.subject.attention(pool, out, operands, scratch);
                 }
                 Err(error) => failed = Err(error),

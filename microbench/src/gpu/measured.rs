@@ -19,7 +19,7 @@ pub(super) fn measured_gpu(
 ) -> Option<MeasuredGpu> {
     let name = slug(&facts.name);
     let find = |kind| tables.iter().find(|table| table.kind == kind);
-    let launches = find(TableKind::LaunchCosts)?;
+    let launches = find(TableKind::Launches)?;
     let (read, copy) = (find(TableKind::Reads)?, find(TableKind::Copies)?);
     let read = curve(read, record, 1, None)?;
     let copy = curve(copy, record, 2, Some("bytes read and bytes written both count"))?;

@@ -12,7 +12,7 @@ use crate::method::series::SampleSeries;
 use crate::operands::arena::random;
 use crate::operands::array_walk::ArrayWalk;
 use hwprofiles::{Bytes, Curve, CurvePoint, Host, Seconds, StreamKind, StreamCurve};
-use kernels::stream::StoreKind;
+use kernels::stream::StoreInstruction;
 use kernels::{Buffer, Pool};
 use std::hint::black_box;
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl BandwidthExperiment {
         // Each member touches its own part first, so that on a machine with several memories it is
         // near.
         for buffer in [&mut from, &mut to] {
-            rig.subject.write(rig.all(), buffer.view_mut(), 1.0, StoreKind::Ordinary);
+            rig.subject.write(rig.all(), buffer.view_mut(), 1.0, StoreInstruction::Ordinary);
         }
         let block: Vec<f64> =
             random(1 << 16, 1).into_iter().map(|value| 1.0 + f64::from(value) / 2.0).collect();
@@ -93,8 +93,8 @@ impl Experiment for BandwidthExperiment {
             from: self.from.view(),
             to: &mut self.to.view_mut()[..len],
             store: match point.bytes(len).get() as usize > self.past_caches {
-                true => StoreKind::NonTemporal,
-                false => StoreKind::Ordinary,
+                true => StoreInstruction::NonTemporal,
+                false => StoreInstruction::Ordinary,
             },
         };
         let pool = rig.team(point.team);
@@ -149,7 +149,7 @@ struct Arrays<'a> {
     stream: StreamKind,
     from: &'a [f64],
     to: &'a mut [f64],
-    store: StoreKind,
+    store: StoreInstruction,
 }
 
 impl Arrays<'_> {

@@ -8,7 +8,7 @@ use crate::method::series::SampleSeries;
 use crate::operands::array_walk::ArrayWalk;
 use hwprofiles::{Bytes, Host, ReadWriteMix, ReadWriteMixes, Presence, Seconds, StoreKind};
 use kernels::Buffer;
-use kernels::stream::StoreKind;
+use kernels::stream::StoreInstruction;
 use std::hint::black_box;
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ impl MixesExperiment {
     /// With as much memory as the rig's probe memory.
     pub fn new(rig: &Rig<'_>) -> Result<Self, MeasureError> {
         let mut to = Buffer::new(rig.field.bytes().get() as usize)?;
-        rig.subject.write(rig.all(), to.view_mut(), 1.0, StoreKind::Ordinary);
+        rig.subject.write(rig.all(), to.view_mut(), 1.0, StoreInstruction::Ordinary);
         let both = [StoreKind::Ordinary, StoreKind::NonTemporal];
         let mixes = (0..=3).flat_map(|reads| both.map(|stores| (reads, stores)));
         let point = |(reads, stores): (usize, StoreKind)| {
@@ -102,7 +102,7 @@ fn pass(rig: &Rig<'_>, stores: StoreKind, to: &mut [f64], from: &[&[f64]], range
         StoreKind::None => {
             black_box(rig.subject.read(rig.all(), parts[0]));
         }
-        StoreKind::Ordinary => rig.subject.sum(rig.all(), &mut to[range], &parts, StoreKind::Ordinary),
-        StoreKind::NonTemporal => rig.subject.sum(rig.all(), &mut to[range], &parts, StoreKind::NonTemporal),
+        StoreKind::Ordinary => rig.subject.sum(rig.all(), &mut to[range], &parts, StoreInstruction::Ordinary),
+        StoreKind::NonTemporal => rig.subject.sum(rig.all(), &mut to[range], &parts, StoreInstruction::NonTemporal),
     }
 }

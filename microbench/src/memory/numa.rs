@@ -12,7 +12,7 @@ use crate::operands::array_walk::ArrayWalk;
 use crate::operands::probe_memory::ProbeMemory;
 use crate::system::numa_nodes::SystemNode;
 use hwprofiles::{Bytes, Host, Numa, NumaNode, NumaPath, PathRates, Presence, Seconds};
-use kernels::stream::StoreKind;
+use kernels::stream::StoreInstruction;
 use kernels::{Buffer, Pool, affinity};
 use std::hint::black_box;
 
@@ -167,7 +167,7 @@ impl Experiment for NumaExperiment {
                 }
                 1 => {
                     if write.is_empty() {
-                        rig.subject.write(pool, to, FACTOR, StoreKind::NonTemporal);
+                        rig.subject.write(pool, to, FACTOR, StoreInstruction::NonTemporal);
                         let kernel =
                             || format!("the write of node {} by {}", memory.node, threads(pool.members()));
                         for at in (0..to.len()).step_by((to.len() / 64) | 1).chain([to.len() - 1]) {
@@ -175,7 +175,7 @@ impl Experiment for NumaExperiment {
                         }
                     }
                     write.visit(rig, || {
-                        rig.subject.write(pool, &mut to[slices.next()], FACTOR, StoreKind::NonTemporal);
+                        rig.subject.write(pool, &mut to[slices.next()], FACTOR, StoreInstruction::NonTemporal);
                     });
                 }
                 _ => chase.visit(rig, field.ring())?,

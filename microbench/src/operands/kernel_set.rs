@@ -1,12 +1,12 @@
 //! The kernels under measurement, as a trait, so that a test can replace one by a wrong one.
 
 use hwprofiles::Seconds;
-use kernels::stream::{self, StoreKind};
-use kernels::{KvCache, RateLimitedLink, Pool, Scratch, KvSpan, WeightsView};
+use kernels::stream::{self, StoreInstruction};
+use kernels::{KvCache, KvSpan, Pool, RateLimitedLink, Scratch, StridedRows, StridedRowsMut, WeightsView};
 
 /// What attention reads.
 #[derive(Clone, Copy)]
-pub(crate) struct AttentionOperands<'a> {
+pub(crate) struct AttentionInputs<'a> {
     /// Query heads.
     pub heads: usize,
     /// The factor of scores: 1 / √head dim.
@@ -23,20 +23,20 @@ pub(crate) trait KernelSet: std::fmt::Debug + Sync {
         stream::read(pool, x)
     }
 
-    fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: StoreKind) {
+    fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: StoreInstruction) {
         stream::write(pool, to, value, store);
     }
 
-    fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: StoreKind) {
+    fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: StoreInstruction) {
         stream::copy(pool, to, from, store);
     }
 
-    fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreKind) {
+    fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreInstruction) {
         stream::triad(pool, to, a, b, factor, store);
     }
 
     /// The sum of up to three arrays; of none it writes zeros.
-    fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: StoreKind) {
+    fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: StoreInstruction) {
         match *from {
             [] => stream::write(pool, to, 0.0, store),
             [a] => stream::sum(pool, to, [a], store),
@@ -67,20 +67,23 @@ pub(crate) trait KernelSet: std::fmt::Debug + Sync {
         w: WeightsView<'_>,
         scratch: &mut Scratch,
     ) {
-        kernels::gemm(pool, m, y, w.rows(), x, w.columns(), w, scratch);
+        let (y, x) = (StridedRowsMut::new(y, w.rows()), StridedRows::new(x, w.columns()));
+        kernels::gemm(pool, m, y, x, w, scratch);
     }
 
     fn attention(
         &self,
         pool: &Pool,
         out: &mut [f32],
-        operands: AttentionOperands<'_>,
+        operands: AttentionInputs<'_>,
         scratch: &mut Scratch,
     ) {
-        let AttentionOperands { heads, scale, q, cache, spans } = operands;
+        let AttentionInputs { heads, scale, q, cache, spans } = operands;
         let width = heads * cache.shape().head_dim;
         let scores = kernels::Scores::scaled(scale);
-        kernels::attention(pool, heads, scores, out, width, q, width, cache, spans, scratch);
+        let (out, q) = (StridedRowsMut::new(out, width), StridedRows::new(q, width));
+        let operands = kernels::AttentionOperands { heads, scores, out, q, cache, spans };
+        kernels::attention(pool, operands, scratch);
     }
 
     fn rms_norm(&self, pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32]) {
@@ -143,22 +146,22 @@ mod tests {
             if self.0 == "read" { sum - x[x.len() / 2] } else { sum }
         }
 
-        fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: StoreKind) {
+        fn write(&self, pool: &Pool, to: &mut [f64], value: f64, store: StoreInstruction) {
             RealKernels.write(pool, to, value, store);
             self.spoil_doubles("write", to);
         }
 
-        fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: StoreKind) {
+        fn copy(&self, pool: &Pool, to: &mut [f64], from: &[f64], store: StoreInstruction) {
             RealKernels.copy(pool, to, from, store);
             self.spoil_doubles("copy", to);
         }
 
-        fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreKind) {
+        fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreInstruction) {
             RealKernels.triad(pool, to, a, b, factor, store);
             self.spoil_doubles("triad", to);
         }
 
-        fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: StoreKind) {
+        fn sum(&self, pool: &Pool, to: &mut [f64], from: &[&[f64]], store: StoreInstruction) {
             RealKernels.sum(pool, to, from, store);
             self.spoil_doubles("mix", to);
         }
@@ -188,12 +191,12 @@ mod tests {
             &self,
             pool: &Pool,
             out: &mut [f32],
-            operands: AttentionOperands<'_>,
+            operands: AttentionInputs<'_>,
             scratch: &mut Scratch,
         ) {
             // As if the scale were forgotten.
             let scale = if self.0 == "attention" { 1.0 } else { operands.scale };
-            RealKernels.attention(pool, out, AttentionOperands { scale, ..operands }, scratch);
+            RealKernels.attention(pool, out, AttentionInputs { scale, ..operands }, scratch);
         }
 
         fn rms_norm(&self, pool: &Pool, y: &mut [f32], x: &[f32], gamma: &[f32]) {

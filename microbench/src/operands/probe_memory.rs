@@ -3,7 +3,7 @@
 use crate::error::MeasureError;
 use crate::operands::kernel_set::KernelSet;
 use hwprofiles::{Bytes, PageSize};
-use kernels::stream::{self, StoreKind};
+use kernels::stream::{self, StoreInstruction};
 use kernels::{Buffer, Pool};
 
 /// Words from one element of a ring to the next: one element on each cache line.
@@ -17,7 +17,7 @@ pub(crate) struct ProbeMemory(Buffer);
 impl ProbeMemory {
     /// Fills `buffer`. Each member of the pool touches its own part first.
     pub fn new(subject: &dyn KernelSet, pool: &Pool, mut buffer: Buffer) -> Self {
-        subject.write(pool, buffer.view_mut(), 1.0, StoreKind::Ordinary);
+        subject.write(pool, buffer.view_mut(), 1.0, StoreInstruction::Ordinary);
         // The low half of a line's first 1.0, which stays a normal number.
         stream::make_ring(buffer.view_mut(), STRIDE, 1);
         Self(buffer)
@@ -31,7 +31,7 @@ impl ProbeMemory {
         pages: PageSize,
     ) -> Result<Self, MeasureError> {
         let mut buffer = Buffer::with_pages(self.0.len(), pages)?;
-        subject.copy(pool, buffer.view_mut(), self.0.view(), StoreKind::Ordinary);
+        subject.copy(pool, buffer.view_mut(), self.0.view(), StoreInstruction::Ordinary);
         Ok(Self(buffer))
     }
 

@@ -47,11 +47,11 @@ impl StepRates {
     ///
     /// # Errors
     /// A rate that the machine's profile lacks.
-    pub fn from_steps(trace: &Trace, pricing: CostModel<'_>, programs: &PhasePrograms) -> Result<Self, MissingRate> {
+    pub fn from_steps(trace: &Trace, cost_model: CostModel<'_>, programs: &PhasePrograms) -> Result<Self, MissingRate> {
         let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
         for StepSpan { step, .. } in &trace.steps {
-            for task in &programs.of(step.phase).tasks {
-                let price = pricing.task_cost(task, step)?;
+            for task in &programs.program(step.phase).tasks {
+                let price = cost_model.task_cost(task, step)?;
                 match (step.phase, &task.action) {
                     (Phase::Prefill, _) => flop += price.flop,
                     (Phase::Decode, Action::Compute { .. }) => bytes += price.moved(),
@@ -59,7 +59,7 @@ impl StepRates {
                 }
             }
         }
-        Ok(Self::from_totals(trace, pricing.machine, pricing.formats.weights, flop, bytes))
+        Ok(Self::from_totals(trace, cost_model.machine, cost_model.formats.weights, flop, bytes))
     }
 
     /// The rates for the FLOP of the prefill and the bytes of the decode.

@@ -132,10 +132,10 @@ fn report(files: &[(&str, ResultKind, String)]) -> Report {
 fn planned_run() -> PlannedRun {
     let (machine, model) = (sample::machine(), sample::model());
     let placement = sample::placement(&machine, &model, "planned");
-    let pricing = planner::CostModel { machine: &machine, model: &model, formats: &sample::FORMATS };
+    let cost_model = planner::CostModel { machine: &machine, model: &model, formats: &sample::FORMATS };
     let workload = Workload::new(2, 16, 4);
     let question = Problem {
-        pricing,
+        cost_model,
         workload,
         objective: Objective::Latency,
         slo: Slo::default(),
@@ -143,7 +143,7 @@ fn planned_run() -> PlannedRun {
         draft: None,
     };
     let score =
-        |placement: &planner::Placement, chunk: u64| sim::estimate(pricing, placement, &workload, chunk);
+        |placement: &planner::Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
     let mut plan = evaluate(&question, HOSTILE, placement.clone(), 16, &score).unwrap();
     plan.model.name = HOSTILE.to_owned();
     plan.predicted.without.insert(HOSTILE.to_owned(), HOSTILE.to_owned());

@@ -83,7 +83,7 @@ pub fn trace(
 ) -> Trace {
     let (machine, model) = (&*MACHINE, &*MODEL);
     let programs = PhasePrograms::lower(machine, model, placement).unwrap();
-    let pricing = CostModel { machine, model, formats: &FORMATS };
+    let cost_model = CostModel { machine, model, formats: &FORMATS };
     let steps = planner::steps(
         &Workload::new(label.batch, label.prompt_tokens, label.output_tokens),
         label.prompt_tokens,
@@ -98,11 +98,11 @@ pub fn trace(
     };
     let mut now = 0;
     for (index, step) in steps.into_iter().enumerate() {
-        let program = programs.of(step.phase);
+        let program = programs.program(step.phase);
         let mut lanes = BTreeMap::new();
         let mut ends: Vec<u64> = Vec::new();
         for (id, task) in program.tasks.iter().enumerate() {
-            let price = pricing.task_cost(task, &step).unwrap();
+            let price = cost_model.task_cost(task, &step).unwrap();
             let free = *lanes.entry(task.lane).or_insert(now);
             let start = task.after.iter().map(|it| ends[it.0 as usize]).fold(free, u64::max);
             let end = start + (price.alone * stretch(&task.name())).to_nanos_ceil();

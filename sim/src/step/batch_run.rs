@@ -15,7 +15,7 @@ use scenarios::{ActivationBuffer, Operator, Step};
 #[derive(Debug, Clone, Copy)]
 pub struct BatchRun<'a> {
     /// The prices of the tasks.
-    pub pricing: CostModel<'a>,
+    pub cost_model: CostModel<'a>,
     /// The programs of both phases.
     pub programs: &'a PhasePrograms,
     /// The steps, in order: see [`planner::steps`].
@@ -28,8 +28,8 @@ pub struct BatchRun<'a> {
 
 impl<'a> BatchRun<'a> {
     /// The run of `steps` without a draft and without random draws.
-    pub fn new(pricing: CostModel<'a>, programs: &'a PhasePrograms, steps: &'a [Step]) -> Self {
-        Self { pricing, programs, steps, draft: None, draws: RandomDraws::default() }
+    pub fn new(cost_model: CostModel<'a>, programs: &'a PhasePrograms, steps: &'a [Step]) -> Self {
+        Self { cost_model, programs, steps, draft: None, draws: RandomDraws::default() }
     }
 
     /// Its times, without a list of events.
@@ -41,7 +41,7 @@ impl<'a> BatchRun<'a> {
 
     /// All its events. `plan` is the plan's fingerprint.
     pub fn trace(&self, plan: &str) -> Result<Trace, MissingRate> {
-        let machine = self.pricing.machine;
+        let machine = self.cost_model.machine;
         let (mut steps, mut events) = (Vec::new(), Vec::new());
         self.simulate(|index, span, program, outcome| {
             steps.push(span);
@@ -54,7 +54,7 @@ impl<'a> BatchRun<'a> {
         Ok(Trace {
             recorder: Recorder::Simulated,
             machine: machine.name.clone(),
-            model: self.pricing.model.name.clone(),
+            model: self.cost_model.model.name.clone(),
             plan: plan.to_owned(),
             steps,
             events,
@@ -69,23 +69,23 @@ impl<'a> BatchRun<'a> {
     ) -> Result<(), MissingRate> {
         let mut random = Pcg64::seed_from_u64(self.draws.seed);
         let run_steps = run_steps(self.steps, self.draft.as_ref(), self.draws, &mut random);
-        let mut model = (Simulator::new(self.pricing), self.programs);
-        let mut draft = self.draft.map(|draft| (Simulator::new(draft.pricing), draft.programs));
+        let mut model = (Simulator::new(self.cost_model), self.programs);
+        let mut draft = self.draft.map(|draft| (Simulator::new(draft.cost_model), draft.programs));
         // A run may outlast `SimTime`, so it counts in the trace's nanoseconds.
         let mut start_ns = 0_u64;
         for (index, RunStep { draft: by_draft, step, samples, tokens }) in run_steps.into_iter().enumerate() {
             let (simulator, programs) = draft.as_mut().filter(|_| by_draft).unwrap_or(&mut model);
-            let (pricing, program) = (simulator.pricing(), programs.of(step.phase));
-            let outcome = match &pricing.model.experts {
+            let (cost_model, program) = (simulator.cost_model(), programs.program(step.phase));
+            let outcome = match &cost_model.model.experts {
                 Some(experts) if self.draws.experts => {
                     let loads = StepExpertLoads::draw(experts, program, &step, &mut random);
-                    simulator.step_priced_by(program, is_routed, |task| loads.price(&pricing, task, &step))?
+                    simulator.step_priced_by(program, is_routed, |task| loads.price(&cost_model, task, &step))?
                 }
                 _ => simulator.step(program, &step)?,
             };
             let mut end_ns = start_ns.saturating_add(outcome.duration.nanos());
             if samples {
-                let sampling = sampling_time(&pricing, program, &step);
+                let sampling = sampling_time(&cost_model, program, &step);
                 end_ns = end_ns.saturating_add(SimTime::rounding_up(sampling, Tick::Nanosecond).nanos());
             }
             let span = StepSpan { draft: by_draft, tokens, ..StepSpan::new(step, start_ns, end_ns) };
@@ -98,10 +98,10 @@ impl<'a> BatchRun<'a> {
 
 /// Time to choose the next token of each sequence: the device that has the head's logits reads them
 /// once, at its rate for elementwise work. Zero for a program without a head.
-pub fn sampling_time(pricing: &CostModel<'_>, program: &Program, step: &Step) -> Seconds {
+pub fn sampling_time(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Seconds {
     let Some(device) = sampling_device(program) else { return Seconds::ZERO };
-    let logits = ActivationBuffer::Logits.bytes(pricing.formats, step.sampled(), ActivationBuffer::Logits.columns(pricing.model));
-    pricing.machine.device(device).elementwise_time(logits).time
+    let logits = ActivationBuffer::Logits.bytes(cost_model.formats, step.sampled(), ActivationBuffer::Logits.columns(cost_model.model));
+    cost_model.machine.device(device).elementwise_time(logits).time
 }
 
 /// The device that chooses tokens.

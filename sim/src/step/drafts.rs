@@ -10,7 +10,7 @@ use scenarios::{Phase, Step, Workload};
 #[derive(Debug, Clone, Copy)]
 pub struct Drafting<'a> {
     /// The prices of its tasks.
-    pub pricing: CostModel<'a>,
+    pub cost_model: CostModel<'a>,
     /// Its programs.
     pub programs: &'a PhasePrograms,
     /// Prompt tokens of a sequence that it reads in one step.

@@ -13,8 +13,8 @@ impl StepProbe for Simulator<'_> {
         Ok(vec![Simulator::step(self, program, step)?.seconds().get()])
     }
 
-    fn apart(&mut self, program: &Program, steps: [&Step; 2]) -> Result<f64, MissingRate> {
-        Ok(self.time_difference(program, steps)?.get())
+    fn difference(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Option<f64>, MissingRate> {
+        Ok(Some(self.time_difference(program, steps)?.get()))
     }
 }
 
@@ -25,7 +25,7 @@ impl StepProbe for Simulator<'_> {
 /// # Errors
 /// A rate that was not measured; bytes that must move without a link.
 pub fn estimate(
-    pricing: CostModel<'_>,
+    cost_model: CostModel<'_>,
     placement: &Placement,
     workload: &Workload,
     chunk: u64,
@@ -36,13 +36,13 @@ pub fn estimate(
     // The time of the steps, and of sampling after the last one.
     let sum = |phase: Phase, parts: &[&[Step]]| -> Result<[Seconds; 2], PlannerError> {
         let Some(last) = parts.iter().copied().flatten().last() else { return Ok([Seconds::ZERO; 2]) };
-        let mut simulator = Simulator::new(pricing);
-        let sketch = Sketch::new(&pricing, placement, phase)?;
+        let mut simulator = Simulator::new(cost_model);
+        let sketch = Sketch::new(&cost_model, placement, phase)?;
         let mut steps = Seconds::ZERO;
         for part in parts {
             steps += Seconds::new(sketch.sum(part, &mut simulator)?.into_iter().sum());
         }
-        Ok([steps, sampling_time(&pricing, sketch.program(), last)])
+        Ok([steps, sampling_time(&cost_model, sketch.program(), last)])
     };
     let (prefilled, decoded) =
         rayon::join(|| sum(Phase::Prefill, &[&full, &short]), || sum(Phase::Decode, &[&decode]));

@@ -80,7 +80,7 @@ impl StepExpertLoads {
         Self(drawn)
     }
 
-    pub fn price(&self, pricing: &CostModel<'_>, task: &Task, step: &Step) -> Result<TaskCost, MissingRate> {
+    pub fn price(&self, cost_model: &CostModel<'_>, task: &Task, step: &Step) -> Result<TaskCost, MissingRate> {
         let loads = self.0.get(&(task.layer, task.micro_batch.index));
         let traffic = match (&task.action, loads) {
             (Action::Compute { operator: Operator::Experts, rows, .. }, Some(loads)) => {
@@ -88,6 +88,6 @@ impl StepExpertLoads {
             }
             _ => None,
         };
-        pricing.count_routed(task, step, traffic)
+        cost_model.routed_task_cost(task, step, traffic)
     }
 }

@@ -93,7 +93,7 @@ impl TaskKind {
 /// Simulates steps on one machine. It keeps its allocations from step to step.
 #[derive(Debug, Clone)]
 pub struct Simulator<'a> {
-    pricing: CostModel<'a>,
+    cost_model: CostModel<'a>,
     sharing: FairShare,
     lanes: Vec<LaneState>,
     /// The lanes that have tasks.
@@ -159,9 +159,9 @@ impl RunningTask {
 }
 
 impl<'a> Simulator<'a> {
-    /// A simulator of `pricing`'s machine, model and formats.
-    pub fn new(pricing: CostModel<'a>) -> Self {
-        let machine = pricing.machine;
+    /// A simulator of `cost_model`'s machine, model and formats.
+    pub fn new(cost_model: CostModel<'a>) -> Self {
+        let machine = cost_model.machine;
         let memories = machine.memories.iter().map(|memory| memory.bandwidth.value);
         let links = machine.links.iter().map(|link| link.bandwidth.value);
         let wake_up = |sync: Seconds| SimTime::rounding_up(sync, Tick::Nanosecond);
@@ -170,7 +170,7 @@ impl<'a> Simulator<'a> {
         let lane =
             |sync| LaneState { sync, head: None, free: SimTime::ZERO, issued: SimTime::ZERO, running: None };
         Self {
-            pricing,
+            cost_model,
             sharing: FairShare::new(memories.chain(links)),
             lanes: device_syncs.chain(link_syncs).map(lane).collect(),
             busy: Vec::new(),
@@ -187,15 +187,15 @@ impl<'a> Simulator<'a> {
     }
 
     /// The machine, model and formats that give the tasks' prices.
-    pub fn pricing(&self) -> CostModel<'a> {
-        self.pricing
+    pub fn cost_model(&self) -> CostModel<'a> {
+        self.cost_model
     }
 
     /// Simulates one `step` of `program`, which must be of the step's phase.
     pub fn step(&mut self, program: &Program, step: &Step) -> Result<StepOutcome<'_>, MissingRate> {
         assert_eq!(program.phase, step.phase, "a program runs steps of its own phase");
-        let pricing = self.pricing;
-        self.step_priced_by(program, |_| false, |task| pricing.price(task, step))
+        let cost_model = self.cost_model;
+        self.step_priced_by(program, |_| false, |task| cost_model.task_cost(task, step))
     }
 
     /// Simulates one step of `program` with the prices that `price` gives. A task costs the same in
@@ -208,7 +208,7 @@ impl<'a> Simulator<'a> {
     ) -> Result<StepOutcome<'_>, MissingRate> {
         self.kinds.clear();
         for task in self.classify(program, uneven) {
-            self.kinds.push(TaskKind::new(self.pricing.machine, price(task)?));
+            self.kinds.push(TaskKind::new(self.cost_model.machine, price(task)?));
         }
         Ok(self.play(program))
     }
@@ -216,10 +216,10 @@ impl<'a> Simulator<'a> {
     /// The sum over the tasks of `program` of the difference between their times in two steps.
     /// Without contention, the durations of the steps differ by no more than this.
     pub fn time_difference(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Seconds, MissingRate> {
-        let pricing = self.pricing;
+        let cost_model = self.cost_model;
         let mut differences = Vec::new();
         for task in self.classify(program, |_| false) {
-            let [one, other] = steps.map(|step| pricing.price(task, step));
+            let [one, other] = steps.map(|step| cost_model.task_cost(task, step));
             differences.push((one?.alone.get() - other?.alone.get()).abs());
         }
         Ok(Seconds::new(self.kind_of_task.iter().map(|&kind| differences[kind as usize]).sum()))
@@ -247,7 +247,7 @@ impl<'a> Simulator<'a> {
     pub fn step_priced(&mut self, program: &Program, prices: &[TaskCost]) -> StepOutcome<'_> {
         assert_eq!(program.tasks.len(), prices.len(), "every task has a price");
         self.kinds.clear();
-        self.kinds.extend(prices.iter().map(|&price| TaskKind::new(self.pricing.machine, price)));
+        self.kinds.extend(prices.iter().map(|&price| TaskKind::new(self.cost_model.machine, price)));
         self.kind_of_task.clear();
         self.kind_of_task.extend(0..prices.len() as u32);
         self.play(program)
@@ -284,7 +284,7 @@ impl<'a> Simulator<'a> {
             (lane.head, lane.free, lane.issued, lane.running) = (None, SimTime::ZERO, SimTime::ZERO, None);
         }
         for (index, task) in program.tasks.iter().enumerate().rev() {
-            let lane = lane_index(self.pricing.machine, task);
+            let lane = lane_index(self.cost_model.machine, task);
             self.next[index] = self.lanes[lane].head.replace(index as u32);
         }
         self.known_speeds.clear();

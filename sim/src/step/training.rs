@@ -6,9 +6,9 @@ use planner::{TraceEvent, CostModel, Recorder, StepSpan, TaskId, Trace, Training
 use scenarios::{Step, Training};
 
 /// The trace of `step`, the training step of `training`.
-pub fn training_trace(pricing: CostModel<'_>, training: &Training, step: &TrainingStep) -> Trace {
-    let machine: &Machine = pricing.machine;
-    let mut simulator = Simulator::new(pricing);
+pub fn training_trace(cost_model: CostModel<'_>, training: &Training, step: &TrainingStep) -> Trace {
+    let machine: &Machine = cost_model.machine;
+    let mut simulator = Simulator::new(cost_model);
     let outcome = simulator.step_priced(&step.program, &step.prices);
     let events = outcome.spans.iter().zip(&step.prices).enumerate().map(|(task, (span, price))| {
         let (start, end) = (span.start.nanos(), span.end.nanos());
@@ -18,7 +18,7 @@ pub fn training_trace(pricing: CostModel<'_>, training: &Training, step: &Traini
     Trace {
         recorder: Recorder::Simulated,
         machine: machine.name.clone(),
-        model: pricing.model.name.clone(),
+        model: cost_model.model.name.clone(),
         plan: "training".to_owned(),
         steps: vec![StepSpan::new(shape, 0, outcome.duration.nanos())],
         events: events.collect(),

@@ -16,10 +16,10 @@ fn answered<T>(
 ) -> T {
     let model = Model::preset("opt-30b").unwrap();
     let workload = Workload { batch, prompt_tokens: 512, output_tokens: 64, speculation: None };
-    let pricing = CostModel { machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine, model: &model, formats: &FORMATS };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let question = Problem { pricing, workload, objective, slo, costs, draft: None };
-    answer(&question, &|placement, chunk| sim::estimate(pricing, placement, &workload, chunk))
+    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    answer(&question, &|placement, chunk| sim::estimate(cost_model, placement, &workload, chunk))
 }
 
 fn planned(machine: &Machine, batch: u64, objective: Objective) -> Plan {

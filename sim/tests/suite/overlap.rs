@@ -19,11 +19,11 @@ fn planned(
     let machine = Library::default().machine(machine).unwrap();
     let model = Model::preset(model).unwrap();
     let workload = Workload { batch, prompt_tokens, output_tokens: 64, speculation: None };
-    let pricing = CostModel { machine: &machine, model: &model, formats: &BF16 };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &BF16 };
     let (objective, slo, costs) = (Objective::Throughput, Slo::default(), Costs::default());
-    let question = Problem { pricing, workload, objective, slo, costs, draft: None };
+    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
     let score = |placement: &Placement, chunk| {
-        let times = sim::estimate(pricing, placement, &workload, chunk)?;
+        let times = sim::estimate(cost_model, placement, &workload, chunk)?;
         let slower = if admits(placement) { 1.0 } else { 1000.0 };
         Ok(PhaseTimes { ttft: times.ttft * slower, ..times })
     };

@@ -33,13 +33,13 @@ impl Case {
     }
 
     fn question(&self) -> Problem<'_> {
-        let pricing = CostModel { machine: &self.machine, model: &self.model, formats: &self.formats };
+        let cost_model = CostModel { machine: &self.machine, model: &self.model, formats: &self.formats };
         let (slo, costs) = (Slo::default(), Costs::default());
-        Problem { pricing, workload: self.workload, objective: self.objective, slo, costs, draft: None }
+        Problem { cost_model, workload: self.workload, objective: self.objective, slo, costs, draft: None }
     }
 
     fn score(&self, placement: &Placement, chunk: u64) -> Result<planner::PhaseTimes, PlannerError> {
-        sim::estimate(self.question().pricing, placement, &self.workload, chunk)
+        sim::estimate(self.question().cost_model, placement, &self.workload, chunk)
     }
 
     fn plan(&self) -> Plan {

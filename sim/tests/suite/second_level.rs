@@ -32,11 +32,11 @@ fn placed<T>(machine: &Machine, of: impl FnOnce(CostModel<'_>, &Placement, Servi
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-    let pricing = CostModel { machine, model: &model, formats: &BF16 };
-    let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap();
+    let cost_model = CostModel { machine, model: &model, formats: &BF16 };
+    let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
     let engine = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
     let engine = ServingEngine::from_choice(&engine, blocks, model.max_positions);
-    of(pricing, &placement, engine)
+    of(cost_model, &placement, engine)
 }
 
 fn level(
@@ -44,7 +44,7 @@ fn level(
     choice: &SwapChoice,
     swap: Option<&SwapChoice>,
 ) -> Result<KvOffload, KvOffloadError> {
-    placed(machine, |pricing, placement, engine| engine.prefix_level(choice, swap, pricing, placement))
+    placed(machine, |cost_model, placement, engine| engine.prefix_level(choice, swap, cost_model, placement))
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn day(
     requests: &[Request],
     observer: &mut impl EngineObserver,
 ) {
-    placed(machine, |pricing, placement, engine| {
-        let programs = PhasePrograms::lower(machine, pricing.model, placement).unwrap();
+    placed(machine, |cost_model, placement, engine| {
+        let programs = PhasePrograms::lower(machine, cost_model.model, placement).unwrap();
         let num_blocks = num_blocks.unwrap_or(engine.num_blocks);
         let engine = ServingEngine { num_blocks, second_level, ..engine };
-        let mut replica = Replica::new(engine, PlanPrices::new(pricing, &programs));
+        let mut replica = Replica::new(engine, PlanPrices::new(cost_model, &programs));
         serve(&mut requests.iter().cloned(), &mut replica, observer).unwrap();
     });
 }

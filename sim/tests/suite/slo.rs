@@ -39,16 +39,16 @@ impl Service {
     /// A day of an engine with either scheduler.
     fn day(&self, engine: EngineName, arrivals: Arrivals, slo: bool) -> Summary {
         let (machine, model) = (machine(self.gpus), Model::preset(self.model).unwrap());
-        let pricing = CostModel { machine: &machine, model: &model, formats: &BF16 };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &BF16 };
         let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
         let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let (ttft, tpot) = (Seconds::new(self.ttft), Seconds::new(self.tpot));
         let scheduler = if slo { Scheduler::Slo { ttft, tpot } } else { Scheduler::Fcfs };
         let choice = EngineChoice { name: engine, scheduler, ..EngineChoice::default() };
-        let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap();
+        let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
         let engine = ServingEngine::from_choice(&choice, blocks, model.max_positions);
-        let mut replica = Replica::new(engine, PlanPrices::new(pricing, &programs));
+        let mut replica = Replica::new(engine, PlanPrices::new(cost_model, &programs));
         let mut tally = SummaryCollector::new(SloLimits { ttft: Some(ttft), tpot: Some(tpot) });
         let mut requests = GeneratedRequests::open(arrivals, 2000, self.prompt, self.output, 1);
         serve(&mut requests, &mut replica, &mut tally).unwrap();

@@ -17,10 +17,10 @@ fn machine(sockets: &str, count: u64, more: &str) -> Machine {
 }
 
 fn planned(machine: &Machine, model: &Model, workload: Workload) -> (Plan, f64) {
-    let pricing = CostModel { machine, model, formats: &BF16 };
+    let cost_model = CostModel { machine, model, formats: &BF16 };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Problem { pricing, workload, objective, slo, costs, draft: None };
-    let score = |placement: &Placement, chunk| sim::estimate(pricing, placement, &workload, chunk);
+    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let score = |placement: &Placement, chunk| sim::estimate(cost_model, placement, &workload, chunk);
     let plan = plan(&question, &score).unwrap();
     let times = plan.predicted.simulated;
     let seconds = times.ttft.get() + (workload.output_tokens - 1) as f64 * times.tpot.unwrap().get();

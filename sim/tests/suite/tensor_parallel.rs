@@ -20,14 +20,14 @@ fn gpus(part: &str, count: u64) -> Machine {
     Library::default().compose(&yaml::read(&parts, "parts").unwrap()).unwrap()
 }
 
-fn pricing<'a>(machine: &'a Machine, model: &'a Model) -> CostModel<'a> {
+fn cost_model<'a>(machine: &'a Machine, model: &'a Model) -> CostModel<'a> {
     CostModel { machine, model, formats: &BF16 }
 }
 
 /// The time of a whole operator on the first GPU.
-fn time(pricing: CostModel<'_>, operator: Operator, step: &Step) -> f64 {
-    let rows = operator.sublayer().matrix(pricing.model).map_or(0, |(rows, _)| rows);
-    let device = pricing.machine.identical_gpus()[0];
+fn time(cost_model: CostModel<'_>, operator: Operator, step: &Step) -> f64 {
+    let rows = operator.sublayer().matrix(cost_model.model).map_or(0, |(rows, _)| rows);
+    let device = cost_model.machine.identical_gpus()[0];
     let action = Action::Compute { operator, rows: 0..rows, source: OperandSource::Resident };
     let task = Task {
         lane: Lane::Device(device),
@@ -36,7 +36,7 @@ fn time(pricing: CostModel<'_>, operator: Operator, step: &Step) -> f64 {
         action,
         after: vec![],
     };
-    pricing.price(&task, step).unwrap().alone.get()
+    cost_model.task_cost(&task, step).unwrap().alone.get()
 }
 
 /// The machine with sums over GPUs slower by `factor`. With 0 they are free.
@@ -52,9 +52,9 @@ fn with_sums(machine: &Machine, factor: f64) -> Machine {
     machine
 }
 
-fn layer(pricing: CostModel<'_>, step: &Step) -> f64 {
-    let operators = Sublayer::DENSE.iter().flat_map(|sublayer| sublayer.operators(pricing.model));
-    operators.map(|&operator| time(pricing, operator, step)).sum()
+fn layer(cost_model: CostModel<'_>, step: &Step) -> f64 {
+    let operators = Sublayer::DENSE.iter().flat_map(|sublayer| sublayer.operators(cost_model.model));
+    operators.map(|&operator| time(cost_model, operator, step)).sum()
 }
 
 proptest! {
@@ -69,10 +69,10 @@ proptest! {
         let mut last = f64::INFINITY;
         for degree in [1, 2, 4] {
             let group = machine.with_tensor_parallel(degree).unwrap();
-            let free = layer(pricing(&with_sums(&group, 0.0), &model), &step);
+            let free = layer(cost_model(&with_sums(&group, 0.0), &model), &step);
             prop_assert!(free <= last * (1.0 + 1e-9), "{degree}: {free} after {last}");
             last = free;
-            let [fair, slow] = [1.0, factor].map(|f| layer(pricing(&with_sums(&group, f), &model), &step));
+            let [fair, slow] = [1.0, factor].map(|f| layer(cost_model(&with_sums(&group, f), &model), &step));
             prop_assert!(free <= fair && fair <= slow, "{degree}: {free} {fair} {slow}");
         }
     }
@@ -136,16 +136,16 @@ fn a_projection_takes_the_time_of_its_share_and_the_sum_by_hand() {
     let sums = &device.ranks.as_ref().unwrap().all_reduce;
     let sum = sums.time(Bytes::new(8 * 4096 * 2), 2);
     let expected = device.launch.value.get() + share.get().max(streamed) + sum.get();
-    let found = time(pricing(&group, &model), Operator::OutProj, &step);
+    let found = time(cost_model(&group, &model), Operator::OutProj, &step);
     assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
     // Every rank has the norms, and operators that are divided by outputs need no sum.
-    let alone = |operator| time(pricing(&machine, &model), operator, &step);
-    assert_eq!(time(pricing(&group, &model), Operator::AttnNorm, &step), alone(Operator::AttnNorm));
+    let alone = |operator| time(cost_model(&machine, &model), operator, &step);
+    assert_eq!(time(cost_model(&group, &model), Operator::AttnNorm, &step), alone(Operator::AttnNorm));
     let up = device.gemm_time(DType::Bf16, 8, 14336, 4096).unwrap().time.get();
     let bytes = (14336.0 * 4096.0 + 8.0 * (4096.0 + 14336.0)) * 2.0;
     let streamed = bytes / group.memory(device.memory).bandwidth.value.get() * 2.0;
     let expected = device.launch.value.get() + up.max(streamed);
-    assert!((time(pricing(&group, &model), Operator::UpProj, &step) - expected).abs() < 1e-12);
+    assert!((time(cost_model(&group, &model), Operator::UpProj, &step) - expected).abs() < 1e-12);
 }
 
 #[test]
@@ -190,16 +190,16 @@ fn bytes_are_those_of_a_share_on_each_rank_with_kv_heads_replicated_where_they_a
 }
 
 fn planned(machine: &Machine, model: &Model, load: Workload) -> Result<planner::Plan, PlannerError> {
-    let pricing = pricing(machine, model);
+    let cost_model = cost_model(machine, model);
     let question = Problem {
-        pricing,
+        cost_model,
         workload: load,
         objective: Objective::Tpot,
         slo: Slo::default(),
         costs: Costs::default(),
         draft: None,
     };
-    plan(&question, &|placement, chunk| sim::estimate(pricing, placement, &load, chunk))
+    plan(&question, &|placement, chunk| sim::estimate(cost_model, placement, &load, chunk))
 }
 
 #[test]

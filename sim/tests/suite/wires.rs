@@ -31,8 +31,8 @@ fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds 
         after: vec![],
     };
     let program = Program { phase: Phase::Decode, tasks: lanes.map(task).into() };
-    let pricing = CostModel { machine, model: &model, formats: &formats };
-    Simulator::new(pricing).step_priced(&program, &links.map(price)).duration.to_seconds()
+    let cost_model = CostModel { machine, model: &model, formats: &formats };
+    Simulator::new(cost_model).step_priced(&program, &links.map(price)).duration.to_seconds()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The loops with 256-bit vectors, with prefetches across pages and stores around the caches.
 
-use super::store::StoreKind;
+use super::store::StoreInstruction;
 use crate::cpu::tiles::avx2::Fetch;
 use std::arch::x86_64::*;
 
@@ -32,7 +32,7 @@ pub(super) unsafe fn read(x: &[f64]) -> f64 {
 /// # Safety
 /// The CPU has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn write(to: &mut [f64], value: f64, store: StoreKind) {
+pub(super) unsafe fn write(to: &mut [f64], value: f64, store: StoreInstruction) {
     // SAFETY: the CPU has the promised features.
     unsafe { each_four(to, store, |_| _mm256_set1_pd(value), |_| value) };
 }
@@ -40,7 +40,7 @@ pub(super) unsafe fn write(to: &mut [f64], value: f64, store: StoreKind) {
 /// # Safety
 /// The CPU has AVX2; `from` is as long as `to`.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn copy(to: &mut [f64], from: &[f64], store: StoreKind) {
+pub(super) unsafe fn copy(to: &mut [f64], from: &[f64], store: StoreInstruction) {
     // SAFETY: `each_four` asks for four values only where `to` has four.
     let four = |at: usize| unsafe {
         if at.is_multiple_of(8) {
@@ -55,7 +55,7 @@ pub(super) unsafe fn copy(to: &mut [f64], from: &[f64], store: StoreKind) {
 /// # Safety
 /// The CPU has AVX2; `a` and `b` are as long as `to`.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn triad(to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreKind) {
+pub(super) unsafe fn triad(to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreInstruction) {
     let factors = _mm256_set1_pd(factor);
     // SAFETY: `each_four` asks for four values only where `to` has four.
     let four = |at: usize| unsafe {
@@ -73,7 +73,7 @@ pub(super) unsafe fn triad(to: &mut [f64], a: &[f64], b: &[f64], factor: f64, st
 /// # Safety
 /// The CPU has AVX2; all of `from` are as long as `to`.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn sum<const ARRAYS: usize>(to: &mut [f64], from: [&[f64]; ARRAYS], store: StoreKind) {
+pub(super) unsafe fn sum<const ARRAYS: usize>(to: &mut [f64], from: [&[f64]; ARRAYS], store: StoreInstruction) {
     // SAFETY: `each_four` asks for four values only where `to` has four.
     let four = |at: usize| unsafe {
         from.iter().fold(_mm256_setzero_pd(), |sum, x| {
@@ -96,7 +96,7 @@ pub(super) unsafe fn sum<const ARRAYS: usize>(to: &mut [f64], from: [&[f64]; ARR
 #[target_feature(enable = "avx2")]
 unsafe fn each_four(
     to: &mut [f64],
-    store: StoreKind,
+    store: StoreInstruction,
     four: impl Fn(usize) -> __m256d,
     one: impl Fn(usize) -> f64,
 ) {
@@ -110,8 +110,8 @@ unsafe fn each_four(
             // 32 bytes.
             unsafe {
                 match store {
-                    StoreKind::Ordinary => _mm256_store_pd(pointer.add(at), four(at)),
-                    StoreKind::NonTemporal => _mm256_stream_pd(pointer.add(at), four(at)),
+                    StoreInstruction::Ordinary => _mm256_store_pd(pointer.add(at), four(at)),
+                    StoreInstruction::NonTemporal => _mm256_stream_pd(pointer.add(at), four(at)),
                 }
             }
         }

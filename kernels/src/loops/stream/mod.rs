@@ -8,7 +8,7 @@
 mod avx2;
 mod store;
 
-pub use store::StoreKind;
+pub use store::StoreInstruction;
 
 use crate::runtime::Disjoint;
 use crate::runtime::{Path, Pool};
@@ -38,7 +38,7 @@ pub fn read_alone(pool: &Pool, x: &[f64]) -> f64 {
 }
 
 /// Writes `value` everywhere. Bytes: 8 per value.
-pub fn write(pool: &Pool, to: &mut [f64], value: f64, store: StoreKind) {
+pub fn write(pool: &Pool, to: &mut [f64], value: f64, store: StoreInstruction) {
     each_part(pool, to, |_, to| match pool.path() {
         Path::Reference => to.fill(value),
         // SAFETY: a CPU that runs any other path has AVX2.
@@ -50,7 +50,7 @@ pub fn write(pool: &Pool, to: &mut [f64], value: f64, store: StoreKind) {
 ///
 /// # Panics
 /// Where the lengths differ.
-pub fn copy(pool: &Pool, to: &mut [f64], from: &[f64], store: StoreKind) {
+pub fn copy(pool: &Pool, to: &mut [f64], from: &[f64], store: StoreInstruction) {
     assert_eq!(to.len(), from.len());
     each_part(pool, to, |range, to| match pool.path() {
         Path::Reference => to.copy_from_slice(&from[range]),
@@ -63,7 +63,7 @@ pub fn copy(pool: &Pool, to: &mut [f64], from: &[f64], store: StoreKind) {
 ///
 /// # Panics
 /// Where the lengths differ.
-pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreKind) {
+pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreInstruction) {
     assert!(to.len() == a.len() && to.len() == b.len());
     each_part(pool, to, |range, to| {
         let (a, b) = (&a[range.clone()], &b[range]);
@@ -81,7 +81,7 @@ pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, sto
 ///
 /// # Panics
 /// Where the lengths differ.
-pub fn sum<const ARRAYS: usize>(pool: &Pool, to: &mut [f64], from: [&[f64]; ARRAYS], store: StoreKind) {
+pub fn sum<const ARRAYS: usize>(pool: &Pool, to: &mut [f64], from: [&[f64]; ARRAYS], store: StoreInstruction) {
     assert!(from.iter().all(|x| x.len() == to.len()));
     each_part(pool, to, |range, to| {
         let from = from.map(|x| &x[range.clone()]);

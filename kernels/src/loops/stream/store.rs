@@ -2,7 +2,7 @@
 
 /// The kind of store that a loop uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreKind {
+pub enum StoreInstruction {
     /// Through the caches: a line is read before it is written.
     Ordinary,
     /// Around the caches, whole lines at a time. On the reference path this is an ordinary store.

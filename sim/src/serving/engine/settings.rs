@@ -171,7 +171,7 @@ impl ServingEngine {
         &self,
         choice: &SwapChoice,
         swap: Option<&SwapChoice>,
-        pricing: CostModel<'_>,
+        cost_model: CostModel<'_>,
         placement: &Placement,
     ) -> Result<KvOffload, KvOffloadError> {
         let tokens = self.prefix_tokens;
@@ -181,8 +181,8 @@ impl ServingEngine {
             least: (self.blocks(tokens), format!("the {tokens} tokens of one name")),
             taken: swap.filter(|swap| swap.to == choice.to).map_or(Bytes::ZERO, |swap| swap.space),
         };
-        let used = usage_with_one_block(pricing, placement, self.block_size, self.max_num_batched_tokens)?;
-        KvOffload::new(choice, pricing.machine, &used, &purpose)
+        let used = usage_with_one_block(cost_model, placement, self.block_size, self.max_num_batched_tokens)?;
+        KvOffload::new(choice, cost_model.machine, &used, &purpose)
     }
 
     /// Blocks of `tokens` tokens.

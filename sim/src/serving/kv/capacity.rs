@@ -37,15 +37,15 @@ pub enum KvCapacityError {
 /// # Errors
 /// A memory without room for one block; bytes that must move without a link.
 pub fn kv_blocks(
-    pricing: CostModel<'_>,
+    cost_model: CostModel<'_>,
     placement: &Placement,
     block_size: u64,
     tokens: u64,
     utilization: f64,
 ) -> Result<u64, KvCapacityError> {
-    let used = usage_with_one_block(pricing, placement, block_size, tokens)?;
+    let used = usage_with_one_block(cost_model, placement, block_size, tokens)?;
     let mut least = u64::MAX;
-    for (memory, used) in pricing.machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO)
+    for (memory, used) in cost_model.machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO)
     {
         let usable = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
         let taken = used.weights + used.activations + used.staging;
@@ -61,12 +61,12 @@ pub fn kv_blocks(
 /// The use of each memory by `placement` with one block of KV cache. The block includes the KV of
 /// all layers, and of all ranks that share or repeat their heads.
 pub(crate) fn usage_with_one_block(
-    pricing: CostModel<'_>,
+    cost_model: CostModel<'_>,
     placement: &Placement,
     block_size: u64,
     tokens: u64,
 ) -> Result<Vec<MemoryUsage>, PlannerError> {
-    let CostModel { machine, model, formats } = pricing;
+    let CostModel { machine, model, formats } = cost_model;
     let programs = PhasePrograms::lower(machine, model, placement)?;
     let extent = RunExtent { batch: 1, context: block_size, chunk: tokens, step_tokens: 1 };
     Ok(usage(machine, model, formats, placement, &programs, &extent))

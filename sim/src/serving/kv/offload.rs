@@ -94,7 +94,7 @@ impl KvOffload {
     /// A memory that does not exist, has too little room, or has no link with bandwidth.
     pub fn new_swap_space(
         choice: &SwapChoice,
-        pricing: CostModel<'_>,
+        cost_model: CostModel<'_>,
         placement: &Placement,
         block_size: u64,
         step_tokens: u64,
@@ -105,8 +105,8 @@ impl KvOffload {
             least: (1, "one block".to_owned()),
             taken: Bytes::ZERO,
         };
-        let used = usage_with_one_block(pricing, placement, block_size, step_tokens)?;
-        Self::new(choice, pricing.machine, &used, &purpose)
+        let used = usage_with_one_block(cost_model, placement, block_size, step_tokens)?;
+        Self::new(choice, cost_model.machine, &used, &purpose)
     }
 
     /// Room in a memory of `machine`. `used` is the use of each memory by weights, activations and

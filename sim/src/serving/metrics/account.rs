@@ -50,14 +50,14 @@ impl Account {
     /// Engines side by side have a group of the machine's GPUs each, and shares are shares of such
     /// a group.
     pub fn new(
-        pricing: &CostModel<'_>,
+        cost_model: &CostModel<'_>,
         programs: &PhasePrograms,
         costs: &Costs,
         used: &ResourceUse,
         duration: Seconds,
         engines: EngineCount,
     ) -> Self {
-        let machine = pricing.machine;
+        let machine = cost_model.machine;
         let machine_time = duration * engines.machines as f64;
         let engine_time = machine_time * engines.per_machine as f64;
         let named = |names: Vec<&String>, amounts: &[u128]| {
@@ -80,14 +80,14 @@ impl Account {
             let id = machine.memory_named(name).expect("the name is one of the machine's");
             machine.bandwidth_owner(id) == id && machine.memory(id).stripes.is_empty()
         });
-        account.add_peak_shares(pricing, programs, used, engine_time);
-        account.add_energy_and_cost(pricing, costs, used, machine_time);
+        account.add_peak_shares(cost_model, programs, used, engine_time);
+        account.add_energy_and_cost(cost_model, costs, used, machine_time);
         account
     }
 
     fn add_peak_shares(
         &mut self,
-        pricing: &CostModel<'_>,
+        cost_model: &CostModel<'_>,
         programs: &PhasePrograms,
         used: &ResourceUse,
         time: Seconds,
@@ -95,8 +95,8 @@ impl Account {
         if time <= Seconds::ZERO {
             return;
         }
-        let machine = pricing.machine;
-        self.mfu = peak_rate(pricing, programs).map(|peak| share(self.flop / time.get(), peak.get()));
+        let machine = cost_model.machine;
+        self.mfu = peak_rate(cost_model, programs).map(|peak| share(self.flop / time.get(), peak.get()));
         let through = used.memories.iter().sum::<u128>() as f64;
         let bandwidth: f64 = machine
             .memory_ids()
@@ -108,15 +108,15 @@ impl Account {
 
     fn add_energy_and_cost(
         &mut self,
-        pricing: &CostModel<'_>,
+        cost_model: &CostModel<'_>,
         costs: &Costs,
         used: &ResourceUse,
         time: Seconds,
     ) {
-        match energy(pricing.machine, time, &used.busy) {
+        match energy(cost_model.machine, time, &used.busy) {
             Ok(joules) => {
                 self.energy_j = Some(joules.get());
-                match cost(pricing.machine, costs, time, joules) {
+                match cost(cost_model.machine, costs, time, joules) {
                     Ok(dollars) => self.cost = Some(dollars.get()),
                     Err(error) => self.missing.push(missing_number("cost", &error)),
                 }
@@ -133,7 +133,7 @@ fn share(part: f64, whole: f64) -> f64 {
 
 /// The sum over the computing devices of each one's fastest measured matrix product in any of the
 /// weights' formats. `None` if a device has no measured rate.
-fn peak_rate(pricing: &CostModel<'_>, programs: &PhasePrograms) -> Option<FlopPerSec> {
+fn peak_rate(cost_model: &CostModel<'_>, programs: &PhasePrograms) -> Option<FlopPerSec> {
     let tasks = programs.prefill.tasks.iter().chain(&programs.decode.tasks);
     let device = |task: &Task| match task.lane {
         Lane::Device(device) => Some(device),
@@ -141,9 +141,9 @@ fn peak_rate(pricing: &CostModel<'_>, programs: &PhasePrograms) -> Option<FlopPe
     };
     let computing: BTreeSet<_> = tasks.filter_map(device).collect();
     let fastest = |device: DeviceId| {
-        let rates = &pricing.machine.device(device).gemm;
+        let rates = &cost_model.machine.device(device).gemm;
         let all: Option<Vec<_>> =
-            pricing.formats.weights.distinct().map(|dtype| rates.get(&dtype)?.fastest()).collect();
+            cost_model.formats.weights.distinct().map(|dtype| rates.get(&dtype)?.fastest()).collect();
         all?.into_iter().map(|rate| rate.value).max_by(FlopPerSec::total_cmp)
     };
     computing.into_iter().map(fastest).collect::<Option<Vec<_>>>().map(|rates| rates.into_iter().sum())

@@ -48,7 +48,7 @@ impl ResourceUse {
 /// Observes one engine that runs a plan.
 #[derive(Debug, Clone)]
 pub struct ResourceMeter<'a> {
-    pricing: CostModel<'a>,
+    cost_model: CostModel<'a>,
     prefill: PhaseMeter<'a>,
     decode: PhaseMeter<'a>,
     /// The first rate that was missing.
@@ -79,7 +79,7 @@ struct PhaseMeter<'a> {
 }
 
 impl<'a> PhaseMeter<'a> {
-    fn new(pricing: &CostModel<'_>, program: &'a Program) -> Self {
+    fn new(cost_model: &CostModel<'_>, program: &'a Program) -> Self {
         Self {
             program,
             kinds: task_kinds(program),
@@ -90,11 +90,11 @@ impl<'a> PhaseMeter<'a> {
             decodes: PolynomialSums::default(),
             past: PolynomialSums::default(),
             time: SimTime::ZERO,
-            attention_time: vec![Seconds::ZERO; pricing.machine.devices.len()],
+            attention_time: vec![Seconds::ZERO; cost_model.machine.devices.len()],
         }
     }
 
-    fn add(&mut self, pricing: &CostModel<'_>, steps: &ObservedSteps<'_>) -> Result<(), MissingRate> {
+    fn add(&mut self, cost_model: &CostModel<'_>, steps: &ObservedSteps<'_>) -> Result<(), MissingRate> {
         let (batch, count) = (&steps.batch, steps.count);
         let count_steps = |counts: &mut Vec<u64>, number: u64| {
             let number = number as usize;
@@ -115,30 +115,30 @@ impl<'a> PhaseMeter<'a> {
         self.past.add(1, past, batch.decodes, count);
         self.time += (steps.end - steps.begin).saturating_sub(steps.host);
         if self.only_device.is_none() {
-            self.add_attention(pricing, batch, count)?;
+            self.add_attention(cost_model, batch, count)?;
         }
         Ok(())
     }
 
     /// Adds the time of attention. Between the first and the last of several steps it is taken for
     /// a straight line, like the prices of decode steps.
-    fn add_attention(&mut self, pricing: &CostModel<'_>, batch: &Batch<'_>, steps: u64) -> Result<(), MissingRate> {
+    fn add_attention(&mut self, cost_model: &CostModel<'_>, batch: &Batch<'_>, steps: u64) -> Result<(), MissingRate> {
         let last = Batch { decode_tokens: batch.decode_tokens + (steps - 1) * batch.decodes, ..*batch };
         let attention = |task: &Task| BatchDependence::from_task(task) == BatchDependence::Attention;
         for (task, kind_count) in self.kinds.iter().filter(|(task, _)| attention(task)) {
             let Lane::Device(device) = task.lane else { continue };
-            let ends = task_price(pricing, task, batch)?.alone + task_price(pricing, task, &last)?.alone;
+            let ends = task_price(cost_model, task, batch)?.alone + task_price(cost_model, task, &last)?.alone;
             self.attention_time[device.0] += ends * (0.5 * kind_count * steps as f64);
         }
         Ok(())
     }
 
     /// Adds the resources of its steps.
-    fn total(&self, pricing: &CostModel<'_>, sums: &mut Sums) -> Result<(), MissingRate> {
+    fn total(&self, cost_model: &CostModel<'_>, sums: &mut Sums) -> Result<(), MissingRate> {
         for (task, count) in &self.kinds {
             let count = *count as i128;
             let mut add = |batch: Batch<'_>, steps: i128| -> Result<(), MissingRate> {
-                sums.add(&task_price(pricing, task, &batch)?, steps * count);
+                sums.add(&task_price(cost_model, task, &batch)?, steps * count);
                 Ok(())
             };
             match BatchDependence::from_task(task) {
@@ -157,11 +157,11 @@ impl<'a> PhaseMeter<'a> {
                 BatchDependence::NewTokens => by_number(task, &self.tokens, |n, steps| add(rows(n), steps))?,
             }
         }
-        self.add_busy_times(pricing, &mut sums.busy)
+        self.add_busy_times(cost_model, &mut sums.busy)
     }
 
     /// Adds the times that devices were busy.
-    fn add_busy_times(&self, pricing: &CostModel<'_>, busy: &mut [Seconds]) -> Result<(), MissingRate> {
+    fn add_busy_times(&self, cost_model: &CostModel<'_>, busy: &mut [Seconds]) -> Result<(), MissingRate> {
         if let Some(device) = self.only_device {
             busy[device.0] += self.time.to_seconds();
             return Ok(());
@@ -175,13 +175,13 @@ impl<'a> PhaseMeter<'a> {
             };
             let Lane::Device(device) = task.lane else { continue };
             for (n, steps) in numbers(counts) {
-                busy[device.0] += task_price(pricing, task, &rows(n))?.alone * (count * steps as f64);
+                busy[device.0] += task_price(cost_model, task, &rows(n))?.alone * (count * steps as f64);
             }
         }
         if let Some(device) = sampling_device(self.program) {
             for (n, steps) in numbers(&self.sampled) {
                 busy[device.0] +=
-                    sampling_time(pricing, self.program, &sampled_step(&rows(n))) * steps as f64;
+                    sampling_time(cost_model, self.program, &sampled_step(&rows(n))) * steps as f64;
             }
         }
         Ok(())
@@ -240,9 +240,9 @@ impl Sums {
 
 impl<'a> ResourceMeter<'a> {
     /// The meter of an engine that runs `programs`.
-    pub fn new(pricing: CostModel<'a>, programs: &'a PhasePrograms) -> Self {
-        let phase = |program| PhaseMeter::new(&pricing, program);
-        Self { pricing, prefill: phase(&programs.prefill), decode: phase(&programs.decode), missing: None }
+    pub fn new(cost_model: CostModel<'a>, programs: &'a PhasePrograms) -> Self {
+        let phase = |program| PhaseMeter::new(&cost_model, program);
+        Self { cost_model, prefill: phase(&programs.prefill), decode: phase(&programs.decode), missing: None }
     }
 
     /// The use of all observed steps.
@@ -253,7 +253,7 @@ impl<'a> ResourceMeter<'a> {
         if let Some(missing) = &self.missing {
             return Err(missing.clone());
         }
-        let machine = self.pricing.machine;
+        let machine = self.cost_model.machine;
         let mut sums = Sums {
             flop: 0,
             memories: vec![0; machine.memories.len()],
@@ -261,7 +261,7 @@ impl<'a> ResourceMeter<'a> {
             busy: vec![Seconds::ZERO; machine.devices.len()],
         };
         for phase in [&self.prefill, &self.decode] {
-            phase.total(&self.pricing, &mut sums)?;
+            phase.total(&self.cost_model, &mut sums)?;
         }
         // A sum of work is not negative. Only the bytes of striped memories, rounded task by task,
         // may be one off.
@@ -278,7 +278,7 @@ impl<'a> ResourceMeter<'a> {
 impl EngineObserver for ResourceMeter<'_> {
     fn steps(&mut self, steps: &ObservedSteps<'_>) {
         let phase = if steps.batch.chunks.is_empty() { &mut self.decode } else { &mut self.prefill };
-        if let Err(missing) = phase.add(&self.pricing, steps) {
+        if let Err(missing) = phase.add(&self.cost_model, steps) {
             self.missing.get_or_insert(missing);
         }
     }

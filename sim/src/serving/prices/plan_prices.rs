@@ -26,7 +26,7 @@ const REMEMBERED: usize = 1 << 16;
 /// different batch.
 #[derive(Debug)]
 pub struct PlanPrices<'a> {
-    pricing: CostModel<'a>,
+    cost_model: CostModel<'a>,
     programs: &'a PhasePrograms,
     simulator: Simulator<'a>,
     /// For each phase, the sums of its tasks, if its tasks run one after the other.
@@ -81,33 +81,33 @@ impl SerialPrices {
 
     fn seconds(
         &mut self,
-        pricing: &CostModel<'_>,
+        cost_model: &CostModel<'_>,
         program: &Program,
         batch: &Batch<'_>,
     ) -> Result<f64, MissingRate> {
         let tokens = batch.tokens();
         let (low, high) = priced_neighbours(tokens);
-        let (first, last) = (self.of_tokens(pricing, low)?, self.of_tokens(pricing, high)?);
+        let (first, last) = (self.of_tokens(cost_model, low)?, self.of_tokens(cost_model, high)?);
         let share = if low == high { 0.0 } else { (tokens - low) as f64 / (high - low) as f64 };
         let once = match self.by_sampled.get(&batch.sampled) {
             Some(&known) => known,
             None => {
-                let sampling = sampling_time(pricing, program, &sampled_step(batch)).get();
-                let sum = self.sum(pricing, BatchDependence::SampledSequences, batch)? + sampling;
+                let sampling = sampling_time(cost_model, program, &sampled_step(batch)).get();
+                let sum = self.sum(cost_model, BatchDependence::SampledSequences, batch)? + sampling;
                 self.by_sampled.insert(batch.sampled, sum);
                 sum
             }
         };
-        Ok(first + (last - first) * share + once + self.sum(pricing, BatchDependence::Attention, batch)?)
+        Ok(first + (last - first) * share + once + self.sum(cost_model, BatchDependence::Attention, batch)?)
     }
 
     /// Seconds of the tasks that depend on the tokens alone, for `tokens` tokens.
-    fn of_tokens(&mut self, pricing: &CostModel<'_>, tokens: u64) -> Result<f64, MissingRate> {
+    fn of_tokens(&mut self, cost_model: &CostModel<'_>, tokens: u64) -> Result<f64, MissingRate> {
         if let Some(&known) = self.by_tokens.get(&tokens) {
             return Ok(known);
         }
         let batch = Batch { chunks: &[], decodes: tokens, decode_tokens: tokens, sampled: tokens };
-        let sum = self.sum(pricing, BatchDependence::NewTokens, &batch)?;
+        let sum = self.sum(cost_model, BatchDependence::NewTokens, &batch)?;
         self.by_tokens.insert(tokens, sum);
         Ok(sum)
     }
@@ -115,14 +115,14 @@ impl SerialPrices {
     /// Seconds of the tasks with this dependence.
     fn sum(
         &self,
-        pricing: &CostModel<'_>,
+        cost_model: &CostModel<'_>,
         dependence: BatchDependence,
         batch: &Batch<'_>,
     ) -> Result<f64, MissingRate> {
         let mut sum = 0.0;
         for (task, count) in &self.tasks {
             if BatchDependence::from_task(task) == dependence {
-                sum += count * task_price(pricing, task, batch)?.alone.get();
+                sum += count * task_price(cost_model, task, batch)?.alone.get();
             }
         }
         Ok(sum)
@@ -131,13 +131,13 @@ impl SerialPrices {
 
 impl<'a> PlanPrices<'a> {
     /// The prices of `programs`.
-    pub fn new(pricing: CostModel<'a>, programs: &'a PhasePrograms) -> Self {
-        let issues = pricing.machine.devices.iter().any(|device| device.issue.is_some());
+    pub fn new(cost_model: CostModel<'a>, programs: &'a PhasePrograms) -> Self {
+        let issues = cost_model.machine.devices.iter().any(|device| device.issue.is_some());
         let serial = |program| if issues { None } else { SerialPrices::new(program) };
         Self {
-            pricing,
+            cost_model,
             programs,
-            simulator: Simulator::new(pricing),
+            simulator: Simulator::new(cost_model),
             serial_prefill: serial(&programs.prefill),
             serial_decode: serial(&programs.decode),
             lines: HashMap::new(),
@@ -154,9 +154,9 @@ impl<'a> PlanPrices<'a> {
 
     /// Seconds of a batch with the program of `phase`.
     fn seconds(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, MissingRate> {
-        let (pricing, program) = (self.pricing, self.programs.of(phase));
+        let (cost_model, program) = (self.cost_model, self.programs.program(phase));
         match self.serial(phase) {
-            Some(serial) => serial.seconds(&pricing, program, batch),
+            Some(serial) => serial.seconds(&cost_model, program, batch),
             None => self.simulate(phase, batch),
         }
     }
@@ -167,13 +167,13 @@ impl<'a> PlanPrices<'a> {
     /// A rate that was not measured.
     pub fn device_times(&mut self, batch: &Batch<'_>) -> Result<Vec<Seconds>, MissingRate> {
         let phase = if batch.chunks.is_empty() { Phase::Decode } else { Phase::Prefill };
-        let mut busy = vec![Seconds::ZERO; self.pricing.machine.devices.len()];
+        let mut busy = vec![Seconds::ZERO; self.cost_model.machine.devices.len()];
         if let Some(device) = self.serial(phase).map(|serial| serial.device) {
             busy[device.0] = Seconds::new(self.seconds(phase, batch)?);
             return Ok(busy);
         }
-        let (program, pricing) = (self.programs.of(phase), self.pricing);
-        let price = |task: &Task| task_price(&pricing, task, batch);
+        let (program, cost_model) = (self.programs.program(phase), self.cost_model);
+        let price = |task: &Task| task_price(&cost_model, task, batch);
         let outcome = self.simulator.step_priced_by(program, |_| false, price)?;
         for (task, span) in program.tasks.iter().zip(outcome.spans) {
             if let Lane::Device(device) = task.lane {
@@ -184,11 +184,11 @@ impl<'a> PlanPrices<'a> {
     }
 
     fn simulate(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, MissingRate> {
-        let program = self.programs.of(phase);
-        let pricing = self.pricing;
-        let price = |task: &Task| task_price(&pricing, task, batch);
+        let program = self.programs.program(phase);
+        let cost_model = self.cost_model;
+        let price = |task: &Task| task_price(&cost_model, task, batch);
         let outcome = self.simulator.step_priced_by(program, |_| false, price)?;
-        let sampling = sampling_time(&pricing, program, &sampled_step(batch));
+        let sampling = sampling_time(&cost_model, program, &sampled_step(batch));
         Ok((outcome.seconds() + sampling).get())
     }
 }
@@ -334,23 +334,23 @@ pub(crate) fn sampled_step(batch: &Batch<'_>) -> Step {
 }
 
 /// The price of `task` in a step of `batch`.
-pub(crate) fn task_price(pricing: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Result<TaskCost, MissingRate> {
+pub(crate) fn task_price(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Result<TaskCost, MissingRate> {
     let past = |batch: &Batch<'_>| {
         batch.decode_tokens - batch.decodes + batch.chunks.iter().map(|chunk| chunk.past).sum::<u64>()
     };
     let rows = |batch: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens: 0 };
     match BatchDependence::from_task(task) {
-        BatchDependence::Attention => attention_price(pricing, task, batch),
-        BatchDependence::PastTokens => pricing.price(task, &Step { past_tokens: past(batch), ..rows(1) }),
-        BatchDependence::SampledSequences => pricing.price(task, &sampled_step(batch)),
-        BatchDependence::NewTokens => pricing.price(task, &rows(batch.tokens())),
+        BatchDependence::Attention => attention_price(cost_model, task, batch),
+        BatchDependence::PastTokens => cost_model.task_cost(task, &Step { past_tokens: past(batch), ..rows(1) }),
+        BatchDependence::SampledSequences => cost_model.task_cost(task, &sampled_step(batch)),
+        BatchDependence::NewTokens => cost_model.task_cost(task, &rows(batch.tokens())),
     }
 }
 
 /// The price of attention of each chunk and of the decodes, one after the other, launched once. The
 /// decodes count as sequences of the mean context, because the time of their attention depends on
 /// the sum of their tokens.
-fn attention_price(pricing: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Result<TaskCost, MissingRate> {
+fn attention_price(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Result<TaskCost, MissingRate> {
     let mut steps = Vec::with_capacity(batch.chunks.len() + 1);
     for chunk in batch.chunks {
         let (new_tokens, past_tokens) = (chunk.new, chunk.past);
@@ -361,7 +361,7 @@ fn attention_price(pricing: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> R
     }
     let mut all: Option<TaskCost> = None;
     for step in &steps {
-        let one = pricing.price(task, step)?;
+        let one = cost_model.task_cost(task, step)?;
         all = Some(match all {
             None => one,
             Some(sum) => sum_launched_once(sum, one),
@@ -369,7 +369,7 @@ fn attention_price(pricing: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> R
     }
     match all {
         Some(all) => Ok(all),
-        None => pricing.price(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
+        None => cost_model.task_cost(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
     }
 }
 

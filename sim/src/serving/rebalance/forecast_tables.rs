@@ -75,7 +75,7 @@ impl ForecastTables {
     /// # Errors
     /// A rate that was not measured.
     pub fn new(
-        pricing: CostModel<'_>,
+        cost_model: CostModel<'_>,
         programs: &PhasePrograms,
         engine: &ServingEngine,
         longest: u64,
@@ -89,7 +89,7 @@ impl ForecastTables {
         let (batches, contexts) = (widening(1, engine.max_num_seqs), widening(256, longest));
         let prompts = widening(64, longest);
         let table = |machine: &Machine| -> Result<Table, MissingRate> {
-            let mut prices = PlanPrices::new(CostModel { machine, ..pricing }, programs);
+            let mut prices = PlanPrices::new(CostModel { machine, ..cost_model }, programs);
             let mut decode = Vec::new();
             for &batch in &batches {
                 for &context in &contexts {
@@ -100,16 +100,16 @@ impl ForecastTables {
             let prefill = prompts.iter().map(|&prompt| whole_prompt(&mut prices, engine, prompt));
             Ok(Table { decode, prefill: prefill.collect::<Result<_, _>>()? })
         };
-        let slower = pricing.machine.device_ids().map(|device| -> Result<_, MissingRate> {
+        let slower = cost_model.machine.device_ids().map(|device| -> Result<_, MissingRate> {
             let [two, four] = SLOWDOWNS.map(|factor| {
-                let mut machine = pricing.machine.clone();
+                let mut machine = cost_model.machine.clone();
                 let factor = Ratio::new(factor).unwrap_or(Ratio::ONE);
                 machine.devices[device.0] = machine.devices[device.0].slower(factor);
                 table(&machine)
             });
             Ok([two?, four?])
         });
-        let (as_planned, slower) = (table(pricing.machine)?, slower.collect::<Result<_, _>>()?);
+        let (as_planned, slower) = (table(cost_model.machine)?, slower.collect::<Result<_, _>>()?);
         Ok(Self { batches, contexts, prompts, as_planned, slower, engine: engine.clone() })
     }
 

@@ -73,7 +73,7 @@ const GOOD_ENOUGH: f64 = 0.8;
 
 /// Controls engines that all follow one plan of several.
 pub struct Rebalancer<'a> {
-    pricing: CostModel<'a>,
+    cost_model: CostModel<'a>,
     alternatives: &'a [PlanAlternative],
     limits: SloLimits,
     /// When the machine enters which state, in ascending order, from zero on.
@@ -95,7 +95,7 @@ impl<'a> Rebalancer<'a> {
     /// one of its `states` at each of these times. `expected` is the demand until requests come.
     /// Without a clock the engines keep that plan.
     pub fn new(
-        pricing: CostModel<'a>,
+        cost_model: CostModel<'a>,
         alternatives: &'a [PlanAlternative],
         plan: usize,
         states: &'a [(SimTime, usize)],
@@ -104,12 +104,12 @@ impl<'a> Rebalancer<'a> {
         clock: Option<WallClock<'a>>,
     ) -> Self {
         Self {
-            pricing,
+            cost_model,
             alternatives,
             limits,
             states,
             clock,
-            monitor: Monitor::new(pricing.machine.devices.len()),
+            monitor: Monitor::new(cost_model.machine.devices.len()),
             demand: expected,
             plan,
             last_decision: SimTime::ZERO,
@@ -142,8 +142,8 @@ impl<'a> Rebalancer<'a> {
             return None;
         }
         let before = &self.alternatives[self.plan].placement;
-        let moves = moved(self.pricing, before, &self.alternatives[best].placement, tokens);
-        let time = moving_time(self.pricing, &moves)?;
+        let moves = moved(self.cost_model, before, &self.alternatives[best].placement, tokens);
+        let time = moving_time(self.cost_model, &moves)?;
         let gain = LASTING * (1.0 - then / now);
         (time <= gain).then_some((best, moves, time))
     }

@@ -92,11 +92,11 @@ fn a_run_of_drawn_tokens_does_the_work_of_its_draws_and_the_same_seed_gives_the_
     let (machine, model) = (machine(), tiny_experts(4));
     let experts = model.experts.as_ref().unwrap();
     let programs = PhasePrograms::lower(&machine, &model, &divided(&model)).unwrap();
-    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let steps = steps(&Workload::new(3, 20, 12), 8);
     let of = |experts, seed| {
         let draws = RandomDraws { experts, seed, ..RandomDraws::default() };
-        BatchRun { draws, ..BatchRun::new(pricing, &programs, &steps) }.trace("plan").unwrap()
+        BatchRun { draws, ..BatchRun::new(cost_model, &programs, &steps) }.trace("plan").unwrap()
     };
     let (drawn, mean) = (of(true, 7), of(false, 7));
     assert_eq!(drawn.to_json(), of(true, 7).to_json());
@@ -116,7 +116,7 @@ fn a_run_of_drawn_tokens_does_the_work_of_its_draws_and_the_same_seed_gives_the_
         }
     }
     // Layers choose independently: the size of one part varies between them.
-    let program: &Program = programs.of(Phase::Decode);
+    let program: &Program = programs.program(Phase::Decode);
     let on_gpu = |event: &&planner::TraceEvent| event.name == "experts" && event.lane == "gpu" && event.step == 5;
     let parts: Vec<_> = drawn.events.iter().filter(on_gpu).map(|event| event.flop).collect();
     assert!(parts.len() == 3 && parts.iter().any(|part| *part != parts[0]), "{parts:?}");

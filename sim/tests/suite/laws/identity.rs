@@ -40,19 +40,19 @@ fn hashes() {
         let (model, placement) = placed(2).new_tree(&mut runner).unwrap().current();
         let machine = machine();
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-        let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
         let workload = Workload::new(1 + index % 4, 3 + index * 3, 1 + index % 6);
         let steps = steps(&workload, 16);
-        let run = BatchRun::new(pricing, &programs, &steps);
+        let run = BatchRun::new(cost_model, &programs, &steps);
         all += &run.trace("plan").unwrap().to_json();
         let times = run.times().unwrap();
         all += &format!("{:?} {:?}\n", times.ttft.get(), times.tpot.map(Seconds::get));
-        let e = estimate(pricing, &placement, &workload, 16).unwrap();
+        let e = estimate(cost_model, &placement, &workload, 16).unwrap();
         all += &format!("{:?} {:?}\n", e.ttft.get(), e.tpot.map(Seconds::get));
         // Serving on such plans.
         let choice = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
         let engine = ServingEngine { max_num_seqs: 8, ..ServingEngine::from_choice(&choice, 300, 4096) };
-        let mut prices = PlanPrices::new(pricing, &programs);
+        let mut prices = PlanPrices::new(cost_model, &programs);
         let chunks = [PromptChunk { new: 17, past: 5 }];
         let batch = Batch { chunks: &chunks, decodes: 3, decode_tokens: 40, sampled: 4 };
         all += &format!("{}\n", prices.step(&batch).unwrap().picos());
@@ -65,14 +65,14 @@ fn hashes() {
         let mut source = GeneratedRequests::open(Arrivals::Poisson { rate: 2000.0 }, 40, l, p, index);
         let mut day = Day {
             tally: SummaryCollector::new(SloLimits::default()),
-            meter: ResourceMeter::new(pricing, &programs),
+            meter: ResourceMeter::new(cost_model, &programs),
             picture: ServingTimeline::new(SimTime::from_picos(0)..SimTime::from_picos(1 << 60)),
         };
         serve(&mut source, &mut replica, &mut day).unwrap();
         let mut summary = day.tally.summary(0, 0);
         let resource_use = day.meter.resource_use().unwrap();
         summary.account = Some(Account::new(
-            &pricing,
+            &cost_model,
             &programs,
             &Costs::default(),
             &resource_use,
@@ -82,7 +82,7 @@ fn hashes() {
         all += &j(&summary);
         all += &ServingTimeline::perfetto(&[day.picture], "x").unwrap();
         if index % 8 == 0 {
-            let forecasts = ForecastTables::new(pricing, &programs, &engine, 1024).unwrap();
+            let forecasts = ForecastTables::new(cost_model, &programs, &engine, 1024).unwrap();
             for rate in [1, 10, 1000] {
                 let mut demand = Demand::expected(60.0, 30.0);
                 let seen = RequestTotals {
@@ -118,7 +118,7 @@ fn hashes() {
     all.clear();
     let machine = Library::default().machine("h100-sxm").unwrap();
     let model = Model::preset("llama-3.1-8b").unwrap();
-    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
@@ -132,11 +132,11 @@ fn hashes() {
         ] {
             let choice = EngineChoice { name, scheduler, ..EngineChoice::default() };
             let engine = ServingEngine::from_choice(&choice, 4000, model.max_positions);
-            let mut replica = Replica::new(engine, PlanPrices::new(pricing, &programs));
+            let mut replica = Replica::new(engine, PlanPrices::new(cost_model, &programs));
             let limits = SloLimits { ttft: Some(Seconds::new(0.5)), tpot: Some(Seconds::new(0.02)) };
             let mut day = Day {
                 tally: SummaryCollector::new(limits),
-                meter: ResourceMeter::new(pricing, &programs),
+                meter: ResourceMeter::new(cost_model, &programs),
                 picture: ServingTimeline::new(SimTime::from_picos(0)..SimTime::from_picos(1 << 60)),
             };
             let p = Length::LogNormal { mean: 1155.0, cv: 1.0 };
@@ -154,7 +154,7 @@ fn hashes() {
             let mut summary = day.tally.summary(0, 0);
             let resource_use = day.meter.resource_use().unwrap();
             summary.account = Some(Account::new(
-                &pricing,
+                &cost_model,
                 &programs,
                 &Costs::default(),
                 &resource_use,

@@ -24,11 +24,11 @@ fn issuing(micros_each: f64) -> Machine {
 /// Nanoseconds of a step of a model that is all on the GPU, and of its kernels.
 fn step(machine: &Machine, layers: u64, step: &Step) -> (u64, Vec<TaskCost>) {
     let model = tiny_model(layers);
-    let pricing = CostModel { machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine, model: &model, formats: &FORMATS };
     let program = Program::lower(machine, &model, &Placement::uniform(&model, GPU, HBM), step.phase).unwrap();
-    let mut simulator = Simulator::new(pricing);
+    let mut simulator = Simulator::new(cost_model);
     let outcome = simulator.step(&program, step).unwrap();
-    let bound = Roofline::new(&pricing, &program, step).unwrap().bound().0;
+    let bound = Roofline::new(&cost_model, &program, step).unwrap().bound().0;
     assert!(
         outcome.duration.to_seconds().get() >= bound.get() * (1.0 - 1e-9),
         "{} {bound}",
@@ -117,10 +117,10 @@ fn a_plan_includes_the_cost_of_issuing() {
         // Other devices start so slowly that such a small model is on the GPU.
         [0, 2].into_iter().for_each(|other: usize| machine.devices[other].launch.value = micros(100.0));
         let machine = &machine;
-        let pricing = CostModel { machine, model: &model, formats: &FORMATS };
+        let cost_model = CostModel { machine, model: &model, formats: &FORMATS };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Problem { pricing, workload, objective, slo, costs, draft: None };
-        let score = |placement: &Placement, chunk: u64| estimate(pricing, placement, &workload, chunk);
+        let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let score = |placement: &Placement, chunk: u64| estimate(cost_model, placement, &workload, chunk);
         let plan = plan(&question, &score).unwrap();
         let predicted = &plan.predicted;
         assert!(predicted.bound.ttft <= predicted.simulated.ttft, "{predicted:?}");

@@ -20,9 +20,9 @@ proptest! {
         let machine = machine();
         let formats = Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-        let pricing = CostModel { machine: &machine, model: &model, formats: &formats };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let steps = steps(&Workload::new(1, 20, 3), 16);
-        let trace = BatchRun::new(pricing, &programs, &steps).trace("plan").unwrap();
+        let trace = BatchRun::new(cost_model, &programs, &steps).trace("plan").unwrap();
 
         let picture: Value = serde_json::from_str(&perfetto(&[&trace, &trace])).unwrap();
         let events = picture["traceEvents"].as_array().unwrap();

@@ -123,8 +123,8 @@ proptest! {
         tokens in 1u64..100,
     ) {
         let (machine, model) = (machine(), tiny_model(4));
-        let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
-        let moves = moved(pricing, &before, &after, tokens);
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+        let moves = moved(cost_model, &before, &after, tokens);
         let extent = RunExtent { batch: 1, context: tokens, chunk: 1, step_tokens: 1 };
         let held = |placement: &Placement| -> Vec<u64> {
             let bare = without_vectors(placement);
@@ -139,8 +139,8 @@ proptest! {
             let (into, out) = (sum(&|way| way.1.0 == memory), sum(&|way| way.0.0 == memory));
             prop_assert_eq!(before + into.get(), after + out.get());
         }
-        prop_assert!(moved(pricing, &before, &before, tokens).is_empty());
-        let back = moved(pricing, &after, &before, tokens);
+        prop_assert!(moved(cost_model, &before, &before, tokens).is_empty());
+        let back = moved(cost_model, &after, &before, tokens);
         prop_assert!(back.iter().all(|((from, to), bytes)| moves.get(&(*to, *from)) == Some(bytes)));
     }
 }
@@ -174,10 +174,10 @@ fn demand(rate: u64, prompt: u64, output: u64) -> Demand {
 #[test]
 fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
     let (machine, model) = (machine(), tiny_model(4));
-    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let placement = Placement::uniform(&model, DeviceId(1), machine.device(DeviceId(1)).memory);
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-    let forecasts = ForecastTables::new(pricing, &programs, &engine(1000), 1024).unwrap();
+    let forecasts = ForecastTables::new(cost_model, &programs, &engine(1000), 1024).unwrap();
     // Requests are so rare that each one is alone.
     let of = |slowdown: &[Ratio]| {
         let few = demand(1, 64, 128);
@@ -193,7 +193,7 @@ fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
         forecasts.forecast(&rare, 1000, slowdown)
     };
     let forecast = of(&[]);
-    let mut prices = PlanPrices::new(pricing, &programs);
+    let mut prices = PlanPrices::new(cost_model, &programs);
     let alone = prices.decode(1, 128).unwrap().at(128).to_seconds().get();
     assert!((forecast.tpot.get() / alone - 1.0).abs() < 0.05, "{forecast:?} and {alone}");
     let chunks = [sim::serving::PromptChunk { new: 64, past: 0 }];

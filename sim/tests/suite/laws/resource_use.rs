@@ -86,8 +86,8 @@ fn series() -> impl Strategy<Value = Series> {
 
 /// Prices everything step by step and task by task. Times are those of the devices' tasks without
 /// sampling.
-fn literal(pricing: &CostModel<'_>, programs: &PhasePrograms, all: &[Series]) -> ResourceUse {
-    let machine = pricing.machine;
+fn literal(cost_model: &CostModel<'_>, programs: &PhasePrograms, all: &[Series]) -> ResourceUse {
+    let machine = cost_model.machine;
     let mut resource_use = ResourceUse {
         flop: 0,
         memories: vec![0; machine.memories.len()],
@@ -97,7 +97,7 @@ fn literal(pricing: &CostModel<'_>, programs: &PhasePrograms, all: &[Series]) ->
     let mut add = |program: &Program, series: &Series, after: u64| {
         for task in &program.tasks {
             for (index, step) in series.parts(task, after).iter().enumerate() {
-                let price = pricing.price(task, step).unwrap();
+                let price = cost_model.task_cost(task, step).unwrap();
                 resource_use.flop += price.flop.get();
                 for load in price.loads.into_iter().flatten() {
                     resource_use.memories[load.memory.0] += u128::from(load.bytes.get());
@@ -139,9 +139,9 @@ proptest! {
     ) {
         let machine = machine();
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-        let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
-        let literal = literal(&pricing, &programs, &all);
-        let (mut summed, mut single) = (ResourceMeter::new(pricing, &programs), ResourceMeter::new(pricing, &programs));
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+        let literal = literal(&cost_model, &programs, &all);
+        let (mut summed, mut single) = (ResourceMeter::new(cost_model, &programs), ResourceMeter::new(cost_model, &programs));
         let mut begin = 0;
         for series in &all {
             series.observed(begin, series.count, 0, &mut summed);
@@ -174,14 +174,14 @@ fn day(machine: &Machine, costs: &Costs) -> (ResourceUse, Account) {
     let gpu = machine.device_named("gpu").unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let programs = PhasePrograms::lower(machine, &model, &placement).unwrap();
-    let pricing = CostModel { machine, model: &model, formats: &FORMATS };
-    let mut meter = ResourceMeter::new(pricing, &programs);
+    let cost_model = CostModel { machine, model: &model, formats: &FORMATS };
+    let mut meter = ResourceMeter::new(cost_model, &programs);
     Series { chunks: vec![], decodes: 2, decode_tokens: 20, sampled: 2, count: 3 }
         .observed(0, 3, 0, &mut meter);
     let resource_use = meter.resource_use().unwrap();
     let duration = Seconds::new(2.0 * resource_use.busy[gpu.0].get());
     let account = Account::new(
-        &pricing,
+        &cost_model,
         &programs,
         costs,
         &resource_use,

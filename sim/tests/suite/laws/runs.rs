@@ -24,8 +24,8 @@ proptest! {
         let machine = machine();
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let steps = steps(&Workload::new(batch, prompt, output), chunk);
-        let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
-        let run = BatchRun::new(pricing, &programs, &steps);
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+        let run = BatchRun::new(cost_model, &programs, &steps);
         let (times, trace) = (run.times().unwrap(), run.trace("plan").unwrap());
         prop_assert_eq!(times.ttft, Seconds::from_nanos(trace.ttft_ns()));
         let tpot = |nanos: f64| nanos * 1e-9;
@@ -43,7 +43,7 @@ proptest! {
             let span = &trace.steps[event.step as usize];
             prop_assert!(span.start_ns <= event.start_ns && event.end_ns <= span.end_ns);
         }
-        let tasks = |span: &planner::StepSpan| programs.of(span.step.phase).tasks.len();
+        let tasks = |span: &planner::StepSpan| programs.program(span.step.phase).tasks.len();
         prop_assert_eq!(trace.events.len(), trace.steps.iter().map(tasks).sum::<usize>());
         // The written trace reads back, so it also keeps the order that the reader checks.
         let text = trace.to_json();
@@ -56,21 +56,21 @@ fn a_token_is_sampled_after_the_last_prefill_step_and_after_each_decode_step() {
     let (machine, model) = (machine(), tiny_model(2));
     let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let steps = steps(&Workload::new(3, 40, 3), 16);
-    let trace = BatchRun::new(pricing, &programs, &steps).trace("plan").unwrap();
-    let mut simulator = Simulator::new(pricing);
+    let trace = BatchRun::new(cost_model, &programs, &steps).trace("plan").unwrap();
+    let mut simulator = Simulator::new(cost_model);
     let sampled: Vec<_> = trace
         .steps
         .iter()
         .map(|span| {
-            let tasks = simulator.step(programs.of(span.step.phase), &span.step).unwrap().duration;
+            let tasks = simulator.step(programs.program(span.step.phase), &span.step).unwrap().duration;
             (span.end_ns - span.start_ns) - tasks.nanos()
         })
         .collect();
-    let program = programs.of(Phase::Decode);
+    let program = programs.program(Phase::Decode);
     let sampling =
-        SimTime::rounding_up(sampling_time(&pricing, program, &Step::decode(3, 40)), Tick::Nanosecond)
+        SimTime::rounding_up(sampling_time(&cost_model, program, &Step::decode(3, 40)), Tick::Nanosecond)
             .nanos();
     // 3 sequences · 160 tokens · 2 bytes at 10 GB/s.
     assert_eq!(sampling, 96);
@@ -82,10 +82,10 @@ fn a_longer_context_makes_later_tokens_slower() {
     let (machine, model) = (machine(), tiny_model(2));
     let placement = Placement::uniform(&model, DeviceId(1), MemoryId(1));
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let tpot = |prompt: u64| {
         let steps = steps(&Workload::new(4, prompt, 8), 64);
-        BatchRun::new(pricing, &programs, &steps).times().unwrap().tpot.unwrap()
+        BatchRun::new(cost_model, &programs, &steps).times().unwrap().tpot.unwrap()
     };
     assert!(tpot(400) > tpot(40));
 }
@@ -96,9 +96,9 @@ fn a_format_without_measurements_is_a_clear_error() {
     let placement = Placement::uniform(&model, DeviceId(0), MemoryId(0));
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let formats = Formats { weights: WeightFormats::all(DType::Int4), ..FORMATS };
-    let pricing = CostModel { machine: &machine, model: &model, formats: &formats };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let steps = steps(&Workload::new(1, 4, 2), 4);
-    let missing = BatchRun::new(pricing, &programs, &steps).times().unwrap_err();
+    let missing = BatchRun::new(cost_model, &programs, &steps).times().unwrap_err();
     assert!(missing.to_string().contains("device 'cpu' has no gemm rate for int4"), "{missing}");
 }
 
@@ -109,11 +109,11 @@ fn estimate_error(parts: &[(Placement, usize)], [batch, prompt, output, chunk]: 
     let placement = Placement { layers, ..parts[0].0.clone() };
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
     let steps = steps(&Workload::new(batch, prompt, output), chunk);
-    let pricing = CostModel { machine: &machine, model: &model, formats: &FORMATS };
-    let whole = BatchRun::new(pricing, &programs, &steps).times().unwrap();
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let whole = BatchRun::new(cost_model, &programs, &steps).times().unwrap();
     let workload =
         scenarios::Workload { batch, prompt_tokens: prompt, output_tokens: output, speculation: None };
-    let sketch = sim::estimate(pricing, &placement, &workload, chunk).unwrap();
+    let sketch = sim::estimate(cost_model, &placement, &workload, chunk).unwrap();
     assert_eq!(sketch.tpot.is_some(), whole.tpot.is_some());
     let off = |(a, b): (Seconds, Seconds)| (a.get() / b.get() - 1.0).abs();
     off((sketch.ttft, whole.ttft)).max(sketch.tpot.zip(whole.tpot).map_or(0.0, off))

@@ -22,9 +22,9 @@ fn trained(
     model: &Model,
     training: Training,
 ) -> Result<(TrainingStep, Trace), PlannerError> {
-    let pricing = CostModel { machine, model, formats: &BF16 };
-    let step = TrainingStep::new(pricing, &training)?;
-    let trace = training_trace(pricing, &training, &step);
+    let cost_model = CostModel { machine, model, formats: &BF16 };
+    let step = TrainingStep::new(cost_model, &training)?;
+    let trace = training_trace(cost_model, &training, &step);
     Ok((step, trace))
 }
 
