@@ -33,11 +33,11 @@
 //! A key at the top tells the kind: `machine:`, `host:`, `parts:`, `gpu:`, `cpu:`, `link:`, `cxl:`,
 //! `nvme:` ([`Profile`]).
 //!
-//! A value carries its unit and its source: `launch: {value: 2 us, source: {estimated: {reason: …}}}`.
-//! The reader refuses unknown and duplicate keys, bare numbers, zero sizes and unknown names. Its
-//! message gives file, line, key and what would be right ([`FileError`]). [`Machine::check`] lists
-//! what is merely suspicious. All YAML is read by [`yaml`], which other crates use for their
-//! documents too.
+//! A value carries its unit and its source:
+//! `launch: {value: 2 us, source: {estimated: {reason: …}}}`. The reader refuses unknown and
+//! duplicate keys, bare numbers, zero sizes and unknown names. Its message gives file, line, key
+//! and what would be right ([`FileError`]). [`Machine::check`] lists what is merely suspicious. All
+//! YAML is read by [`yaml`], which other crates use for their documents too.
 //!
 //! Rooms, each using only those before it: units, files, rates, machine, parts, library.
 #![forbid(unsafe_code)]

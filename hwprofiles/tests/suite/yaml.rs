@@ -55,8 +55,8 @@ fn what_is_no_document_is_refused_at_its_place() {
     let cases = [
         ("a: 1\na: 2\n", "t:2:1: the key 'a' is given twice: keep one"),
         ("a: 1\n---\nb: 2\n", "t:2:1: a second document begins here: keep one"),
-        ("a: {b: .inf}", "t:1:8: a.b: '.inf' is not a finite number"),
-        ("a: 1e999", "t:1:4: a: '1e999' is not a finite number"),
+        ("a: {b: .inf}", "t:1:8: a.b: value `.inf` is not a finite number"),
+        ("a: 1e999", "t:1:4: a: value `1e999` is not a finite number"),
         ("a: !speed 5", "t:1:11: a: the tag !speed has no meaning here: leave it out"),
         ("[1, 2]: 3", "t:1:1: a key is a text, not a list or a map"),
         ("a: *b", "t:1:4: while parsing node, found unknown anchor"),

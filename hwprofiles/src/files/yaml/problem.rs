@@ -110,7 +110,7 @@ impl Problem {
             }
             Kind::NotText => format!("'{token}' stands where a text is expected: write a word or \"a text\""),
             Kind::NotNumber => format!("'{token}' is not a number"),
-            Kind::NotFinite => format!("'{token}' is not a finite number"),
+            Kind::NotFinite => format!("value `{token}` is not a finite number"),
             Kind::NotWhole(true) => format!("'{token}' is not a whole number of 0 or more"),
             Kind::NotWhole(false) => format!("'{token}' is not a whole number"),
             Kind::NotBool => format!("'{token}' is neither true nor false"),

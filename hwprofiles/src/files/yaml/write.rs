@@ -49,7 +49,8 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
     }
 }
 
-/// The text of a table ([`crate::files::table`]), which is written as a block: plain lines, each ended.
+/// The text of a table ([`crate::files::table`]), which is written as a block: plain lines, each
+/// ended.
 fn table(value: &Value) -> Option<&str> {
     let text = value.as_str()?;
     let plain = |line: &str| {

@@ -28,8 +28,8 @@ pub struct AttentionRates {
     points: Vec<AttentionPoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     surface: Option<AttentionSurface>,
-    /// Mixed steps. In files a table with the columns of [`AttentionPoint`] and those of the decode,
-    /// `decode_batch` and `decode_past_tokens`.
+    /// Mixed steps. In files a table with the columns of [`AttentionPoint`] and those of the
+    /// decode, `decode_batch` and `decode_past_tokens`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(
         serialize_with = "crate::files::table::serialize",
