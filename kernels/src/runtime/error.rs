@@ -77,10 +77,22 @@ pub enum KernelError {
         columns: usize,
         /// Number format.
         dtype: DType,
-        /// Bytes that the shape takes; `usize::MAX` where a `usize` cannot hold the number.
+        /// Bytes that the shape takes.
         wanted: usize,
         /// Bytes that were given.
         got: usize,
+    },
+    /// A shape whose number of bytes a `usize` cannot hold.
+    #[error("{what} of {rows} × {columns} in {dtype} has more bytes than can be addressed")]
+    TooLarge {
+        /// What is too large: "a matrix", "a KV cache".
+        what: &'static str,
+        /// Rows.
+        rows: usize,
+        /// Columns.
+        columns: usize,
+        /// Number format.
+        dtype: DType,
     },
     /// A GPU could not do something.
     #[error("the GPU refused {what}: {reason}")]

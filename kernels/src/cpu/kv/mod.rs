@@ -122,18 +122,16 @@ impl KvShape {
             let accepted = "f32, bf16, int8, int2";
             return Err(KernelError::DType { what: "KV caches", dtype: self.dtype, accepted });
         }
-        let wanted = self.checked_bytes();
-        if Some(len) == wanted && align.is_multiple_of(self.alignment()) {
+        let Self { dtype, head_dim: columns, .. } = *self;
+        let rows = self.sequences.checked_mul(self.kv_heads).and_then(|all| all.checked_mul(self.capacity));
+        let (Some(rows), Some(wanted)) = (rows, self.checked_bytes()) else {
+            let rows = self.capacity;
+            return Err(KernelError::TooLarge { what: "a KV cache", rows, columns, dtype });
+        };
+        if len == wanted && align.is_multiple_of(self.alignment()) {
             return Ok(());
         }
-        Err(KernelError::Size {
-            what: "an aligned KV cache",
-            rows: self.sequences.saturating_mul(self.kv_heads).saturating_mul(self.capacity),
-            columns: self.head_dim,
-            dtype: self.dtype,
-            wanted: wanted.unwrap_or(usize::MAX),
-            got: len,
-        })
+        Err(KernelError::Size { what: "an aligned KV cache", rows, columns, dtype, wanted, got: len })
     }
 }
 
@@ -141,8 +139,8 @@ impl<'a> KvCache<'a> {
     /// A cache over the bytes of its keys and of its values.
     ///
     /// # Errors
-    /// [`KernelError::DType`]; [`KernelError::Size`] where either is not [`KvShape::bytes`] long or
-    /// not aligned to a value.
+    /// [`KernelError::DType`]; [`KernelError::TooLarge`]; [`KernelError::Size`] where either is not
+    /// [`KvShape::bytes`] long or not aligned to a value.
     pub fn new(shape: KvShape, keys: &'a [u8], values: &'a [u8]) -> Result<Self, KernelError> {
         shape.check(keys.len(), keys.as_ptr() as usize)?;
         shape.check(values.len(), values.as_ptr() as usize)?;
@@ -235,7 +233,7 @@ mod tests {
             [shape(1, 1 << 62), shape(1 << 32, 1 << 32), KvShape { head_dim: 1 << 62, ..shape(1, 1) }]
         {
             let error = KvCache::new(shape, &[], &[]).expect_err("too large");
-            assert!(matches!(error, KernelError::Size { .. }), "{error}");
+            assert!(matches!(error, KernelError::TooLarge { .. }), "{error}");
         }
     }
 

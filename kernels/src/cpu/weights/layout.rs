@@ -32,16 +32,18 @@ pub(super) fn row_bytes(dtype: DType, columns: usize) -> usize {
     dtype.matrix_bytes(1, columns as u64).get() as usize
 }
 
-/// Bytes of a matrix; `None` where a `usize` cannot hold the number.
+/// Bytes of a matrix.
 ///
 /// # Errors
-/// [`KernelError::DType`] for a format that no kernel reads.
-pub(super) fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<Option<usize>, KernelError> {
+/// [`KernelError::DType`] for a format that no kernel reads; [`KernelError::TooLarge`] where a
+/// `usize` cannot hold the number.
+pub(super) fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<usize, KernelError> {
     match dtype {
         DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4 => {
             // No format takes more than 8 bytes a column, padding to a whole group included.
             let fits = columns.checked_next_multiple_of(GROUP_COLUMNS).and_then(|all| all.checked_mul(8));
-            Ok(fits.and_then(|_| rows.checked_mul(row_bytes(dtype, columns))))
+            let bytes = fits.and_then(|_| rows.checked_mul(row_bytes(dtype, columns)));
+            bytes.ok_or(KernelError::TooLarge { what: "a matrix", rows, columns, dtype })
         }
         DType::F16 | DType::Fp8 | DType::Int2 => {
             Err(KernelError::DType { what: "weights", dtype, accepted: "f32, bf16, int8, int4" })

@@ -99,7 +99,10 @@ impl Weights {
     ) -> Result<Self, KernelError> {
         matrix_bytes(dtype, rows, columns)?;
         if rows.checked_mul(columns) != Some(values.len()) {
-            let wanted = rows.saturating_mul(columns).saturating_mul(size_of::<T>());
+            let elements = rows.checked_mul(columns).and_then(|all| all.checked_mul(size_of::<T>()));
+            let Some(wanted) = elements else {
+                return Err(KernelError::TooLarge { what: "a source matrix", rows, columns, dtype });
+            };
             let got = size_of_val(values);
             return Err(KernelError::Size { what: "a source matrix", rows, columns, dtype, wanted, got });
         }
@@ -114,7 +117,7 @@ impl Weights {
     /// of them in memory.
     ///
     /// # Errors
-    /// [`KernelError::DType`]; [`KernelError::Size`] where a `usize` cannot hold the size; those of
+    /// [`KernelError::DType`]; [`KernelError::TooLarge`]; those of
     /// [`MemoryArena::allocate`].
     pub fn from_rows(
         memory: &MemoryArena,
@@ -123,10 +126,7 @@ impl Weights {
         columns: usize,
         write: impl FnMut(usize, &mut [f32]),
     ) -> Result<Self, KernelError> {
-        let len = matrix_bytes(dtype, rows, columns)?.ok_or_else(|| {
-            let (wanted, got) = (usize::MAX, 0);
-            KernelError::Size { what: "a matrix", rows, columns, dtype, wanted, got }
-        })?;
+        let len = matrix_bytes(dtype, rows, columns)?;
         let buffer = memory.filled(len, |buffer| -> Result<(), KernelError> {
             pack::pack(dtype, rows, columns, write, buffer.bytes_mut());
             Ok(())
@@ -167,7 +167,7 @@ impl<'a> WeightsView<'a> {
     /// [`KernelError::DType`] for a format that is not one of f32, bf16, int8, int4;
     /// [`KernelError::Size`] where there are not exactly [`DType::matrix_bytes`] bytes.
     pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<Self, KernelError> {
-        let wanted = matrix_bytes(dtype, rows, columns)?.unwrap_or(usize::MAX);
+        let wanted = matrix_bytes(dtype, rows, columns)?;
         if bytes.len() != wanted {
             return Err(KernelError::Size {
                 what: "a matrix",
@@ -290,7 +290,8 @@ mod tests {
         for (rows, columns) in [(1 << 62, 1), (1 << 32, 1 << 32), (16, usize::MAX), (16, 1 << 62)] {
             for dtype in [DType::F32, DType::Bf16, DType::Int8, DType::Int4] {
                 let error = WeightsView::new(dtype, rows, columns, &[]).expect_err("too large");
-                assert!(matches!(error, KernelError::Size { .. }), "{error}");
+                let refused = matches!(error, KernelError::TooLarge { .. } | KernelError::Size { .. });
+                assert!(refused, "{error}");
             }
         }
     }
