@@ -26,9 +26,9 @@ fn machine() -> Machine {
     Library::default().machine("spr-h100-cxl").unwrap()
 }
 
-/// Calls `of` with Llama-3.1-8B on the machine's GPU, and vLLM's engine with all the blocks that
+/// Calls `test` with Llama-3.1-8B on the machine's GPU, and vLLM's engine with all the blocks that
 /// fit there.
-fn placed<T>(machine: &Machine, of: impl FnOnce(Pricing<'_>, &Placement, ServingEngine) -> T) -> T {
+fn placed<T>(machine: &Machine, test: impl FnOnce(Pricing<'_>, &Placement, ServingEngine) -> T) -> T {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
@@ -36,7 +36,7 @@ fn placed<T>(machine: &Machine, of: impl FnOnce(Pricing<'_>, &Placement, Serving
     let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap();
     let engine = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
     let engine = ServingEngine::from_choice(&engine, blocks, model.max_positions);
-    of(pricing, &placement, engine)
+    test(pricing, &placement, engine)
 }
 
 fn level(

@@ -20,12 +20,12 @@ fn choice(to: &str, space: Bytes, only_if_faster: bool) -> SwapChoice {
     SwapChoice { to: to.to_owned(), space, only_if_faster }
 }
 
-/// Calls `of` with Llama-3.1-8B on the machine's GPU.
-fn placed<T>(machine: &Machine, of: impl FnOnce(Pricing<'_>, &Placement) -> T) -> T {
+/// Calls `test` with Llama-3.1-8B on the machine's GPU.
+fn placed<T>(machine: &Machine, test: impl FnOnce(Pricing<'_>, &Placement) -> T) -> T {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-    of(Pricing { machine, model: &model, formats: &BF16 }, &placement)
+    test(Pricing { machine, model: &model, formats: &BF16 }, &placement)
 }
 
 fn swap_of(machine: &Machine, choice: &SwapChoice) -> Result<KvOffload, KvOffloadError> {

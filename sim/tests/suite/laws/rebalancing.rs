@@ -133,8 +133,8 @@ proptest! {
             used.iter().map(|used| (used.weights + used.kv).get()).collect()
         };
         for (memory, (before, after)) in held(&before).into_iter().zip(held(&after)).enumerate() {
-            let sum = |of: &dyn Fn(&(MemoryId, MemoryId)) -> bool| -> Bytes {
-                moves.iter().filter(|(way, _)| of(way)).map(|(_, bytes)| *bytes).sum()
+            let sum = |counts: &dyn Fn(&(MemoryId, MemoryId)) -> bool| -> Bytes {
+                moves.iter().filter(|(way, _)| counts(way)).map(|(_, bytes)| *bytes).sum()
             };
             let (into, out) = (sum(&|way| way.1.0 == memory), sum(&|way| way.0.0 == memory));
             prop_assert_eq!(before + into.get(), after + out.get());
@@ -179,7 +179,7 @@ fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
     let programs = Programs::lower(&machine, &model, &placement).unwrap();
     let forecasts = ForecastTables::new(pricing, &programs, &engine(1000), 1024).unwrap();
     // Requests are so rare that each one is alone.
-    let of = |slowdown: &[Ratio]| {
+    let forecast_with = |slowdown: &[Ratio]| {
         let few = demand(1, 64, 128);
         let mut rare = few;
         (0..400).for_each(|second| {
@@ -192,17 +192,17 @@ fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
         });
         forecasts.forecast(&rare, 1000, slowdown)
     };
-    let forecast = of(&[]);
+    let forecast = forecast_with(&[]);
     let mut prices = PlanPrices::new(pricing, &programs);
     let alone = prices.decode(1, 128).unwrap().at(128).to_seconds().get();
     assert!((forecast.tpot.get() / alone - 1.0).abs() < 0.05, "{forecast:?} and {alone}");
-    let chunks = [sim::serving::PromptChunk { new: 64, past: 0 }];
+    let chunks = [sim::serving::PrefillChunk { new: 64, past: 0 }];
     let batch = Batch { chunks: &chunks, decodes: 0, decode_tokens: 0, sampled: 1 };
     let prefill = prices.step(&batch).unwrap().to_seconds().get();
     assert!((prefill..prefill + 1.2 * alone).contains(&forecast.ttft.get()), "{forecast:?} and {prefill}");
-    let slow = of(&[Ratio::ONE, ratio(2.0)]);
+    let slow = forecast_with(&[Ratio::ONE, ratio(2.0)]);
     assert!((slow.tpot.get() / forecast.tpot.get() - 2.0).abs() < 0.02, "{slow:?} and {forecast:?}");
-    assert_eq!(of(&[ratio(3.0)]), forecast, "a device that does nothing");
+    assert_eq!(forecast_with(&[ratio(3.0)]), forecast, "a device that does nothing");
 }
 
 fn seen_of(_: &Demand) -> RequestTotals {

@@ -36,12 +36,12 @@ fn trace(workload: &Workload, draws: RandomDraws) -> Trace {
     // The mean run takes what the planner adds up: the model's steps, and the draft's steps before
     // each.
     if !draws.acceptance {
-        let of = |pricing, placement: Placement, workload: &Workload, chunk| {
+        let times_of = |pricing, placement: Placement, workload: &Workload, chunk| {
             estimate(pricing, &placement, workload, chunk).unwrap()
         };
         let alone = Workload { speculation: None, ..*workload };
-        let own = of(pricing, Placement::uniform(&model, DeviceId(0), MemoryId(0)), workload, 32);
-        let drafts = of(drafting, Placement::uniform(&small, DeviceId(1), MemoryId(1)), &alone, 16);
+        let own = times_of(pricing, Placement::uniform(&model, DeviceId(0), MemoryId(0)), workload, 32);
+        let drafts = times_of(drafting, Placement::uniform(&small, DeviceId(1), MemoryId(1)), &alone, 16);
         let ttft = own.ttft + drafts.ttft;
         assert!((times.ttft / ttft - 1.0).abs() < 1e-3, "{times:?} {ttft}");
         if let (Some(own), Some(drafts)) = (own.tpot, drafts.tpot) {

@@ -30,7 +30,7 @@
 use super::Replica;
 use crate::clock::SimTime;
 use crate::serving::engine::settings::AdmissionPolicy;
-use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::schedule::step_budget::{StepBudget, keeps};
 use hwprofiles::Missing;
 
@@ -44,7 +44,7 @@ impl<P: StepPrices> Replica<P> {
         let Some(slack) = self.waiting.slack() else { return Ok(()) };
         slack.sort_arrivals(|place| {
             let sequence = &mut self.sequences[place as usize];
-            let prompt = [PromptChunk { new: sequence.request.prompt_tokens, past: 0 }];
+            let prompt = [PrefillChunk { new: sequence.request.prompt_tokens, past: 0 }];
             let alone = Batch { chunks: &prompt, decodes: 0, decode_tokens: 0, sampled: 1 };
             let time = self.prices.step(&alone)? + self.engine.host.time(1);
             sequence.latest = (sequence.request.arrival + ttft).saturating_sub(time);
@@ -96,7 +96,7 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn tokens_in_budget(&mut self, place: u32, chunk: PromptChunk) -> Result<u64, Missing> {
+    pub(super) fn tokens_in_budget(&mut self, place: u32, chunk: PrefillChunk) -> Result<u64, Missing> {
         let AdmissionPolicy::Slo { ttft, tpot } = self.engine.policy else { return Ok(chunk.new) };
         self.chunks.push(chunk);
         let end = self.end_with_chunks();
