@@ -45,8 +45,9 @@ proptest! {
         let all = drained(ShiftedSource::new(requests.iter().cloned(), &[window]));
         prop_assert!(all.is_sorted_by_key(|request| request.arrival));
         let count = |all: &[Request], until: u64| all.iter().filter(|r| r.arrival.picos() < until).count();
-        // A picosecond is rounded at each boundary and each request.
-        let slack = requests.len() as u64 + 3;
+        // A picosecond is rounded at each boundary and each request. It stands for `factor`
+        // picoseconds without the shift.
+        let slack = (requests.len() as u64 + 3) * u64::from(factor);
         let (end, as_if) = (from + lasts, from + lasts * u64::from(factor));
         prop_assert!(count(&all, from) == count(&requests, from));
         prop_assert!(count(&all, end) >= count(&requests, as_if.saturating_sub(slack)));
