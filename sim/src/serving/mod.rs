@@ -34,7 +34,7 @@ pub use metrics::{
     Account, EngineCount, LatencyStats, RequestCounts, ResourceMeter, ResourceUse, Series, SeriesBucket,
     ServingTimeline, SloLimits, Summary, SummaryCollector, TimelineTooLong,
 };
-pub use prices::{Batch, CsvTableError, LayerTimes, PlanPrices, PromptChunk, StepLine, StepPrices};
+pub use prices::{Batch, CsvTableError, LayerTimes, PlanPrices, PrefillChunk, StepLine, StepPrices};
 pub use rebalance::{
     Demand, DeviceTimes, ForecastTables, MultiPlanPrices, PlanAlternative, PlanForecast, PlanMove,
     RebalanceRecord, Rebalancer, SwitchablePrices, WallClock,

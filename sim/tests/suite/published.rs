@@ -317,7 +317,7 @@ fn with_cxl_decodes_attention_alone_is_the_cpus_and_less_dram_costs_nothing() {
             let attention = share(&ours, &ATTENTION, |_, [_, decode]| decode == "cpu");
             let on_gpu = share(&ours, &DENSE, |_, [_, decode]| decode == "gpu");
             let [weights, kept] =
-                [&DENSE[..], &ATTENTION].map(|of| share(&ours, of, |home, _| home == "cxl"));
+                [&DENSE[..], &ATTENTION].map(|sublayers| share(&ours, sublayers, |home, _| home == "cxl"));
             println!(
                 "{batch:>5} {output:>6} {:>9} {attention:>17.2} {on_gpu:>16.2} {weights:>17.2} {kept:>4.2} {:>6.0}",
                 dram.to_string(),

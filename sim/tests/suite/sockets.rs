@@ -35,9 +35,9 @@ fn model() -> Model {
 fn two_sockets_are_no_faster_than_one_device_with_the_rates_of_both_and_no_slower_than_one() {
     for [batch, prompt_tokens] in [[1, 64], [8, 256], [32, 512]] {
         let workload = Workload::new(batch, prompt_tokens, 32);
-        let of = |sockets: &str, count| planned(&machine(sockets, count, ""), &model(), workload).1;
-        let (one, ideal) = (of("1", 1), of("2", 2));
-        let two = of("{count: 2, link: upi2}", 2);
+        let time_of = |sockets: &str, count| planned(&machine(sockets, count, ""), &model(), workload).1;
+        let (one, ideal) = (time_of("1", 1), time_of("2", 2));
+        let two = time_of("{count: 2, link: upi2}", 2);
         println!("{batch} × {prompt_tokens}: one {one:.3} s, two {two:.3} s, ideal {ideal:.3} s");
         // Simulation may rank a plan first that is within this share of the best.
         assert!(ideal * 0.999 <= two && two <= one * 1.01, "{one} {two} {ideal}");

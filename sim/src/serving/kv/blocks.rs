@@ -38,7 +38,7 @@ struct SharedPrefix {
     /// The blocks that still contain it.
     blocks: u64,
     /// The run of its blocks while it has no holder.
-    run: RunId,
+    run: Option<RunId>,
 }
 
 impl Blocks {
@@ -119,8 +119,8 @@ impl Blocks {
     pub fn hold(&mut self, name: u64) {
         let shared = self.shared.get_mut(&name).expect("a held prefix was found");
         shared.holders += 1;
-        let (run, blocks, first) = (shared.run, shared.blocks, shared.holders == 1);
-        if first {
+        let blocks = shared.blocks;
+        if let Some(run) = shared.run.take() {
             self.reclaim(run, blocks);
         }
     }
@@ -131,7 +131,7 @@ impl Blocks {
     pub fn publish(&mut self, name: u64, blocks: u64) -> bool {
         let new = !self.shared.contains_key(&name);
         if new {
-            self.shared.insert(name, SharedPrefix { holders: 1, blocks, run: RunId(0) });
+            self.shared.insert(name, SharedPrefix { holders: 1, blocks, run: None });
         }
         new
     }
@@ -143,7 +143,7 @@ impl Blocks {
         if shared.holders == 0 {
             let blocks = shared.blocks;
             let run = self.push(FreeRun { blocks, name: Some(name) });
-            self.shared.entry(name).and_modify(|shared| shared.run = run);
+            self.shared.entry(name).and_modify(|shared| shared.run = Some(run));
         }
     }
 

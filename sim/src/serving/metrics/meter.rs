@@ -8,7 +8,7 @@
 use crate::clock::SimTime;
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps};
 use crate::serving::metrics::polynomial_sums::PolynomialSums;
-use crate::serving::prices::batch::{Batch, PromptChunk};
+use crate::serving::prices::batch::{Batch, PrefillChunk};
 use crate::serving::prices::plan_prices::{
     BatchDependence, only_device, sampled_step, task_kinds, task_price,
 };
@@ -143,13 +143,13 @@ impl<'a> PhaseMeter<'a> {
             };
             match BatchDependence::from_task(task) {
                 BatchDependence::Attention => {
-                    self.chunks.total(|new, past, steps| add(chunk(&[PromptChunk { new, past }]), steps))?;
+                    self.chunks.total(|new, past, steps| add(chunk(&[PrefillChunk { new, past }]), steps))?;
                     self.decodes.total(|decodes, past, steps| {
                         add(Batch { decode_tokens: decodes * (past + 1), ..rows(decodes) }, steps)
                     })?;
                 }
                 BatchDependence::PastTokens => {
-                    self.past.total(|_, past, steps| add(chunk(&[PromptChunk { new: 1, past }]), steps))?;
+                    self.past.total(|_, past, steps| add(chunk(&[PrefillChunk { new: 1, past }]), steps))?;
                 }
                 BatchDependence::SampledSequences => {
                     by_number(task, &self.sampled, |n, steps| add(rows(n), steps))?
@@ -193,7 +193,7 @@ fn rows(count: u64) -> Batch<'static> {
     Batch { chunks: &[], decodes: count, decode_tokens: count, sampled: count }
 }
 
-fn chunk(chunks: &[PromptChunk]) -> Batch<'_> {
+fn chunk(chunks: &[PrefillChunk]) -> Batch<'_> {
     Batch { chunks, decodes: 0, decode_tokens: 0, sampled: 0 }
 }
 

@@ -6,7 +6,7 @@ use hwprofiles::MissingRate;
 
 /// A chunk of one sequence's prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PromptChunk {
+pub struct PrefillChunk {
     /// Tokens that enter.
     pub new: u64,
     /// Tokens of the sequence that are in the KV cache already.
@@ -18,7 +18,7 @@ pub struct PromptChunk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Batch<'a> {
     /// The chunks of prompts.
-    pub chunks: &'a [PromptChunk],
+    pub chunks: &'a [PrefillChunk],
     /// Sequences that decode.
     pub decodes: u64,
     /// Tokens that all of these attend to, including the new ones.

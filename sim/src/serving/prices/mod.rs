@@ -5,7 +5,7 @@ pub(crate) mod layer_times;
 pub(crate) mod plan_prices;
 pub(crate) mod step_line;
 
-pub use batch::{Batch, PromptChunk, StepPrices};
+pub use batch::{Batch, PrefillChunk, StepPrices};
 pub use layer_times::{CsvTableError, LayerTimes};
 pub use plan_prices::PlanPrices;
 pub use step_line::StepLine;

@@ -1,7 +1,7 @@
 //! Step prices of a plan: the costs of its tasks for the tokens of many sequences.
 
 use crate::clock::{SimTime, Tick};
-use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::prices::step_line::StepLine;
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
@@ -47,7 +47,7 @@ struct LineKey {
 /// A batch that owns its chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct BatchKey {
-    chunks: Vec<PromptChunk>,
+    chunks: Vec<PrefillChunk>,
     decodes: u64,
     decode_tokens: u64,
     sampled: u64,

@@ -9,7 +9,8 @@ use crate::clock::SimTime;
 pub struct StepLine {
     /// The first number of tokens that it holds for.
     pub from: u64,
-    /// The first number of tokens above `from` that it does not hold for.
+    /// The first number of tokens above `from` that it does not hold for; [`u64::MAX`] for a line
+    /// without an end.
     pub until: u64,
     /// Picoseconds at `from`.
     pub base: u64,

@@ -2,7 +2,7 @@
 
 use crate::serving::engine::settings::ServingEngine;
 use crate::serving::metrics::summary::SloLimits;
-use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::prices::plan_prices::PlanPrices;
 use crate::serving::rebalance::demand::Demand;
 use hwprofiles::{Machine, MissingRate, Ratio, Seconds};
@@ -192,7 +192,7 @@ fn whole_prompt(prices: &mut PlanPrices<'_>, engine: &ServingEngine, prompt: u64
     let mut seconds = 0.0;
     for past in (0..prompt).step_by(chunk.max(1) as usize) {
         let new = chunk.min(prompt - past);
-        let chunks = [PromptChunk { new, past }];
+        let chunks = [PrefillChunk { new, past }];
         let batch =
             Batch { chunks: &chunks, decodes: 0, decode_tokens: 0, sampled: u64::from(past + new == prompt) };
         seconds += (prices.step(&batch)? + engine.host.time(1)).to_seconds().get();

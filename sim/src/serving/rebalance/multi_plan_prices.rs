@@ -1,7 +1,7 @@
 //! Step prices of several plans on a machine in several states.
 
 use crate::clock::SimTime;
-use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::prices::plan_prices::PlanPrices;
 use crate::serving::prices::step_line::StepLine;
 use hwprofiles::{DeviceId, MissingRate, Seconds};
@@ -42,7 +42,7 @@ pub struct MultiPlanPrices<'a> {
     plan: usize,
     state: usize,
     /// The last batch: its chunks, and its sums if there was a batch.
-    chunks: Vec<PromptChunk>,
+    chunks: Vec<PrefillChunk>,
     sums: Option<BatchSums>,
 }
 

@@ -55,8 +55,8 @@ fn the_mean_over_many_draws_is_the_mean_that_is_counted() {
         let ranges = (0..count).map(|expert| expert..expert + 1).chain([0..count / 2, 0..count]);
         for range in ranges {
             let mean = experts.traffic(&range, tokens);
-            let near = |of: &dyn Fn(&ExpertLoads) -> f64, wanted: f64| {
-                let values: Vec<f64> = draws.iter().map(of).collect();
+            let near = |value: &dyn Fn(&ExpertLoads) -> f64, wanted: f64| {
+                let values: Vec<f64> = draws.iter().map(value).collect();
                 let number = values.len() as f64;
                 let got = values.iter().sum::<f64>() / number;
                 let spread = values.iter().map(|value| (value - got).powi(2)).sum::<f64>() / number;
@@ -94,14 +94,14 @@ fn a_run_of_drawn_tokens_does_the_work_of_its_draws_and_the_same_seed_gives_the_
     let programs = PhasePrograms::lower(&machine, &model, &divided(&model)).unwrap();
     let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let steps = steps(&Workload::new(3, 20, 12), 8);
-    let of = |experts, seed| {
+    let trace = |experts, seed| {
         let draws = RandomDraws { experts, seed, ..RandomDraws::default() };
         BatchRun { draws, ..BatchRun::new(cost_model, &programs, &steps) }.trace("plan").unwrap()
     };
-    let (drawn, mean) = (of(true, 7), of(false, 7));
-    assert_eq!(drawn.to_json(), of(true, 7).to_json());
-    assert_ne!(drawn.to_json(), of(true, 8).to_json());
-    assert_eq!(mean.to_json(), of(false, 8).to_json());
+    let (drawn, mean) = (trace(true, 7), trace(false, 7));
+    assert_eq!(drawn.to_json(), trace(true, 7).to_json());
+    assert_ne!(drawn.to_json(), trace(true, 8).to_json());
+    assert_eq!(mean.to_json(), trace(false, 8).to_json());
     // Both parts of a layer together have all pairs of a token and an expert, drawn or not.
     for trace in [&drawn, &mean] {
         for (index, span) in trace.steps.iter().enumerate() {

@@ -93,7 +93,7 @@ proptest! {
         let (whole, single) = (all(whole), all(single));
         prop_assert_eq!(&whole, &single);
         prop_assert!(most_at_once(&whole) <= users as i64);
-        prop_assert!(whole.is_sorted_by_key(|one| one.arrival), "who comes sooner has the lower number");
+        prop_assert!(whole.is_sorted_by_key(|one| one.arrival), "numbers are in the order of arrival");
     }
 
     #[test]
@@ -106,7 +106,7 @@ proptest! {
         let mut source = GeneratedRequests::closed(users, users * rounds, length(1, 30), length(1, 29), seed)
             .thinking(think, think.mean());
         let day = all(served(&engine, 1, Routing::RoundRobin, &Prices { stretch: 50 }, &mut source));
-        let end = day.iter().map(|one| one.last_token).max().expect("somebody came");
+        let end = day.iter().map(|one| one.last_token).max().expect("there are requests");
         let rate = day.len() as f64 / end.to_seconds().get();
         let response = day.iter().map(|one| one.e2el().to_seconds().get()).sum::<f64>() / day.len() as f64;
         let reckoned = rate * (response + think.mean().get());

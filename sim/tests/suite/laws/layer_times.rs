@@ -2,7 +2,7 @@
 
 use crate::cases::cases;
 use proptest::prelude::*;
-use sim::serving::{Batch, LayerTimes, PromptChunk, StepPrices};
+use sim::serving::{Batch, LayerTimes, PrefillChunk, StepPrices};
 
 /// Rows of whole numbers below `most`, with a time at the end.
 fn rows(columns: usize, most: u64) -> impl Strategy<Value = Vec<(Vec<u64>, f64)>> {
@@ -39,7 +39,7 @@ proptest! {
         let read = LayerTimes::read(&tables[0], &tables[1], &tables[2], 32);
         prop_assert_eq!(read.is_ok(), contexts.len() >= 2);
         let Ok(mut times) = read else { return Ok(()) };
-        let chunks: Vec<_> = news.into_iter().map(|(new, past)| PromptChunk { new, past }).collect();
+        let chunks: Vec<_> = news.into_iter().map(|(new, past)| PrefillChunk { new, past }).collect();
         let decode_tokens = decodes * context;
         let time = times.step(&Batch { chunks: &chunks, decodes, decode_tokens, sampled: decodes }).unwrap();
         prop_assert!(time.to_seconds().get().is_finite());

@@ -2,7 +2,6 @@
 
 mod expert_loads;
 mod fleets;
-mod identity;
 mod launches;
 mod layer_times;
 mod lowered;

@@ -27,20 +27,20 @@ proptest! {
         let picture: Value = serde_json::from_str(&perfetto(&[&trace, &trace])).unwrap();
         let events = picture["traceEvents"].as_array().unwrap();
         for process in [1, 2] {
-            let of = |kind: &str| -> Vec<&Value> {
+            let events_of = |kind: &str| -> Vec<&Value> {
                 events.iter().filter(|event| event["pid"] == process && event["ph"] == kind).collect()
             };
-            let drawn = of("X");
+            let drawn = events_of("X");
             prop_assert_eq!(drawn.len(), trace.steps.len() + trace.events.len());
             // Track 0 has the steps. The others are named after their lanes.
-            let names: Vec<_> = of("M").iter().filter(|m| m["name"] == "thread_name").map(|m| m["args"]["name"].as_str().unwrap()).collect();
+            let names: Vec<_> = events_of("M").iter().filter(|m| m["name"] == "thread_name").map(|m| m["args"]["name"].as_str().unwrap()).collect();
             let lanes: BTreeSet<_> = trace.events.iter().map(|event| event.lane.as_str()).collect();
             prop_assert_eq!(names[0], "steps");
             prop_assert_eq!(names[1..].iter().copied().collect::<BTreeSet<_>>(), lanes.clone());
             prop_assert_eq!(names.len(), lanes.len() + 1);
             let track_name = |event: &Value| {
                 let named = |m: &&&Value| m["name"] == "thread_name" && m["tid"] == event["tid"];
-                of("M").iter().find(named).map(|m| m["args"]["name"].as_str().unwrap().to_owned())
+                events_of("M").iter().find(named).map(|m| m["args"]["name"].as_str().unwrap().to_owned())
             };
             for (drawn, event) in drawn[trace.steps.len()..].iter().zip(&trace.events) {
                 prop_assert_eq!(track_name(drawn), Some(event.lane.clone()));

@@ -4,9 +4,9 @@ use crate::cases::cases;
 use crate::laws::serving::{Observations, Prices, by_id, engines, requests};
 use crate::machine::{machine, placements, tiny_model};
 use hwprofiles::{Bytes, DType, DeviceId, MemoryId, Ratio, Seconds};
-use planner::{RunExtent, Placement, CostModel, PhasePrograms, moved, usage};
+use planner::{Extent, Placement, Pricing, Programs, moved, usage};
 use proptest::prelude::*;
-use scenarios::{ShiftChange, EngineChoice, Formats, Routing, Shift, WeightFormats};
+use scenarios::{Change, EngineChoice, Formats, Routing, Shift, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
@@ -40,13 +40,14 @@ proptest! {
         let window = Shift {
             from: seconds(from),
             until: Some(seconds(from + lasts)),
-            change: ShiftChange::Busier(ratio(factor.into())),
+            change: Change::Busier(ratio(factor.into())),
         };
         let all = drained(ShiftedSource::new(requests.iter().cloned(), &[window]));
         prop_assert!(all.is_sorted_by_key(|request| request.arrival));
         let count = |all: &[Request], until: u64| all.iter().filter(|r| r.arrival.picos() < until).count();
-        // A picosecond is rounded at each boundary and each request.
-        let slack = requests.len() as u64 + 3;
+        // A picosecond is rounded at each boundary and each request. It stands for `factor`
+        // picoseconds without the shift.
+        let slack = (requests.len() as u64 + 3) * u64::from(factor);
         let (end, as_if) = (from + lasts, from + lasts * u64::from(factor));
         prop_assert!(count(&all, from) == count(&requests, from));
         prop_assert!(count(&all, end) >= count(&requests, as_if.saturating_sub(slack)));
@@ -59,7 +60,7 @@ proptest! {
     fn prompts_are_longer_for_a_while_and_shifts_that_are_over_change_nothing(
         requests in requests(false), from in 0u64..20_000, factor in 2u32..9,
     ) {
-        let change = ShiftChange::Longer(ratio(factor.into()));
+        let change = Change::Longer(ratio(factor.into()));
         let shift = Shift { from: seconds(from), until: None, change: change.clone() };
         for (after, before) in drained(ShiftedSource::new(requests.iter().cloned(), &[shift])).iter().zip(&requests) {
             let factor = if before.arrival.picos() >= from { u64::from(factor) } else { 1 };
@@ -78,7 +79,7 @@ impl<P: StepPrices> FleetController<P> for Changes {
         self.0.last().map(|(at, ..)| SimTime::from_picos(*at))
     }
 
-    fn act(&mut self, replicas: &mut [Replica<P>]) -> Result<(), hwprofiles::MissingRate> {
+    fn act(&mut self, replicas: &mut [Replica<P>]) -> Result<(), hwprofiles::Missing> {
         let (at, time, blocks) = self.0.pop().expect("it is due");
         for replica in replicas {
             replica.hold(SimTime::from_picos(at), SimTime::from_picos(time));
@@ -123,24 +124,24 @@ proptest! {
         tokens in 1u64..100,
     ) {
         let (machine, model) = (machine(), tiny_model(4));
-        let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
-        let moves = moved(cost_model, &before, &after, tokens);
-        let extent = RunExtent { batch: 1, context: tokens, chunk: 1, step_tokens: 1 };
+        let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+        let moves = moved(pricing, &before, &after, tokens);
+        let extent = Extent { batch: 1, context: tokens, chunk: 1, step_tokens: 1 };
         let held = |placement: &Placement| -> Vec<u64> {
             let bare = without_vectors(placement);
-            let programs = PhasePrograms::lower(&machine, &model, &bare).unwrap();
+            let programs = Programs::lower(&machine, &model, &bare).unwrap();
             let used = usage(&machine, &model, &FORMATS, &bare, &programs, &extent);
             used.iter().map(|used| (used.weights + used.kv).get()).collect()
         };
         for (memory, (before, after)) in held(&before).into_iter().zip(held(&after)).enumerate() {
-            let sum = |of: &dyn Fn(&(MemoryId, MemoryId)) -> bool| -> Bytes {
-                moves.iter().filter(|(way, _)| of(way)).map(|(_, bytes)| *bytes).sum()
+            let sum = |counts: &dyn Fn(&(MemoryId, MemoryId)) -> bool| -> Bytes {
+                moves.iter().filter(|(way, _)| counts(way)).map(|(_, bytes)| *bytes).sum()
             };
             let (into, out) = (sum(&|way| way.1.0 == memory), sum(&|way| way.0.0 == memory));
             prop_assert_eq!(before + into.get(), after + out.get());
         }
-        prop_assert!(moved(cost_model, &before, &before, tokens).is_empty());
-        let back = moved(cost_model, &after, &before, tokens);
+        prop_assert!(moved(pricing, &before, &before, tokens).is_empty());
+        let back = moved(pricing, &after, &before, tokens);
         prop_assert!(back.iter().all(|((from, to), bytes)| moves.get(&(*to, *from)) == Some(bytes)));
     }
 }
@@ -174,12 +175,12 @@ fn demand(rate: u64, prompt: u64, output: u64) -> Demand {
 #[test]
 fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
     let (machine, model) = (machine(), tiny_model(4));
-    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
     let placement = Placement::uniform(&model, DeviceId(1), machine.device(DeviceId(1)).memory);
-    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-    let forecasts = ForecastTables::new(cost_model, &programs, &engine(1000), 1024).unwrap();
+    let programs = Programs::lower(&machine, &model, &placement).unwrap();
+    let forecasts = ForecastTables::new(pricing, &programs, &engine(1000), 1024).unwrap();
     // Requests are so rare that each one is alone.
-    let of = |slowdown: &[Ratio]| {
+    let forecast_with = |slowdown: &[Ratio]| {
         let few = demand(1, 64, 128);
         let mut rare = few;
         (0..400).for_each(|second| {
@@ -192,17 +193,17 @@ fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
         });
         forecasts.forecast(&rare, 1000, slowdown)
     };
-    let forecast = of(&[]);
-    let mut prices = PlanPrices::new(cost_model, &programs);
+    let forecast = forecast_with(&[]);
+    let mut prices = PlanPrices::new(pricing, &programs);
     let alone = prices.decode(1, 128).unwrap().at(128).to_seconds().get();
     assert!((forecast.tpot.get() / alone - 1.0).abs() < 0.05, "{forecast:?} and {alone}");
-    let chunks = [sim::serving::PromptChunk { new: 64, past: 0 }];
+    let chunks = [sim::serving::PrefillChunk { new: 64, past: 0 }];
     let batch = Batch { chunks: &chunks, decodes: 0, decode_tokens: 0, sampled: 1 };
     let prefill = prices.step(&batch).unwrap().to_seconds().get();
     assert!((prefill..prefill + 1.2 * alone).contains(&forecast.ttft.get()), "{forecast:?} and {prefill}");
-    let slow = of(&[Ratio::ONE, ratio(2.0)]);
+    let slow = forecast_with(&[Ratio::ONE, ratio(2.0)]);
     assert!((slow.tpot.get() / forecast.tpot.get() - 2.0).abs() < 0.02, "{slow:?} and {forecast:?}");
-    assert_eq!(of(&[ratio(3.0)]), forecast, "a device that does nothing");
+    assert_eq!(forecast_with(&[ratio(3.0)]), forecast, "a device that does nothing");
 }
 
 fn seen_of(_: &Demand) -> RequestTotals {
@@ -214,12 +215,12 @@ fn engines_leave_a_device_that_has_become_slow_and_stay_where_nothing_is_gained(
     let (machine, model) = (machine(), tiny_model(4));
     let mut slow = machine.clone();
     slow.devices[0] = slow.devices[0].slower(ratio(1000.0));
-    let pricings = [&machine, &slow].map(|machine| CostModel { machine, model: &model, formats: &FORMATS });
+    let pricings = [&machine, &slow].map(|machine| Pricing { machine, model: &model, formats: &FORMATS });
     let on =
         |device: usize| Placement::uniform(&model, DeviceId(device), machine.device(DeviceId(device)).memory);
     // Such a small model is faster on the host.
     let placements = [on(0), on(1)];
-    let programs = [0, 1].map(|plan| PhasePrograms::lower(&machine, &model, &placements[plan]).unwrap());
+    let programs = [0, 1].map(|plan| Programs::lower(&machine, &model, &placements[plan]).unwrap());
     let alternatives: Vec<_> = placements
         .iter()
         .zip(&programs)

@@ -8,7 +8,7 @@ mod swap;
 use second_level::NameList;
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, Batch, PromptChunk, Request, Reserve, ServedRequest, ServingEngine, StepPrices,
+    AdmissionPolicy, Batch, PrefillChunk, Request, Reserve, ServedRequest, ServingEngine, StepPrices,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -234,7 +234,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
         };
         let chunks: Vec<_> = with(true)
             .filter(|(_, new)| *new > 0)
-            .map(|(s, new)| PromptChunk { new, past: s.computed })
+            .map(|(s, new)| PrefillChunk { new, past: s.computed })
             .collect();
         let decodes = || with(false).filter(|(_, new)| *new > 0);
         let decode_tokens = decodes().map(|(s, _)| s.computed + 1).sum();
@@ -248,14 +248,14 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
         self.end(entering);
     }
 
-    /// Takes blocks for the running sequences that `of` selects, and notes how much of each enters.
-    /// Returns whether a sequence was preempted.
-    fn grow(&mut self, entering: &mut Vec<u64>, of: impl Fn(&ReferenceSequence) -> bool) -> bool {
+    /// Takes blocks for the running sequences that `selects` chooses, and notes how much of each
+    /// enters. Returns whether a sequence was preempted.
+    fn grow(&mut self, entering: &mut Vec<u64>, selects: impl Fn(&ReferenceSequence) -> bool) -> bool {
         let (mut sent_back, mut index) = (false, 0);
         let mut budget = self.cache.engine.max_num_batched_tokens;
         while index < self.running.len() {
             let sequence = &self.running[index];
-            if !of(sequence) {
+            if !selects(sequence) {
                 entering.push(0);
                 index += 1;
                 continue;

@@ -7,7 +7,7 @@ use planner::{Action, Lane, Placement, CostModel, Program, PhasePrograms, Task};
 use proptest::prelude::*;
 use scenarios::{Costs, Formats, Operator, Phase, Step, Sublayer, WeightFormats};
 use sim::SimTime;
-use sim::serving::{Account, Batch, EngineObserver, ObservedSteps, PromptChunk, ResourceMeter, ResourceUse};
+use sim::serving::{Account, Batch, EngineObserver, ObservedSteps, PrefillChunk, ResourceMeter, ResourceUse};
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -15,7 +15,7 @@ const FORMATS: Formats =
 /// Steps of one batch. Each further step has one more token for each decoding sequence.
 #[derive(Debug, Clone)]
 struct Series {
-    chunks: Vec<PromptChunk>,
+    chunks: Vec<PrefillChunk>,
     decodes: u64,
     decode_tokens: u64,
     sampled: u64,
@@ -48,8 +48,8 @@ impl Series {
         let tokens = self.decodes + self.chunks.iter().map(|chunk| chunk.new).sum::<u64>();
         match &task.action {
             Action::Compute { operator: Operator::Attention, .. } => {
-                let chunk = |chunk: &PromptChunk| {
-                    let PromptChunk { new: new_tokens, past: past_tokens } = *chunk;
+                let chunk = |chunk: &PrefillChunk| {
+                    let PrefillChunk { new: new_tokens, past: past_tokens } = *chunk;
                     Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens }
                 };
                 let mut steps: Vec<_> = self.chunks.iter().map(chunk).collect();
@@ -70,7 +70,7 @@ impl Series {
 }
 
 fn series() -> impl Strategy<Value = Series> {
-    let chunk = (1u64..90, 0u64..200).prop_map(|(new, past)| PromptChunk { new, past });
+    let chunk = (1u64..90, 0u64..200).prop_map(|(new, past)| PrefillChunk { new, past });
     let entering = (prop::collection::vec(chunk, 1..4), 0u64..7, 1u64..80, 0u64..4).prop_map(
         |(chunks, decodes, mean, ended)| {
             let sampled = decodes + ended.min(chunks.len() as u64);

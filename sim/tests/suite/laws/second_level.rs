@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, Batch, EngineObserver, HostTimes, KvOffload, KvTransfer, PromptChunk, Replica, Request,
+    AdmissionPolicy, Batch, EngineObserver, HostTimes, KvOffload, KvTransfer, PrefillChunk, Replica, Request,
     RequestOutcome, Reserve, ServingEngine, StepPrices, serve,
 };
 use std::collections::BTreeSet;
@@ -166,7 +166,7 @@ proptest! {
         let requests = [request(0, known.clone()), request(1, vec![]), request(2, known)];
         let observed = served(&engine, Prices { stretch: 50 }, &requests);
         let step = |past: u64| {
-            let chunks = [PromptChunk { new: prompt - past, past }];
+            let chunks = [PrefillChunk { new: prompt - past, past }];
             let batch = Batch { chunks: &chunks, decodes: 0, decode_tokens: 0, sampled: 1 };
             Prices { stretch: 50 }.step(&batch).unwrap()
         };

@@ -35,7 +35,7 @@ pub fn served(engine: &ServingEngine, prices: Prices, requests: &[Request]) -> V
     let mut replica = Replica::new(engine.clone(), prices);
     serve(&mut requests.iter().cloned(), &mut replica, &mut observed).unwrap();
     assert_eq!(replica.free_blocks(), engine.num_blocks, "all blocks come back");
-    assert_eq!(replica.swapped_blocks(), 0, "and nobody's are left in the swap space");
+    assert_eq!(replica.swapped_blocks(), 0, "and none are left in the swap space");
     observed.served
 }
 
@@ -202,25 +202,25 @@ proptest! {
     fn a_series_adds_up_to_the_same_however_long_its_stretches(
         engine in engines(), requests in requests(true), every in 1u64..5000,
     ) {
-        let of = |every: u64| {
+        let series_of = |every: u64| {
             let mut series = Series::new(SimTime::from_picos(every));
             let mut replica = Replica::new(engine.clone(), Prices { stretch: 50 });
             serve(&mut requests.iter().cloned(), &mut replica, &mut series).unwrap();
             series
         };
         let sums = |series: &Series| {
-            let sum = |of: fn(&SeriesBucket) -> f64| series.buckets().iter().map(of).sum::<f64>();
+            let sum = |value: fn(&SeriesBucket) -> f64| series.buckets().iter().map(value).sum::<f64>();
             let whole = [sum(|s| s.steps), sum(|s| s.prompt_tokens), sum(|s| s.output_tokens)];
             (whole, series.buckets().iter().filter_map(|s| s.least_free_blocks).min())
         };
         // With the finest buckets there are so many that they are joined.
-        let (fine, whole) = (of(every), of(1 << 60));
+        let (fine, whole) = (series_of(every), series_of(1 << 60));
         prop_assert!(whole.buckets().len() <= 1);
         let ((fine_sums, least), (sums, of_all)) = (sums(&fine), sums(&whole));
         prop_assert!(fine_sums.iter().zip(sums).all(|(a, b)| (a - b).abs() <= 1e-6 * b), "{fine_sums:?} and {sums:?}");
         prop_assert_eq!(least, of_all);
         let mut both = fine.clone();
-        both.join(of(every * 4));
+        both.join(series_of(every * 4));
         prop_assert!(both.bucket_time() >= fine.bucket_time());
         prop_assert!((both.buckets().iter().map(|s| s.steps).sum::<f64>() - 2.0 * sums[0]).abs() <= 1e-6 * sums[0]);
     }

@@ -36,7 +36,7 @@ fn seconds(trace: &Trace) -> f64 {
 fn forward(model: &Model, training: Training) -> [u128; 2] {
     let step = Step::prefill(training.sequences, training.tokens);
     let every = Step { phase: Phase::Decode, ..step };
-    let of = |sublayer: Sublayer, step: &Step| -> u128 {
+    let flop_of = |sublayer: Sublayer, step: &Step| -> u128 {
         let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
         let works = sublayer
             .operators(model)
@@ -44,17 +44,17 @@ fn forward(model: &Model, training: Training) -> [u128; 2] {
             .map(|op: &Operator| Work::count(*op, model, &BF16, step, &(0..rows)));
         works.map(|work| work.flop.get()).sum()
     };
-    let layer: u128 = Sublayer::DENSE.iter().map(|&sublayer| of(sublayer, &step)).sum();
-    [layer * u128::from(model.layers), of(Sublayer::Head, &every)]
+    let layer: u128 = Sublayer::DENSE.iter().map(|&sublayer| flop_of(sublayer, &step)).sum();
+    [layer * u128::from(model.layers), flop_of(Sublayer::Head, &every)]
 }
 
 /// Bytes of all layers' matrices, and of the head's.
 fn matrices(model: &Model) -> [Bytes; 2] {
-    let of = |sublayer: &Sublayer| {
+    let bytes_of = |sublayer: &Sublayer| {
         let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
         sublayer.matrix_bytes(model, BF16.weights, &(0..rows))
     };
-    [Sublayer::DENSE.iter().map(of).sum::<Bytes>() * model.layers, of(&Sublayer::Head)]
+    [Sublayer::DENSE.iter().map(bytes_of).sum::<Bytes>() * model.layers, bytes_of(&Sublayer::Head)]
 }
 
 proptest! {
@@ -118,7 +118,7 @@ proptest! {
 fn two_layers_are_on_the_accelerator_and_no_more() {
     let (machine, model) = (h100(), machine::tiny_model(9));
     let (_, trace) = trained(&machine, &model, Training { sequences: 2, tokens: 64 }).unwrap();
-    let of = |name: &str| {
+    let spans_of = |name: &str| {
         let mut spans: Vec<(u64, u64)> = vec![];
         let mut before = None;
         for event in trace.events.iter().filter(|event| event.layer.is_some()) {
@@ -134,7 +134,7 @@ fn two_layers_are_on_the_accelerator_and_no_more() {
         }
         spans
     };
-    let (back, stores, updates) = (of("backward"), of("store gradients"), of("update"));
+    let (back, stores, updates) = (spans_of("backward"), spans_of("store gradients"), spans_of("update"));
     assert_eq!([back.len(), stores.len(), updates.len()], [9, 9, 9]);
     for visit in 2..9 {
         assert!(back[visit].0 >= stores[visit - 2].1 && stores[visit].0 >= updates[visit - 2].1, "{visit}");

@@ -3,7 +3,7 @@
 use super::Replica;
 use crate::serving::engine::observer::EngineObserver;
 use crate::serving::engine::settings::Reserve;
-use crate::serving::prices::batch::{PromptChunk, StepPrices};
+use crate::serving::prices::batch::{PrefillChunk, StepPrices};
 use crate::serving::schedule::prefix::{find, hold};
 use hwprofiles::MissingRate;
 
@@ -70,7 +70,7 @@ impl<P: StepPrices> Replica<P> {
             false if wanted <= room || used == 0 => wanted,
             false => return Ok(None),
         };
-        let new = self.tokens_in_budget(place, PromptChunk { new, past: computed })?;
+        let new = self.tokens_in_budget(place, PrefillChunk { new, past: computed })?;
         let candidate = Candidate { place, cached, idle, found_tokens, without_fetch, computed, wanted, new };
         Ok((new > 0).then_some(candidate))
     }
@@ -105,7 +105,7 @@ impl<P: StepPrices> Replica<P> {
         self.swap_back(place, cached, observer);
         self.fetch(place, computed - candidate.without_fetch, observer);
         self.running.push(place);
-        self.chunks.push(PromptChunk { new, past: computed });
+        self.chunks.push(PrefillChunk { new, past: computed });
         self.places.push(place);
     }
 

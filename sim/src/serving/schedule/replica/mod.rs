@@ -19,7 +19,7 @@ use crate::serving::engine::request::{RejectReason, Request, RequestTotals, Serv
 use crate::serving::engine::settings::{AdmissionPolicy, Reserve, ServingEngine};
 use crate::serving::kv::blocks::Blocks;
 use crate::serving::kv::second_level::SecondLevelCache;
-use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::schedule::decoding_set::DecodingSet;
 use crate::serving::schedule::prefix::{find_prompt, release};
 use crate::serving::schedule::sequence::Sequence;
@@ -74,7 +74,7 @@ pub struct Replica<P> {
     /// How long this step may become.
     budget: StepBudget,
     /// The chunks that enter in this step, and the places of their sequences.
-    chunks: Vec<PromptChunk>,
+    chunks: Vec<PrefillChunk>,
     places: Vec<u32>,
     /// The places of sequences that had their last token in this step.
     ended: Vec<u32>,

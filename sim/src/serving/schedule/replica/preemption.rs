@@ -8,7 +8,7 @@
 
 use super::Replica;
 use crate::serving::engine::observer::EngineObserver;
-use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::schedule::prefix::release;
 use hwprofiles::MissingRate;
 
@@ -32,7 +32,7 @@ impl<P: StepPrices> Replica<P> {
         let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };
         let room = self.engine.max_num_batched_tokens - beside;
         let (wanted, past) = (sequence.known() - sequence.computed, sequence.computed);
-        let new = self.tokens_in_budget(place, PromptChunk { new: wanted.min(room), past })?;
+        let new = self.tokens_in_budget(place, PrefillChunk { new: wanted.min(room), past })?;
         let sequence = &mut self.sequences[place as usize];
         let more = self.engine.blocks(sequence.computed + new).saturating_sub(sequence.held);
         if more > self.blocks.free() {
@@ -42,7 +42,7 @@ impl<P: StepPrices> Replica<P> {
         self.blocks.take(more);
         sequence.held += more;
         if new > 0 {
-            self.chunks.push(PromptChunk { new, past: sequence.computed });
+            self.chunks.push(PrefillChunk { new, past: sequence.computed });
             self.places.push(place);
         }
         Ok(false)
@@ -85,7 +85,7 @@ impl<P: StepPrices> Replica<P> {
             return Ok(());
         };
         if swap.only_if_faster {
-            let again = [PromptChunk { new: tokens, past: 0 }];
+            let again = [PrefillChunk { new: tokens, past: 0 }];
             let again = Batch { chunks: &again, decodes: 0, decode_tokens: 0, sampled: 0 };
             if self.prices.step(&again)? <= swap.out.time(blocks) + swap.back.time(blocks) {
                 return Ok(());

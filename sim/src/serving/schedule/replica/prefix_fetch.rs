@@ -10,7 +10,7 @@
 use super::Replica;
 use crate::clock::SimTime;
 use crate::serving::engine::observer::EngineObserver;
-use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::schedule::prefix::{find, prompt_names, publish};
 use hwprofiles::MissingRate;
 
@@ -39,7 +39,7 @@ impl<P: StepPrices> Replica<P> {
         }
         let space = second.space;
         let mut rest_alone = |past: u64| {
-            let rest = [PromptChunk { new: known - past, past }];
+            let rest = [PrefillChunk { new: known - past, past }];
             self.prices.step(&Batch { chunks: &rest, decodes: 0, decode_tokens: 0, sampled: 1 })
         };
         let pays = !space.only_if_faster

@@ -30,21 +30,21 @@
 use super::Replica;
 use crate::clock::SimTime;
 use crate::serving::engine::settings::AdmissionPolicy;
-use crate::serving::prices::batch::{Batch, PromptChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::schedule::step_budget::{StepBudget, keeps};
-use hwprofiles::MissingRate;
+use hwprofiles::Missing;
 
 impl<P: StepPrices> Replica<P> {
     /// Computes the latest begin of new arrivals.
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn sort_arrivals(&mut self) -> Result<(), MissingRate> {
+    pub(super) fn sort_arrivals(&mut self) -> Result<(), Missing> {
         let AdmissionPolicy::Slo { ttft, .. } = self.engine.policy else { return Ok(()) };
         let Some(slack) = self.waiting.slack() else { return Ok(()) };
         slack.sort_arrivals(|place| {
             let sequence = &mut self.sequences[place as usize];
-            let prompt = [PromptChunk { new: sequence.request.prompt_tokens, past: 0 }];
+            let prompt = [PrefillChunk { new: sequence.request.prompt_tokens, past: 0 }];
             let alone = Batch { chunks: &prompt, decodes: 0, decode_tokens: 0, sampled: 1 };
             let time = self.prices.step(&alone)? + self.engine.host.time(1);
             sequence.latest = (sequence.request.arrival + ttft).saturating_sub(time);
@@ -62,7 +62,7 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn set_budget(&mut self) -> Result<(), MissingRate> {
+    pub(super) fn set_budget(&mut self) -> Result<(), Missing> {
         let AdmissionPolicy::Slo { ttft, tpot } = self.engine.policy else { return Ok(()) };
         if !self.depends_on_time() {
             return Ok(());
@@ -96,7 +96,7 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn tokens_in_budget(&mut self, place: u32, chunk: PromptChunk) -> Result<u64, MissingRate> {
+    pub(super) fn tokens_in_budget(&mut self, place: u32, chunk: PrefillChunk) -> Result<u64, Missing> {
         let AdmissionPolicy::Slo { ttft, tpot } = self.engine.policy else { return Ok(chunk.new) };
         self.chunks.push(chunk);
         let end = self.end_with_chunks();
@@ -133,7 +133,7 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// When the step would end with all chunks, each of them taken for the last one of its prompt.
-    fn end_with_chunks(&mut self) -> Result<SimTime, MissingRate> {
+    fn end_with_chunks(&mut self) -> Result<SimTime, Missing> {
         let (decodes, decode_tokens) = (self.decoding.count, self.decoding.tokens);
         let sequences = decodes + self.chunks.len() as u64;
         let batch = Batch { chunks: &self.chunks, decodes, decode_tokens, sampled: sequences };

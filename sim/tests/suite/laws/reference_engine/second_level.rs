@@ -1,7 +1,7 @@
 //! The reference engine's second level of the prefix cache: a list of names.
 
 use super::{ReferenceEngine, ReferenceSequence};
-use sim::serving::{Batch, KvOffload, PromptChunk, ServingEngine, StepPrices};
+use sim::serving::{Batch, KvOffload, PrefillChunk, ServingEngine, StepPrices};
 
 /// Names with the end of their writes, the one used longest ago first; and the end of the last
 /// write.
@@ -69,7 +69,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
             return computed;
         }
         let mut rest = |past: u64| {
-            let chunks = [PromptChunk { new: known - past, past }];
+            let chunks = [PrefillChunk { new: known - past, past }];
             let batch = Batch { chunks: &chunks, decodes: 0, decode_tokens: 0, sampled: 1 };
             self.prices.step(&batch).unwrap().picos()
         };

@@ -3,7 +3,7 @@
 
 use super::{ReferenceEngine, ReferenceSequence};
 use sim::SimTime;
-use sim::serving::{AdmissionPolicy, Batch, PromptChunk, StepPrices};
+use sim::serving::{AdmissionPolicy, Batch, PrefillChunk, StepPrices};
 
 impl ReferenceSequence {
     fn in_time(&self, ttft: SimTime) -> bool {
@@ -29,7 +29,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
         }
     }
 
-    fn price(&mut self, chunks: &[PromptChunk]) -> u64 {
+    fn price(&mut self, chunks: &[PrefillChunk]) -> u64 {
         let decodes: Vec<u64> =
             self.running.iter().filter(|s| s.decodes).map(ReferenceSequence::known).collect();
         let count = decodes.len() as u64;
@@ -57,7 +57,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
             if s.decodes || new == 0 {
                 continue;
             }
-            chunks.push(PromptChunk { new, past: s.computed });
+            chunks.push(PrefillChunk { new, past: s.computed });
             composed.end = composed.end.max(self.now + self.price(&chunks));
             let limit = s.request.arrival.picos() + ttft.picos();
             if s.computed + new == s.known() && s.first.is_none() && composed.end <= limit {
@@ -83,11 +83,11 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
         let counting = dues.iter().filter(|&&due| empty.saturating_sub(due) <= stake);
         let due = counting.copied().min().unwrap_or(u64::MAX).min(promised);
         let all = self.running.iter().zip(entering);
-        let mut chunks: Vec<PromptChunk> = all
+        let mut chunks: Vec<PrefillChunk> = all
             .filter(|(s, new)| !s.decodes && **new > 0)
-            .map(|(s, &new)| PromptChunk { new, past: s.computed })
+            .map(|(s, &new)| PrefillChunk { new, past: s.computed })
             .collect();
-        chunks.push(PromptChunk { new, past });
+        chunks.push(PrefillChunk { new, past });
         let end = before.max(self.now + self.price(&chunks));
         let limit = sequence.request.arrival.picos() + ttft.picos();
         let mut saves = sequence.first.is_none() && end <= limit;
@@ -109,7 +109,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
 
     /// The latest begin of `sequence`.
     fn latest(&mut self, sequence: &ReferenceSequence, ttft: SimTime) -> u64 {
-        let prompt = [PromptChunk { new: sequence.request.prompt_tokens, past: 0 }];
+        let prompt = [PrefillChunk { new: sequence.request.prompt_tokens, past: 0 }];
         let alone = Batch { chunks: &prompt, decodes: 0, decode_tokens: 0, sampled: 1 };
         let time = self.prices.step(&alone).unwrap().picos() + self.cache.engine.host.time(1).picos();
         (sequence.request.arrival.picos() + ttft.picos()).saturating_sub(time)

@@ -1,7 +1,7 @@
 //! The reference engine's swap space.
 
 use super::{ReferenceEngine, ReferenceSequence};
-use sim::serving::{Batch, PromptChunk, StepPrices};
+use sim::serving::{Batch, PrefillChunk, StepPrices};
 
 impl<P: StepPrices> ReferenceEngine<'_, P> {
     /// Moves `tokens` computed tokens of `sequence` to the swap space, if that pays and there is
@@ -9,7 +9,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
     pub fn swap_out(&mut self, sequence: &mut ReferenceSequence, tokens: u64) {
         let Some(swap) = self.cache.engine.swap else { return };
         let blocks = tokens.div_ceil(self.cache.engine.block_size);
-        let chunks = [PromptChunk { new: tokens, past: 0 }];
+        let chunks = [PrefillChunk { new: tokens, past: 0 }];
         let again = Batch { chunks: &chunks, decodes: 0, decode_tokens: 0, sampled: 0 };
         let again = self.prices.step(&again).unwrap();
         let both = swap.out.time(blocks) + swap.back.time(blocks);
