@@ -55,8 +55,8 @@ impl Pass {
     /// The pass of a step: equal sequences, all with logits, spread over the micro-batches.
     pub fn uniform(step: &Step, batch: u64, micro_batches: u64) -> Self {
         let (past, new) = (step.past_tokens as usize, step.new_tokens as usize);
-        let it = |slot| ScheduledSequence { slot, past, new, sampled: true };
-        let sequences: Vec<_> = slots_of(step.batch, batch, micro_batches).map(it).collect();
+        let sequence = |slot| ScheduledSequence { slot, past, new, sampled: true };
+        let sequences: Vec<_> = slots_of(step.batch, batch, micro_batches).map(sequence).collect();
         Self::new(step.phase, &sequences, batch, micro_batches)
     }
 
@@ -89,8 +89,8 @@ pub(crate) fn slots_of(sequences: u64, batch: u64, micro_batches: u64) -> impl I
 }
 
 impl MicroBatchPass {
-    fn add(&mut self, it: &ScheduledSequence) {
-        let &ScheduledSequence { slot, past, new, sampled } = it;
+    fn add(&mut self, sequence: &ScheduledSequence) {
+        let &ScheduledSequence { slot, past, new, sampled } = sequence;
         self.spans.push(Span { sequence: slot - self.first, past, new });
         self.positions.extend(past..past + new);
         if sampled {

@@ -46,7 +46,7 @@ pub(crate) struct InputsView {
     /// By row.
     pub positions: Values<i32>,
     /// By row: index of its sequence in the pass.
-    pub turns: Values<i32>,
+    pub row_sequences: Values<i32>,
     /// By row.
     pub tokens: Values<i32>,
     /// By row with logits: how its token is chosen, where the GPU chooses it.
@@ -184,7 +184,7 @@ impl InputsView {
             lengths: next(turns),
             spans: next(4 * turns),
             positions: next(rows),
-            turns: next(rows),
+            row_sequences: next(rows),
             tokens: next(rows),
             choices: next(ends * size_of::<Choice>() / size_of::<i32>()).cast(),
             chosen: chosen.values().first(ends),
