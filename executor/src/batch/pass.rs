@@ -1,6 +1,6 @@
 //! One forward pass: the sequences that it computes, and how many tokens of each.
 
-use kernels::KvSpan;
+use kernels::Span;
 use planner::{Action, MicroBatch, Task};
 use scenarios::{Phase, Step};
 
@@ -32,7 +32,7 @@ pub(crate) struct Pass {
 pub(crate) struct MicroBatchPass {
     /// Its first slot.
     pub first: usize,
-    pub spans: Vec<KvSpan>,
+    pub spans: Vec<Span>,
     /// Position of each row.
     pub positions: Vec<usize>,
     /// The rows whose logits are wanted: the last rows of sampled sequences.
@@ -55,8 +55,8 @@ impl Pass {
     /// The pass of a step: equal sequences, all with logits, spread over the micro-batches.
     pub fn uniform(step: &Step, batch: u64, micro_batches: u64) -> Self {
         let (past, new) = (step.past_tokens as usize, step.new_tokens as usize);
-        let it = |slot| ScheduledSequence { slot, past, new, sampled: true };
-        let sequences: Vec<_> = slots_of(step.batch, batch, micro_batches).map(it).collect();
+        let sequence = |slot| ScheduledSequence { slot, past, new, sampled: true };
+        let sequences: Vec<_> = slots_of(step.batch, batch, micro_batches).map(sequence).collect();
         Self::new(step.phase, &sequences, batch, micro_batches)
     }
 
@@ -89,9 +89,9 @@ pub(crate) fn slots_of(sequences: u64, batch: u64, micro_batches: u64) -> impl I
 }
 
 impl MicroBatchPass {
-    fn add(&mut self, it: &ScheduledSequence) {
-        let &ScheduledSequence { slot, past, new, sampled } = it;
-        self.spans.push(KvSpan { sequence: slot - self.first, past, new });
+    fn add(&mut self, sequence: &ScheduledSequence) {
+        let &ScheduledSequence { slot, past, new, sampled } = sequence;
+        self.spans.push(Span { sequence: slot - self.first, past, new });
         self.positions.extend(past..past + new);
         if sampled {
             self.ends.push(self.positions.len() - 1);

@@ -221,7 +221,14 @@ impl<'a> GpuWorker<'a> {
             self.queue.run(&call)?;
         }
         let values = keys.from(kv_heads * dim);
-        self.queue.run(&calls::append(self.cache(job), keys, values, width, view.turns, view.positions))
+        self.queue.run(&calls::append(
+            self.cache(job),
+            keys,
+            values,
+            width,
+            view.row_sequences,
+            view.positions,
+        ))
     }
 
     fn attend(&mut self, job: OperatorJob<'_>) -> Done {

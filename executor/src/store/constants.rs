@@ -3,10 +3,10 @@
 use crate::error::ExecutorError;
 use crate::setup::run_setup::RunSetup;
 use crate::store::buffers::{Store, place_count};
-use crate::store::slices::{KeptSlices, PackedSlice, sublayer_index};
+use crate::store::slices::{KeptSlices, PackedSlice, SliceKey, sublayer_index};
 use crate::weights::checkpoint::Checkpoint;
 use crate::weights::fused::FusedTensor;
-use crate::weights::rotation::Rotation;
+use crate::weights::rotation::RotaryEmbedding;
 use crate::weights::tensors;
 use hwprofiles::{Bytes, DType, DeviceId};
 use kernels::{Buffer, MemoryArena, RopeTable, Weights};
@@ -36,10 +36,10 @@ impl Store {
         let loaded: Vec<(usize, PackedSlice)> = jobs
             .par_iter()
             .map(|&(layer, sublayer, slice)| {
-                let place = sublayer_index(layer, sublayer);
-                let same = (place, slice.rows.start, slice.rows.end, slice.home);
-                if let Some(part) = kept.lock().expect("no thread has panicked").remove(&same) {
-                    return Ok((place, part));
+                let index = sublayer_index(layer, sublayer);
+                let key = SliceKey::new(index, &slice.rows, slice.home);
+                if let Some(kept) = kept.lock().expect("no thread has panicked").remove(&key) {
+                    return Ok((index, kept));
                 }
                 let dtype = setup.formats.weights.for_sublayer(sublayer);
                 let matrices = tensors::sublayer_tensors(&setup.model, layer, sublayer).matrices;
@@ -54,7 +54,7 @@ impl Store {
                         matrices.iter().map(pack).collect::<Result<_, _>>()
                     }
                 };
-                Ok((place, PackedSlice { rows: slice.rows.clone(), weights: weights? }))
+                Ok((index, PackedSlice { rows: slice.rows.clone(), weights: weights? }))
             })
             .collect::<Result<_, ExecutorError>>()?;
         let mut matrices: Vec<_> = (0..place_count(setup)).map(|_| vec![]).collect();
@@ -95,8 +95,10 @@ impl Store {
         own: &impl Fn(DeviceId) -> &'a MemoryArena,
     ) -> Result<Vec<Vec<RopeTable>>, ExecutorError> {
         let (model, context) = (&setup.model, setup.extent.context);
-        let kinds: Vec<_> =
-            Rotation::new(model, context).into_iter().chain(Rotation::for_windows(model)).collect();
+        let kinds: Vec<_> = RotaryEmbedding::new(model, context)
+            .into_iter()
+            .chain(RotaryEmbedding::for_windows(model))
+            .collect();
         let holders = planner::vector_holders(&setup.placement);
         let attending: BTreeSet<DeviceId> = holders
             .into_iter()
@@ -105,7 +107,7 @@ impl Store {
             .collect();
         let tables = |device| {
             let kinds = if attending.contains(&device) { &kinds[..] } else { &[] };
-            let table = |Rotation { frequencies, scale }: &Rotation| {
+            let table = |RotaryEmbedding { frequencies, scale }: &RotaryEmbedding| {
                 let table = RopeTable::scaled(own(device), frequencies, *scale, context as usize)?;
                 Ok(table.with_interleaved(model.wiring.rotates_neighbours))
             };

@@ -45,8 +45,24 @@ pub(crate) fn sublayer_index(layer: Option<u32>, sublayer: Sublayer) -> usize {
     layer.map_or(0, |layer| layer as usize + 1) * SUBLAYERS + sublayer as usize
 }
 
-/// Slices by sublayer index, first and last row, and home.
-pub(crate) type KeptSlices = BTreeMap<(usize, u64, u64, MemoryId), PackedSlice>;
+/// Which rows of which sublayer's matrix a slice has, and in which memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SliceKey {
+    /// By [`sublayer_index`].
+    sublayer: usize,
+    start: u64,
+    end: u64,
+    home: MemoryId,
+}
+
+impl SliceKey {
+    pub fn new(sublayer: usize, rows: &Range<u64>, home: MemoryId) -> Self {
+        Self { sublayer, start: rows.start, end: rows.end, home }
+    }
+}
+
+/// Slices that stay where they are.
+pub(crate) type KeptSlices = BTreeMap<SliceKey, PackedSlice>;
 
 /// Of `matrices`, which are placed as in `before`, the slices that have the same home in `after`.
 pub(crate) fn keep_slices(
@@ -54,21 +70,22 @@ pub(crate) fn keep_slices(
     matrices: Vec<Vec<PackedSlice>>,
     after: &Placement,
 ) -> KeptSlices {
-    let keys = |placement: &Placement| -> BTreeSet<_> {
+    let keys = |placement: &Placement| -> BTreeSet<SliceKey> {
         let slices = placement.sublayers().flat_map(|(layer, sublayer, slices)| {
-            slices.iter().map(move |slice| {
-                (sublayer_index(layer, sublayer), slice.rows.start, slice.rows.end, slice.home)
-            })
+            let index = sublayer_index(layer, sublayer);
+            slices.iter().map(move |slice| SliceKey::new(index, &slice.rows, slice.home))
         });
         slices.collect()
     };
-    let same: BTreeMap<_, _> = keys(before)
+    let unmoved: BTreeMap<_, _> = keys(before)
         .intersection(&keys(after))
-        .map(|&(place, start, end, home)| ((place, start, end), home))
+        .map(|&key| ((key.sublayer, key.start, key.end), key))
         .collect();
-    let parts = matrices.into_iter().enumerate().flat_map(|(place, parts)| {
-        parts.into_iter().map(move |part| ((place, part.rows.start, part.rows.end), part))
+    let slices = matrices.into_iter().enumerate();
+    let slices = slices.flat_map(|(index, slices)| slices.into_iter().map(move |slice| (index, slice)));
+    let kept = slices.filter_map(|(index, slice)| {
+        let key = *unmoved.get(&(index, slice.rows.start, slice.rows.end))?;
+        Some((key, slice))
     });
-    let kept = parts.filter_map(|(at, part)| Some(((at.0, at.1, at.2, *same.get(&at)?), part)));
     kept.collect()
 }

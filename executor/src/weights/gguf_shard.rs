@@ -4,7 +4,7 @@
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
 use crate::weights::names::TensorNames;
-use crate::weights::rotation::Rotation;
+use crate::weights::rotation::RotaryEmbedding;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
 use hwprofiles::Bytes;
 use scenarios::{Architecture, BlockOrder, Gguf, GgufTensor, Model, Positions};
@@ -58,7 +58,7 @@ impl Shard {
         let Positions::Rotary { theta, .. } = model.positions else { return Ok(()) };
         let unstretched = Positions::Rotary { theta, scaling: None };
         let [stretched, plain] = [model.positions.clone(), unstretched].map(|positions| {
-            let turning = Rotation::new(&Model { positions, ..model.clone() }, model.max_positions);
+            let turning = RotaryEmbedding::new(&Model { positions, ..model.clone() }, model.max_positions);
             turning.expect("it is rotary").frequencies
         });
         let mut factors = vec![0.0; plain.len()];

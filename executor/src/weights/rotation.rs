@@ -5,7 +5,7 @@ use std::f32::consts::TAU;
 
 /// How the pairs of a head's rotated columns rotate.
 #[derive(Debug)]
-pub(crate) struct Rotation {
+pub(crate) struct RotaryEmbedding {
     /// Radians per position, by pair. In f32, with the order of operations of Hugging Face
     /// transformers.
     pub frequencies: Vec<f32>,
@@ -13,7 +13,7 @@ pub(crate) struct Rotation {
     pub scale: f32,
 }
 
-impl Rotation {
+impl RotaryEmbedding {
     /// The rotation in a run of sequences of up to `context` tokens; `None` where positions are
     /// learned.
     ///
@@ -116,7 +116,8 @@ mod tests {
         let (short, long) = (vec![1.0; pairs], vec![4.0; pairs]);
         let scaling = LongRopeScaling { short, long, original_max_positions: 4096, attention: 1.25 };
         let model = model(Positions::LongRope { theta: 1e4, scaling });
-        let [short, long] = [4096, 4097].map(|context| Rotation::new(&model, context).expect("it turns"));
+        let [short, long] =
+            [4096, 4097].map(|context| RotaryEmbedding::new(&model, context).expect("it turns"));
         assert_eq!((short.scale, long.scale), (1.25, 1.25));
         assert_eq!(short.frequencies, plain(&model, 1e4).collect::<Vec<_>>());
         assert!(short.frequencies.iter().zip(&long.frequencies).all(|(short, long)| *short == 4.0 * long));
@@ -133,7 +134,7 @@ mod tests {
             attention: 1.0,
         };
         let model = model(Positions::Yarn { theta: 1e4, scaling });
-        let stretched = Rotation::new(&model, 16384).expect("it turns").frequencies;
+        let stretched = RotaryEmbedding::new(&model, 16384).expect("it turns").frequencies;
         let by: Vec<f32> =
             plain(&model, 1e4).zip(stretched).map(|(plain, stretched)| plain / stretched).collect();
         assert!((by[0] - 1.0).abs() < 1e-6 && (by[by.len() - 1] - 4.0).abs() < 1e-5, "{by:?}");
