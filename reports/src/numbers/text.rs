@@ -8,7 +8,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     for word in words {
         let mut rest: Vec<char> = word.chars().collect();
         while !rest.is_empty() {
-            let line = lines.last_mut().expect("there is one");
+            let line = lines.last_mut().expect("the list starts with one line");
             let used = line.chars().count();
             let blank = usize::from(used > 0);
             if used + blank + rest.len() <= width || (used == 0 && rest.len() > width) {
@@ -46,8 +46,8 @@ pub(crate) fn csv_text(header: &str, rows: impl Iterator<Item = Vec<String>>) ->
     let header = header.split_whitespace().map(str::to_owned).collect();
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in std::iter::once(header).chain(rows) {
-        writer.write_record(row).expect("rows are of one length, and memory takes them");
+        writer.write_record(row).expect("rows have equal lengths, and writing to memory cannot fail");
     }
-    let bytes = writer.into_inner().expect("memory takes them");
-    String::from_utf8(bytes).expect("made of texts")
+    let bytes = writer.into_inner().expect("writing to memory cannot fail");
+    String::from_utf8(bytes).expect("CSV of texts is UTF-8")
 }

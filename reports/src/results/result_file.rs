@@ -134,7 +134,7 @@ impl ResultFile {
             |content: &str| ReportError::NoResult { path: path.to_owned(), content: content.to_owned() };
         let mut sha256 = String::new();
         for byte in Sha256::digest(&content) {
-            write!(sha256, "{byte:02x}").expect("a text takes digits");
+            write!(sha256, "{byte:02x}").expect("writing to a String cannot fail");
         }
         let (path, bytes) = (path.to_owned(), content.len() as u64);
         if content.starts_with(b"PAR1") {

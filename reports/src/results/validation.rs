@@ -138,7 +138,7 @@ impl Validation {
         let (kind, version) = (VALIDATION_KIND, VALIDATION_VERSION);
         let written = WrittenValidation { kind, version, summary: self.summary(), validation: self };
         let text = serde_json::to_string_pretty(&written);
-        text.expect("its maps have text keys and its fields cannot fail") + "\n"
+        text.expect("maps have text keys, and no field can fail") + "\n"
     }
 
     /// Parses the text of a `results.json`. `path` is named in messages.

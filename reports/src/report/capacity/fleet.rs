@@ -157,23 +157,23 @@ impl Fleet {
 
     /// When the total cost of this fleet falls to that of `other` or below, and stays there.
     pub fn pays_back(&self, other: &Self) -> Payback {
-        let (mut dearer, mut after) = (0.0, 0.0);
+        // How much more this fleet has cost so far, and since when it has not; `None` while it has.
+        let (mut excess, mut since) = (0.0, Some(0.0));
         for (index, (ours, theirs)) in self.years().iter().zip(other.years()).enumerate() {
-            let start = dearer + ours.hardware - theirs.hardware;
+            let start = excess + ours.hardware - theirs.hardware;
             let end = start + ours.running() - theirs.running();
-            after = match (start > 0.0, end > 0.0) {
-                (_, true) => f64::INFINITY,
-                (true, false) => index as f64 + start / (start - end),
-                // The other fleet bought machines again, which made it dearer.
-                (false, false) if after == f64::INFINITY => index as f64,
-                (false, false) => after,
+            since = match (start > 0.0, end > 0.0) {
+                (_, true) => None,
+                (true, false) => Some(index as f64 + start / (start - end)),
+                // After a dearer time, the other fleet bought machines again.
+                (false, false) => since.or(Some(index as f64)),
             };
-            dearer = end;
+            excess = end;
         }
-        match after {
-            0.0 => Payback::AtOnce,
-            after if after.is_finite() => Payback::After(after),
-            _ => Payback::Never,
+        match since {
+            None => Payback::Never,
+            Some(0.0) => Payback::AtOnce,
+            Some(years) => Payback::After(years),
         }
     }
 }

@@ -22,7 +22,8 @@ impl Reproductions {
             "standing",
             "why",
         ];
-        let mut write = |cells: [String; 13]| writer.write_record(cells).expect("a Vec takes all");
+        let mut write =
+            |cells: [String; 13]| writer.write_record(cells).expect("writing to memory cannot fail");
         write(head.map(str::to_owned));
         for it in &self.0 {
             for row in &it.rows {
@@ -45,7 +46,7 @@ impl Reproductions {
                 ]);
             }
         }
-        writer.into_inner().expect("a Vec takes all")
+        writer.into_inner().expect("writing to memory cannot fail")
     }
 
     /// JSON with all systems, rows and statistics.
