@@ -123,8 +123,8 @@ impl<'a> PriceList<'a> {
         for sublayer in 0..list.sublayers.len() {
             for &home in homes {
                 for device in cost_model.machine.device_ids() {
-                    let spare = identical_gpus.is_spare(device);
-                    let priced = if spare { None } else { list.priced(sublayer, home, device)? };
+                    let represented = identical_gpus.is_represented(device);
+                    let priced = if represented { None } else { list.priced(sublayer, home, device)? };
                     list.table.push(priced);
                 }
             }
@@ -344,8 +344,8 @@ fn represented(machine: &Machine, identical_gpus: &IdenticalGpus) -> Vec<f64> {
     let links = machine
         .links
         .iter()
-        .map(|l| identical_gpus.in_place_of(l.from).max(identical_gpus.in_place_of(l.to)));
-    let memories = machine.memory_ids().map(|memory| identical_gpus.in_place_of(memory));
+        .map(|l| identical_gpus.represented_by(l.from).max(identical_gpus.represented_by(l.to)));
+    let memories = machine.memory_ids().map(|memory| identical_gpus.represented_by(memory));
     links.chain(memories).map(|count| count as f64).collect()
 }
 

@@ -5,7 +5,9 @@ use crate::grid::weight_residency::{PinnedClasses, WeightHomes, WeightResidency}
 use crate::placement::Placement;
 use crate::planning::Problem;
 use crate::program::{BatchSteps, PhaseTimes, prefill_chunks};
-use crate::search::{Goal, PricedProblem, Restriction, SearchBudget, SearchSpace, SolveResult, device_work};
+use crate::search::{
+    DeviceWork, Goal, PricedProblem, Restriction, SearchBudget, SearchSpace, SolveResult, device_work,
+};
 
 use hwprofiles::Ratio;
 use hwprofiles::Seconds;
@@ -243,7 +245,7 @@ impl<'a> PlannedCell<'a> {
         let batch_steps = BatchSteps::new(&self.workload, self.chunk);
         let work = match self.goal.is_frugal() {
             true => device_work(&self.space.cost_model, placement, &batch_steps)?,
-            false => [vec![], vec![]],
+            false => DeviceWork::default(),
         };
         Ok(self.goal.value(times, &work))
     }

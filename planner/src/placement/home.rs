@@ -30,8 +30,8 @@ impl Home {
     pub fn all(machine: &Machine, model: &Model, identical_gpus: &IdenticalGpus) -> Vec<Home> {
         let of_experts = model.experts.is_some();
         let shares = || SHARES.into_iter().filter(move |share| of_experts || share.is_multiple_of(4));
-        let kept = |memory: &MemoryId| !identical_gpus.is_spare_memory(*memory);
-        let devices = || machine.device_ids().filter(|&device| !identical_gpus.is_spare(device));
+        let kept = |memory: &MemoryId| !identical_gpus.is_represented_memory(*memory);
+        let devices = || machine.device_ids().filter(|&device| !identical_gpus.is_represented(device));
         let mut homes: Vec<_> = machine.memory_ids().filter(kept).map(Home::Whole).collect();
         for lead in devices() {
             for other in devices() {

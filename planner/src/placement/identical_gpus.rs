@@ -40,17 +40,17 @@ impl IdenticalGpus {
     }
 
     /// Whether another GPU represents this device.
-    pub fn is_spare(&self, device: DeviceId) -> bool {
-        self.devices.iter().skip(1).any(|&twin| twin == device)
+    pub fn is_represented(&self, device: DeviceId) -> bool {
+        self.devices.iter().skip(1).any(|&gpu| gpu == device)
     }
 
     /// Whether another memory represents this one.
-    pub fn is_spare_memory(&self, memory: MemoryId) -> bool {
-        self.memories.iter().skip(1).any(|&twin| twin == memory)
+    pub fn is_represented_memory(&self, memory: MemoryId) -> bool {
+        self.memories.iter().skip(1).any(|&gpu| gpu == memory)
     }
 
     /// Number of memories that `memory` represents.
-    pub fn in_place_of(&self, memory: MemoryId) -> u64 {
+    pub fn represented_by(&self, memory: MemoryId) -> u64 {
         if self.memories.first() == Some(&memory) { self.count() } else { 1 }
     }
 
@@ -62,8 +62,8 @@ impl IdenticalGpus {
     /// Capacity of each memory, with `share` of the GPUs' capacity left out.
     pub fn capacity_less(&self, machine: &Machine, share: f64) -> Vec<Bytes> {
         let held = |id: MemoryId| {
-            let all = machine.memory(id).capacity.value * self.in_place_of(id);
-            match self.in_place_of(id) {
+            let all = machine.memory(id).capacity.value * self.represented_by(id);
+            match self.represented_by(id) {
                 1 => all,
                 _ => all.saturating_sub(Bytes::new((all.as_f64() * share) as u64)),
             }

@@ -7,7 +7,7 @@ use crate::placement::Placement;
 use crate::plan::{Identity, PlacedDraft};
 use crate::planning::scorer::FormatScorer;
 use crate::program::{BatchSteps, RunExtent, prefill_chunk};
-use crate::search::device_work;
+use crate::search::{DeviceWork, device_work};
 
 use hwprofiles::{Bytes, DeviceId, Machine, Seconds};
 use scenarios::{Model, Speculation, Workload};
@@ -29,7 +29,7 @@ pub struct DraftPlan {
     /// The whole machine.
     pub(crate) machine: Identity,
     /// Seconds that each device works for the draft: for the prompts, and in one step.
-    pub(crate) work: [Vec<Seconds>; 2],
+    pub(crate) work: DeviceWork,
 }
 
 impl DraftPlan {
@@ -55,7 +55,7 @@ impl DraftPlan {
             return Ok(None);
         }
         let times = scorer(cost_model, &alone, &placement, chunk)?;
-        let [prefill, step] = device_work(&cost_model, &placement, &BatchSteps::new(&alone, chunk))?;
+        let own = device_work(&cost_model, &placement, &BatchSteps::new(&alone, chunk))?;
         let proposed = (workload.step_tokens() - 1) as f64;
         let names = machine.memories.iter().map(|memory| memory.name.clone());
         let placed = PlacedDraft {
@@ -66,7 +66,8 @@ impl DraftPlan {
             step: times.tpot.unwrap_or(Seconds::ZERO) * proposed,
         };
         let left = placed.leaves(machine);
-        let work = [prefill, step.into_iter().map(|time| time * proposed).collect()];
+        let decode = own.decode.into_iter().map(|time| time * proposed).collect();
+        let work = DeviceWork { prefill: own.prefill, decode };
         Ok(left.map(|left| (Self { placed, machine: Identity::of_machine(machine), work }, left)))
     }
 }

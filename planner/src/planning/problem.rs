@@ -8,7 +8,7 @@ use crate::plan::{Identity, PLAN_VERSION, Plan, Prediction};
 use crate::planning::draft::DraftPlan;
 use crate::planning::scorer::Scorer;
 use crate::program::{BatchSteps, PhaseTimes, RunExtent};
-use crate::search::{Goal, Restriction, device_work};
+use crate::search::{DeviceWork, Goal, Restriction, device_work};
 use hwprofiles::{Ratio, Seconds};
 use scenarios::{Costs, Objective, Slo, Workload};
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl Problem<'_> {
         let times = self.with_draft(scorer(&placement, chunk)?);
         let work = match goal.is_frugal() {
             true => self.work(&placement, chunk)?,
-            false => [vec![], vec![]],
+            false => DeviceWork::default(),
         };
         let value = goal.value(&times, &work);
         Ok(ScoredPlacement {
@@ -79,10 +79,11 @@ impl Problem<'_> {
         })
     }
 
-    pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<[Vec<Seconds>; 2], PlannerError> {
+    pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<DeviceWork, PlannerError> {
         let mut all = device_work(&self.cost_model, placement, &BatchSteps::new(&self.workload, chunk))?;
         if let Some(draft) = self.draft {
-            let both = all.iter_mut().flatten().zip(draft.work.iter().flatten());
+            let drafts = draft.work.prefill.iter().chain(&draft.work.decode);
+            let both = all.prefill.iter_mut().chain(&mut all.decode).zip(drafts);
             both.for_each(|(all, drafts)| *all += *drafts);
         }
         Ok(all)

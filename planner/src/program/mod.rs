@@ -4,6 +4,7 @@ mod batch_steps;
 mod extent;
 mod lowering;
 mod micro_batch;
+mod per_phase;
 mod phase_programs;
 mod phase_times;
 mod run_steps;
@@ -22,4 +23,5 @@ pub use task_graph::{TaskCycle, TaskEdge, TaskGraph};
 
 pub(crate) use batch_steps::{BatchSteps, prefill_chunks};
 pub(crate) use lowering::ALL_BUFFERS;
+pub(crate) use per_phase::PerPhase;
 pub(crate) use task::dependencies;

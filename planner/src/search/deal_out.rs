@@ -85,13 +85,13 @@ impl IdenticalGpus {
         for (layer, bytes) in dealt.layers.iter_mut().zip(layers) {
             // A layer goes to the GPU in whose share its middle byte is.
             let middle = 2 * before + u128::from(bytes);
-            let twin = (middle * count as u128 / (2 * total).max(1)) as usize;
-            self.give(layer, twin.min(count - 1));
+            let gpu = (middle * count as u128 / (2 * total).max(1)) as usize;
+            self.move_layer(layer, gpu.min(count - 1));
             before += u128::from(bytes);
         }
         // A tied head stays where the embedding table is.
         let last = if tied { 0 } else { count - 1 };
-        self.hand(&mut dealt.head, last);
+        self.move_slices(&mut dealt.head, last);
         dealt
     }
 
@@ -99,7 +99,7 @@ impl IdenticalGpus {
     fn in_turn(&self, placement: &Placement) -> Placement {
         let mut dealt = placement.clone();
         for (index, layer) in dealt.layers.iter_mut().enumerate() {
-            self.give(layer, index % self.devices.len());
+            self.move_layer(layer, index % self.devices.len());
         }
         dealt
     }
@@ -122,19 +122,19 @@ impl IdenticalGpus {
         slices.iter().filter(|slice| slice.home == memory).map(slice_bytes).sum()
     }
 
-    fn give(&self, layer: &mut LayerPlacement, twin: usize) {
-        layer.sublayers.iter_mut().for_each(|slices| self.hand(slices, twin));
+    fn move_layer(&self, layer: &mut LayerPlacement, gpu: usize) {
+        layer.sublayers.iter_mut().for_each(|slices| self.move_slices(slices, gpu));
     }
 
     /// Moves the slices of the first GPU to another one.
-    fn hand(&self, slices: &mut Slices, twin: usize) {
+    fn move_slices(&self, slices: &mut Slices, gpu: usize) {
         for slice in slices {
             if slice.home == self.memories[0] {
-                slice.home = self.memories[twin];
+                slice.home = self.memories[gpu];
             }
             for device in [&mut slice.prefill, &mut slice.decode] {
                 if *device == self.devices[0] {
-                    *device = self.devices[twin];
+                    *device = self.devices[gpu];
                 }
             }
         }

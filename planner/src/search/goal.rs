@@ -3,7 +3,7 @@
 use crate::cost::{CostModel, PowerDraw, energy_of, power, price};
 use crate::error::PlannerError;
 use crate::placement::{LayerPlacement, Placement};
-use crate::program::{BatchSteps, Lane, PhasePrograms, PhaseTimes, Program};
+use crate::program::{BatchSteps, Lane, PerPhase, PhasePrograms, PhaseTimes, Program};
 use crate::search::criterion::Criterion;
 use crate::search::measure::Measure;
 use hwprofiles::{Dollars, Joules, Machine, MissingRate, Seconds};
@@ -129,14 +129,17 @@ impl Goal {
     }
 
     /// The objective's value for these times, with `work` seconds of each device in each phase.
-    pub fn value(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> f64 {
+    pub fn value(&self, times: &PhaseTimes, work: &DeviceWork) -> f64 {
         let measure = self.measure();
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
-        let busy = |phase: usize| {
-            let devices = measure.busy[phase].iter().zip(&work[phase]);
+        let busy = |phase: Phase| {
+            let devices = measure.busy[phase as usize].iter().zip(&work[phase]);
             devices.map(|(weight, time)| weight * time.get()).sum::<f64>()
         };
-        measure.weight[0] * times.ttft.get() + measure.weight[1] * tpot.get() + busy(0) + busy(1)
+        measure.weight[0] * times.ttft.get()
+            + measure.weight[1] * tpot.get()
+            + busy(Phase::Prefill)
+            + busy(Phase::Decode)
     }
 
     /// Converts times per step to times per token.
@@ -155,9 +158,9 @@ impl Goal {
 
     /// Energy per output token, with `work` seconds of each device in each phase. `None` if the
     /// power of a device is not known.
-    pub fn energy(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> Option<Joules> {
+    pub fn energy(&self, times: &PhaseTimes, work: &DeviceWork) -> Option<Joules> {
         let power = self.power.as_ref()?;
-        let [prefill, decode] = work;
+        let PerPhase { prefill, decode } = work;
         let tpot = times.tpot.unwrap_or(Seconds::ZERO);
         Some(
             (energy_of(power, times.ttft, prefill) + energy_of(power, tpot, decode) * self.decodes)
@@ -166,7 +169,7 @@ impl Goal {
     }
 
     /// Cost per output token. `None` if prices, lifetime or power are not known.
-    pub fn cost(&self, times: &PhaseTimes, work: &[Vec<Seconds>; 2]) -> Option<Dollars> {
+    pub fn cost(&self, times: &PhaseTimes, work: &DeviceWork) -> Option<Dollars> {
         let (second, joule) = self.price?;
         let run = times.ttft.get() + times.tpot.map_or(0.0, Seconds::get) * self.decodes;
         Some(second * (run / self.tokens) + joule * self.energy(times, work)?.get())
@@ -175,6 +178,9 @@ impl Goal {
 
 /// A layer and the one before it.
 type LayerAfter<'p> = (Option<&'p LayerPlacement>, &'p LayerPlacement);
+
+/// Seconds that each device computes, by phase.
+pub(crate) type DeviceWork = PerPhase<Vec<Seconds>>;
 
 /// Seconds that each device computes with `placement`: over all prefill steps, and in one decode
 /// step.
@@ -185,7 +191,7 @@ pub(crate) fn device_work(
     cost_model: &CostModel<'_>,
     placement: &Placement,
     batch_steps: &BatchSteps,
-) -> Result<[Vec<Seconds>; 2], PlannerError> {
+) -> Result<DeviceWork, PlannerError> {
     let outline = placement.outline();
     let programs = PhasePrograms::lower(cost_model.machine, cost_model.model, &outline)?;
     // Number of layers of the placement that each layer of the outline represents.
@@ -199,7 +205,7 @@ pub(crate) fn device_work(
         }
         Ok(work)
     };
-    Ok([phase(Phase::Prefill)?, phase(Phase::Decode)?])
+    Ok(PerPhase::try_from_fn(phase)?)
 }
 
 /// Number of layers of `placement` that each layer of its outline represents. The first of several

@@ -23,7 +23,7 @@ pub use criterion::{Criterion, UnknownCriterion};
 
 pub(crate) use column_pool::Restriction;
 pub(crate) use deal_out::MARGINS;
-pub(crate) use goal::{Goal, device_work};
+pub(crate) use goal::{DeviceWork, Goal, device_work};
 pub(crate) use layer_class::LayerClass;
 pub(crate) use measure::Measure;
 pub(crate) use pattern::{ChainCache, Pattern, Patterns, sublayer_costs};

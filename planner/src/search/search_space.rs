@@ -141,10 +141,10 @@ impl<'a> SearchSpace<'a> {
     pub fn placements(&self, solution: &PatternSolution, goal: &Goal) -> Vec<Placement> {
         let placements = [Some(self.placement(solution, goal)), self.dealt(solution, goal)];
         // Patterns are priced separately, so there may be no link between two of them.
-        let over_twins = |placement| {
+        let over_gpus = |placement| {
             self.identical_gpus.dealt_out(self.cost_model, &self.extent, placement).unwrap_or_default()
         };
-        placements.into_iter().flatten().flat_map(over_twins).collect()
+        placements.into_iter().flatten().flat_map(over_gpus).collect()
     }
 
     /// The placement of a solution: layers with the same pattern are neighbours, and the patterns

@@ -3,7 +3,7 @@
 use crate::fixture::{Spec, formats, model};
 use crate::program::{BatchSteps, Lane, PhasePrograms, PhaseTimes};
 use crate::search::column_pool::Restriction;
-use crate::search::goal::{Goal, TIE, device_work};
+use crate::search::goal::{DeviceWork, Goal, TIE, device_work};
 use crate::search::laws::{brute_force, goal, pick, space, specs};
 use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget};
 use crate::search::search_space::SearchSpace;
@@ -71,7 +71,8 @@ fn tiny() -> Model {
 fn without_idle_draw_energy_is_that_of_work_alone_and_with_it_every_second_counts() {
     let machine = Spec::gpu(1 << 30).machine(&tiny());
     let times = PhaseTimes { ttft: Seconds::new(2.0), tpot: Some(Seconds::new(0.5)) };
-    let work = [vec![1.0, 0.5], vec![0.25, 0.125]].map(|phase| phase.into_iter().map(Seconds::new).collect());
+    let seconds = |work: [f64; 2]| work.map(Seconds::new).to_vec();
+    let work = DeviceWork { prefill: seconds([1.0, 0.5]), decode: seconds([0.25, 0.125]) };
     let per_token = |goal: &Goal| goal.energy(&times, &work).unwrap().get() * 64.0;
     let worked = 200.0 * (1.0 + DECODES * 0.25) + 300.0 * (0.5 + DECODES * 0.125);
     let waited = (10.0 + 20.0) * (2.0 + DECODES * 0.5);
@@ -158,7 +159,7 @@ proptest! {
                         all[device.0] += space.cost_model.task_cost(task, &step).unwrap().alone.get();
                     }
                 }
-                for (found, all) in found[phase as usize].iter().zip(all) {
+                for (found, all) in found[phase].iter().zip(all) {
                     prop_assert!((found.get() - all).abs() <= 1e-9 * all, "{found} and {all}");
                 }
             }
