@@ -9,7 +9,9 @@
 
 use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
-use kernels::{Buffer, MemoryArena, Pool, Scratch, Weights, affinity, gemm, stream};
+use kernels::{
+    Buffer, MemoryArena, Pool, Scratch, StridedRows, StridedRowsMut, Weights, affinity, gemm, stream,
+};
 use planner::{RunExtent, Placement};
 use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats, Work};
 use std::collections::BTreeMap;
@@ -135,7 +137,8 @@ impl<'a> Bench<'a> {
             let view = weights.view();
             let (n, k) = (view.rows(), view.columns());
             let start = Instant::now();
-            gemm::gemm(self.pool, m, self.y.view_mut(), n, self.x.view(), k, view, &mut self.scratch);
+            let y = StridedRowsMut::new(self.y.view_mut(), n);
+            gemm::gemm(self.pool, m, y, StridedRows::new(self.x.view(), k), view, &mut self.scratch);
             time += start.elapsed().as_secs_f64() * *times as f64;
             flop += 2.0 * (m * n * k) as f64 * *times as f64;
         }

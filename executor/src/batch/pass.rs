@@ -1,6 +1,6 @@
 //! One forward pass: the sequences that it computes, and how many tokens of each.
 
-use kernels::Span;
+use kernels::KvSpan;
 use planner::{Action, MicroBatch, Task};
 use scenarios::{Phase, Step};
 
@@ -32,7 +32,7 @@ pub(crate) struct Pass {
 pub(crate) struct MicroBatchPass {
     /// Its first slot.
     pub first: usize,
-    pub spans: Vec<Span>,
+    pub spans: Vec<KvSpan>,
     /// Position of each row.
     pub positions: Vec<usize>,
     /// The rows whose logits are wanted: the last rows of sampled sequences.
@@ -91,7 +91,7 @@ pub(crate) fn slots_of(sequences: u64, batch: u64, micro_batches: u64) -> impl I
 impl MicroBatchPass {
     fn add(&mut self, sequence: &ScheduledSequence) {
         let &ScheduledSequence { slot, past, new, sampled } = sequence;
-        self.spans.push(Span { sequence: slot - self.first, past, new });
+        self.spans.push(KvSpan { sequence: slot - self.first, past, new });
         self.positions.extend(past..past + new);
         if sampled {
             self.ends.push(self.positions.len() - 1);

@@ -4,10 +4,10 @@ use crate::batch::pass::{MicroBatchPass, Pass};
 use crate::batch::sequence::SlotSequence;
 use crate::setup::run_setup::RunSetup;
 use hwprofiles::Bytes;
-use kernels::cuda::calls::Values;
+use kernels::cuda::calls::GpuSlice;
 use kernels::cuda::{Accelerator, Queue};
-use kernels::{Buffer, Choice, Memory};
-use planner::{Extent, MicroBatch};
+use kernels::{Buffer, SamplingParams, MemoryArena};
+use planner::{RunExtent, MicroBatch};
 use std::sync::Arc;
 
 /// The integers of the current pass, of every micro-batch, on the host and on the GPU.
@@ -31,35 +31,35 @@ struct MicroBatchInputs {
 #[derive(Clone, Copy)]
 pub(crate) struct InputsView {
     /// All of the following, on the GPU.
-    all: Values<u8>,
+    all: GpuSlice<u8>,
     /// At least the length of the longest sequence, new tokens included. It is the same number for
     /// many passes.
     pub longest: usize,
     /// The most new tokens of a sequence.
     pub most_new: usize,
     /// By sequence in the pass: its page, which is its slot of the cache.
-    pub table: Values<i32>,
+    pub table: GpuSlice<i32>,
     /// By sequence in the pass: the positions that its last token sees.
-    pub lengths: Values<i32>,
+    pub lengths: GpuSlice<i32>,
     /// Four numbers per sequence, as [`kernels::cuda::calls::prefill`] wants them.
-    pub spans: Values<i32>,
+    pub spans: GpuSlice<i32>,
     /// By row.
-    pub positions: Values<i32>,
+    pub positions: GpuSlice<i32>,
     /// By row: index of its sequence in the pass.
-    pub row_sequences: Values<i32>,
+    pub row_sequences: GpuSlice<i32>,
     /// By row.
-    pub tokens: Values<i32>,
+    pub tokens: GpuSlice<i32>,
     /// By row with logits: how its token is chosen, where the GPU chooses it.
-    pub choices: Values<Choice>,
+    pub choices: GpuSlice<SamplingParams>,
     /// The tokens that the GPU chooses.
-    pub chosen: Values<i32>,
+    pub chosen: GpuSlice<i32>,
 }
 
 impl PassInputs {
     /// Buffers for passes of `setup`'s extent.
-    pub fn new(setup: &RunSetup, gpu: &Arc<Accelerator>) -> Result<Self, kernels::Error> {
+    pub fn new(setup: &RunSetup, gpu: &Arc<Accelerator>) -> Result<Self, kernels::KernelError> {
         let extent = &setup.extent;
-        let host = Memory::new("a pass's integers", Bytes::new(u64::MAX));
+        let host = MemoryArena::new("a pass's integers", Bytes::new(u64::MAX));
         let part = |part: MicroBatch| {
             let sequences = part.sequences(extent.batch).count();
             let mut here = host.allocate(bytes_of(sequences, extent))?;
@@ -69,11 +69,11 @@ impl PassInputs {
             Ok(MicroBatchInputs { here, chosen, view: None })
         };
         let parts = MicroBatch::all(setup.placement.pipelining.micro_batches).map(part);
-        Ok(Self { parts: parts.collect::<Result<_, kernels::Error>>()?, context: extent.context as usize })
+        Ok(Self { parts: parts.collect::<Result<_, kernels::KernelError>>()?, context: extent.context as usize })
     }
 
     /// Bytes that a pass of `extent` takes on the GPU, padded so that what follows is aligned.
-    pub fn bytes(extent: &Extent) -> usize {
+    pub fn bytes(extent: &RunExtent) -> usize {
         bytes_of(extent.batch as usize, extent).next_multiple_of(256)
     }
 
@@ -86,7 +86,7 @@ impl PassInputs {
         pass: &Pass,
         sequences: &mut [SlotSequence],
         samples: bool,
-        mut room: Values<u8>,
+        mut room: GpuSlice<u8>,
     ) {
         for (part, share) in self.parts.iter_mut().zip(&pass.parts) {
             part.view = Some(InputsView::new(room, &part.chosen, share, self.context));
@@ -114,8 +114,8 @@ impl PassInputs {
             for (slot, reached) in share.sampled().filter(|_| samples) {
                 let sequence = &mut sequences[slot];
                 let wanted = reached == sequence.tokens.len();
-                let choice = if wanted { sequence.sampler.next_choice() } else { Choice::GREEDY };
-                let Choice { uniform, temperature, top_p, top_k } = choice;
+                let choice = if wanted { sequence.sampler.next_choice() } else { SamplingParams::GREEDY };
+                let SamplingParams { uniform, temperature, top_p, top_k } = choice;
                 [uniform, temperature, top_p].into_iter().for_each(|number| put(number.to_bits() as i32));
                 put(top_k);
             }
@@ -123,7 +123,7 @@ impl PassInputs {
     }
 
     /// Enqueues the copy of the integers to the GPU.
-    pub fn send(&self, queue: &mut Queue) -> Result<(), kernels::Error> {
+    pub fn send(&self, queue: &mut Queue) -> Result<(), kernels::KernelError> {
         self.parts.iter().try_for_each(|part| {
             let all = part.view().all;
             queue.copy(all, part.here.values().first(all.len()))
@@ -154,9 +154,9 @@ impl PassInputs {
 
 /// Bytes of the integers of `sequences` sequences and their rows, and of the parameters of their
 /// tokens' choice.
-fn bytes_of(sequences: usize, extent: &Extent) -> usize {
+fn bytes_of(sequences: usize, extent: &RunExtent) -> usize {
     let rows = sequences * extent.chunk.max(1) as usize;
-    (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * size_of::<Choice>()
+    (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * size_of::<SamplingParams>()
 }
 
 impl MicroBatchInputs {
@@ -166,10 +166,10 @@ impl MicroBatchInputs {
 }
 
 impl InputsView {
-    fn new(room: Values<u8>, chosen: &Buffer, share: &MicroBatchPass, context: usize) -> Self {
+    fn new(room: GpuSlice<u8>, chosen: &Buffer, share: &MicroBatchPass, context: usize) -> Self {
         let (turns, rows, ends) = (share.spans.len(), share.rows(), share.ends.len());
-        let bytes = (6 * turns + 3 * rows) * size_of::<i32>() + ends * size_of::<Choice>();
-        let mut rest: Values<i32> = room.cast();
+        let bytes = (6 * turns + 3 * rows) * size_of::<i32>() + ends * size_of::<SamplingParams>();
+        let mut rest: GpuSlice<i32> = room.cast();
         let mut next = |len| {
             let (these, after) = (rest.first(len), rest.from(len));
             rest = after;
@@ -186,7 +186,7 @@ impl InputsView {
             positions: next(rows),
             row_sequences: next(rows),
             tokens: next(rows),
-            choices: next(ends * size_of::<Choice>() / size_of::<i32>()).cast(),
+            choices: next(ends * size_of::<SamplingParams>() / size_of::<i32>()).cast(),
             chosen: chosen.values().first(ends),
         }
     }

@@ -73,7 +73,7 @@ proptest! {
             let (count, per_token) = (experts.count as usize, experts.per_token as usize);
             let (hidden, inner) = (model.hidden as usize, experts.intermediate as usize);
             let between = 2 * rows * per_token * (inner + hidden.max(2 * inner));
-            prop_assert!(pass + between + calls::Routing::bytes(rows, count, per_token) <= counted);
+            prop_assert!(pass + between + calls::ExpertRouting::bytes(rows, count, per_token) <= counted);
         }
     }
 }

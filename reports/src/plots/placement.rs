@@ -133,7 +133,7 @@ impl Panel<'_> {
         }
         // One number for about 28 pixels, at round layers.
         let step = [1, 2, 5, 10, 20, 50].into_iter().find(|it| *it as f64 * self.cell >= 28.0).unwrap_or(100);
-        for layer in (0..layers).step_priced_by(step) {
+        for layer in (0..layers).step_by(step) {
             let x = first + self.cell * (layer as f64 + 0.5);
             drawing.text(Class::Tiny, [x, below], Anchor::Middle, &layer.to_string());
         }

@@ -40,7 +40,7 @@ impl PlannedRun {
 
     pub(crate) fn section(&self) -> PageSection {
         let Self { plan, machine, trace, placement: map, memory: memories } = self;
-        let load = plan.requirements;
+        let load = plan.workload;
         let mut blocks = vec![PageBlock::Tiles(self.tiles()), PageBlock::Table(self.rules())];
         blocks.push(PageBlock::Heading("Placement".to_owned()));
         blocks.push(PageBlock::wide("placement", placement::draw(map)));

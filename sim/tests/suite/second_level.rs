@@ -2,7 +2,7 @@
 //! hits in a recorded hour.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
-use planner::{Placement, Pricing, Programs};
+use planner::{Placement, CostModel, PhasePrograms};
 use scenarios::{EngineChoice, EngineName, Formats, Model, RequestTrace, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
@@ -28,15 +28,15 @@ fn machine() -> Machine {
 
 /// Calls `test` with Llama-3.1-8B on the machine's GPU, and vLLM's engine with all the blocks that
 /// fit there.
-fn placed<T>(machine: &Machine, test: impl FnOnce(Pricing<'_>, &Placement, ServingEngine) -> T) -> T {
+fn placed<T>(machine: &Machine, test: impl FnOnce(CostModel<'_>, &Placement, ServingEngine) -> T) -> T {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-    let pricing = Pricing { machine, model: &model, formats: &BF16 };
-    let blocks = kv_blocks(pricing, &placement, 16, 8192, 0.9).unwrap();
+    let cost_model = CostModel { machine, model: &model, formats: &BF16 };
+    let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
     let engine = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
     let engine = ServingEngine::from_choice(&engine, blocks, model.max_positions);
-    test(pricing, &placement, engine)
+    test(cost_model, &placement, engine)
 }
 
 fn level(
@@ -44,7 +44,7 @@ fn level(
     choice: &SwapChoice,
     swap: Option<&SwapChoice>,
 ) -> Result<KvOffload, KvOffloadError> {
-    placed(machine, |pricing, placement, engine| engine.prefix_level(choice, swap, pricing, placement))
+    placed(machine, |cost_model, placement, engine| engine.prefix_level(choice, swap, cost_model, placement))
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn day(
     requests: &[Request],
     observer: &mut impl EngineObserver,
 ) {
-    placed(machine, |pricing, placement, engine| {
-        let programs = Programs::lower(machine, pricing.model, placement).unwrap();
+    placed(machine, |cost_model, placement, engine| {
+        let programs = PhasePrograms::lower(machine, cost_model.model, placement).unwrap();
         let num_blocks = num_blocks.unwrap_or(engine.num_blocks);
         let engine = ServingEngine { num_blocks, second_level, ..engine };
-        let mut replica = Replica::new(engine, PlanPrices::new(pricing, &programs));
+        let mut replica = Replica::new(engine, PlanPrices::new(cost_model, &programs));
         serve(&mut requests.iter().cloned(), &mut replica, observer).unwrap();
     });
 }
@@ -168,7 +168,7 @@ fn recorded() -> Vec<Request> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/traces/mooncake_conversation.jsonl");
     let text = std::fs::read_to_string(path).unwrap();
     let trace = RequestTrace::new(text.as_bytes(), path).unwrap().map(Result::unwrap);
-    let request = |(id, row): (usize, scenarios::Recorded)| Request {
+    let request = |(id, row): (usize, scenarios::RecordedRequest)| Request {
         id: id as u64,
         arrival: SimTime::rounding_up(row.at * 4.0, Tick::Picosecond),
         prompt_tokens: row.prompt_tokens,

@@ -2,7 +2,7 @@
 //! short.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
-use planner::{Placement, Pricing, Programs};
+use planner::{Placement, CostModel, PhasePrograms};
 use scenarios::{EngineChoice, EngineName, Formats, Length, Model, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
@@ -21,15 +21,15 @@ fn choice(to: &str, space: Bytes, only_if_faster: bool) -> SwapChoice {
 }
 
 /// Calls `test` with Llama-3.1-8B on the machine's GPU.
-fn placed<T>(machine: &Machine, test: impl FnOnce(Pricing<'_>, &Placement) -> T) -> T {
+fn placed<T>(machine: &Machine, test: impl FnOnce(CostModel<'_>, &Placement) -> T) -> T {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
-    test(Pricing { machine, model: &model, formats: &BF16 }, &placement)
+    test(CostModel { machine, model: &model, formats: &BF16 }, &placement)
 }
 
 fn swap_of(machine: &Machine, choice: &SwapChoice) -> Result<KvOffload, KvOffloadError> {
-    placed(machine, |pricing, placement| KvOffload::new_swap_space(choice, pricing, placement, BLOCK, 8192))
+    placed(machine, |cost_model, placement| KvOffload::new_swap_space(choice, cost_model, placement, BLOCK, 8192))
 }
 
 #[test]
@@ -68,17 +68,17 @@ fn a_swap_space_that_cannot_be_is_refused() {
 
 /// A closed loop of 64 users on an engine with `num_blocks` blocks.
 fn day(machine: &Machine, num_blocks: u64, prefix_caching: bool, swap: Option<SwapChoice>) -> Summary {
-    placed(machine, |pricing, placement| {
-        let programs = Programs::lower(machine, pricing.model, placement).unwrap();
+    placed(machine, |cost_model, placement| {
+        let programs = PhasePrograms::lower(machine, cost_model.model, placement).unwrap();
         let engine = EngineChoice {
             name: EngineName::Vllm,
             prefix_caching: Some(prefix_caching),
             ..EngineChoice::default()
         };
-        let engine = ServingEngine::from_choice(&engine, num_blocks, pricing.model.max_positions);
+        let engine = ServingEngine::from_choice(&engine, num_blocks, cost_model.model.max_positions);
         let swap =
-            swap.map(|swap| KvOffload::new_swap_space(&swap, pricing, placement, BLOCK, 8192).unwrap());
-        let mut replica = Replica::new(ServingEngine { swap, ..engine }, PlanPrices::new(pricing, &programs));
+            swap.map(|swap| KvOffload::new_swap_space(&swap, cost_model, placement, BLOCK, 8192).unwrap());
+        let mut replica = Replica::new(ServingEngine { swap, ..engine }, PlanPrices::new(cost_model, &programs));
         let mut tally = SummaryCollector::new(SloLimits::default());
         let length = |mean| Length::LogNormal { mean, cv: 1.0 };
         let mut requests = GeneratedRequests::closed(64, 600, length(600.0), length(600.0), 1);

@@ -41,7 +41,7 @@ fn decided(name: &str, folder: &Path) -> Checkpoint {
         })
         .collect();
     assert!(!routers.is_empty());
-    for value in routers.into_iter().flat_map(|range| range.step_priced_by(4)) {
+    for value in routers.into_iter().flat_map(|range| range.step_by(4)) {
         let four = &mut bytes[value..value + 4];
         let wide = APART * f32::from_le_bytes((&*four).try_into().expect("four"));
         four.copy_from_slice(&wide.to_le_bytes());

@@ -4,9 +4,9 @@ use crate::cases::cases;
 use crate::laws::serving::{Observations, Prices, by_id, engines, requests};
 use crate::machine::{machine, placements, tiny_model};
 use hwprofiles::{Bytes, DType, DeviceId, MemoryId, Ratio, Seconds};
-use planner::{Extent, Placement, Pricing, Programs, moved, usage};
+use planner::{RunExtent, Placement, CostModel, PhasePrograms, moved, usage};
 use proptest::prelude::*;
-use scenarios::{Change, EngineChoice, Formats, Routing, Shift, WeightFormats};
+use scenarios::{ShiftChange, EngineChoice, Formats, Routing, Shift, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
@@ -40,7 +40,7 @@ proptest! {
         let window = Shift {
             from: seconds(from),
             until: Some(seconds(from + lasts)),
-            change: Change::Busier(ratio(factor.into())),
+            change: ShiftChange::Busier(ratio(factor.into())),
         };
         let all = drained(ShiftedSource::new(requests.iter().cloned(), &[window]));
         prop_assert!(all.is_sorted_by_key(|request| request.arrival));
@@ -60,7 +60,7 @@ proptest! {
     fn prompts_are_longer_for_a_while_and_shifts_that_are_over_change_nothing(
         requests in requests(false), from in 0u64..20_000, factor in 2u32..9,
     ) {
-        let change = Change::Longer(ratio(factor.into()));
+        let change = ShiftChange::Longer(ratio(factor.into()));
         let shift = Shift { from: seconds(from), until: None, change: change.clone() };
         for (after, before) in drained(ShiftedSource::new(requests.iter().cloned(), &[shift])).iter().zip(&requests) {
             let factor = if before.arrival.picos() >= from { u64::from(factor) } else { 1 };
@@ -79,7 +79,7 @@ impl<P: StepPrices> FleetController<P> for Changes {
         self.0.last().map(|(at, ..)| SimTime::from_picos(*at))
     }
 
-    fn act(&mut self, replicas: &mut [Replica<P>]) -> Result<(), hwprofiles::Missing> {
+    fn act(&mut self, replicas: &mut [Replica<P>]) -> Result<(), hwprofiles::MissingRate> {
         let (at, time, blocks) = self.0.pop().expect("it is due");
         for replica in replicas {
             replica.hold(SimTime::from_picos(at), SimTime::from_picos(time));
@@ -124,12 +124,12 @@ proptest! {
         tokens in 1u64..100,
     ) {
         let (machine, model) = (machine(), tiny_model(4));
-        let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
-        let moves = moved(pricing, &before, &after, tokens);
-        let extent = Extent { batch: 1, context: tokens, chunk: 1, step_tokens: 1 };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+        let moves = moved(cost_model, &before, &after, tokens);
+        let extent = RunExtent { batch: 1, context: tokens, chunk: 1, step_tokens: 1 };
         let held = |placement: &Placement| -> Vec<u64> {
             let bare = without_vectors(placement);
-            let programs = Programs::lower(&machine, &model, &bare).unwrap();
+            let programs = PhasePrograms::lower(&machine, &model, &bare).unwrap();
             let used = usage(&machine, &model, &FORMATS, &bare, &programs, &extent);
             used.iter().map(|used| (used.weights + used.kv).get()).collect()
         };
@@ -140,8 +140,8 @@ proptest! {
             let (into, out) = (sum(&|way| way.1.0 == memory), sum(&|way| way.0.0 == memory));
             prop_assert_eq!(before + into.get(), after + out.get());
         }
-        prop_assert!(moved(pricing, &before, &before, tokens).is_empty());
-        let back = moved(pricing, &after, &before, tokens);
+        prop_assert!(moved(cost_model, &before, &before, tokens).is_empty());
+        let back = moved(cost_model, &after, &before, tokens);
         prop_assert!(back.iter().all(|((from, to), bytes)| moves.get(&(*to, *from)) == Some(bytes)));
     }
 }
@@ -175,10 +175,10 @@ fn demand(rate: u64, prompt: u64, output: u64) -> Demand {
 #[test]
 fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
     let (machine, model) = (machine(), tiny_model(4));
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let placement = Placement::uniform(&model, DeviceId(1), machine.device(DeviceId(1)).memory);
-    let programs = Programs::lower(&machine, &model, &placement).unwrap();
-    let forecasts = ForecastTables::new(pricing, &programs, &engine(1000), 1024).unwrap();
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+    let forecasts = ForecastTables::new(cost_model, &programs, &engine(1000), 1024).unwrap();
     // Requests are so rare that each one is alone.
     let forecast_with = |slowdown: &[Ratio]| {
         let few = demand(1, 64, 128);
@@ -194,7 +194,7 @@ fn a_forecast_matches_the_step_times_and_a_slow_device_makes_it_no_faster() {
         forecasts.forecast(&rare, 1000, slowdown)
     };
     let forecast = forecast_with(&[]);
-    let mut prices = PlanPrices::new(pricing, &programs);
+    let mut prices = PlanPrices::new(cost_model, &programs);
     let alone = prices.decode(1, 128).unwrap().at(128).to_seconds().get();
     assert!((forecast.tpot.get() / alone - 1.0).abs() < 0.05, "{forecast:?} and {alone}");
     let chunks = [sim::serving::PrefillChunk { new: 64, past: 0 }];
@@ -215,12 +215,12 @@ fn engines_leave_a_device_that_has_become_slow_and_stay_where_nothing_is_gained(
     let (machine, model) = (machine(), tiny_model(4));
     let mut slow = machine.clone();
     slow.devices[0] = slow.devices[0].slower(ratio(1000.0));
-    let pricings = [&machine, &slow].map(|machine| Pricing { machine, model: &model, formats: &FORMATS });
+    let pricings = [&machine, &slow].map(|machine| CostModel { machine, model: &model, formats: &FORMATS });
     let on =
         |device: usize| Placement::uniform(&model, DeviceId(device), machine.device(DeviceId(device)).memory);
     // Such a small model is faster on the host.
     let placements = [on(0), on(1)];
-    let programs = [0, 1].map(|plan| Programs::lower(&machine, &model, &placements[plan]).unwrap());
+    let programs = [0, 1].map(|plan| PhasePrograms::lower(&machine, &model, &placements[plan]).unwrap());
     let alternatives: Vec<_> = placements
         .iter()
         .zip(&programs)

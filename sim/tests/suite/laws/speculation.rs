@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{DType, DeviceId, MemoryId, Ratio, Seconds};
-use planner::{Placement, Pricing, Programs, Trace, steps};
+use planner::{Placement, CostModel, PhasePrograms, Trace, steps};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Phase, Speculation, WeightFormats, Workload};
 use sim::{BatchRun, Drafting, RandomDraws, estimate};
@@ -22,25 +22,25 @@ fn trace(workload: &Workload, draws: RandomDraws) -> Trace {
     let (model, small) = (tiny_model(6), Model { name: "small".to_owned(), ..tiny_model(1) });
     let on = |model: &Model, device: usize| {
         let placement = Placement::uniform(model, DeviceId(device), MemoryId(device));
-        Programs::lower(&machine, model, &placement).unwrap()
+        PhasePrograms::lower(&machine, model, &placement).unwrap()
     };
     let (programs, drafts) = (on(&model, 0), on(&small, 1));
-    let pricing = Pricing { machine: &machine, model: &model, formats: &FORMATS };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
     let steps = steps(workload, 32);
-    let drafting = Pricing { model: &small, ..pricing };
-    let draft = Drafting { pricing: drafting, programs: &drafts, chunk: 16, workload: *workload };
-    let run = BatchRun { draft: Some(draft), draws, ..BatchRun::new(pricing, &programs, &steps) };
+    let drafting = CostModel { model: &small, ..cost_model };
+    let draft = Drafting { cost_model: drafting, programs: &drafts, chunk: 16, workload: *workload };
+    let run = BatchRun { draft: Some(draft), draws, ..BatchRun::new(cost_model, &programs, &steps) };
     let trace = run.trace("plan").unwrap();
     let times = run.times().unwrap();
     assert_eq!(times.ttft, Seconds::from_nanos(trace.ttft_ns()));
     // The mean run takes what the planner adds up: the model's steps, and the draft's steps before
     // each.
     if !draws.acceptance {
-        let times_of = |pricing, placement: Placement, workload: &Workload, chunk| {
-            estimate(pricing, &placement, workload, chunk).unwrap()
+        let times_of = |cost_model, placement: Placement, workload: &Workload, chunk| {
+            estimate(cost_model, &placement, workload, chunk).unwrap()
         };
         let alone = Workload { speculation: None, ..*workload };
-        let own = times_of(pricing, Placement::uniform(&model, DeviceId(0), MemoryId(0)), workload, 32);
+        let own = times_of(cost_model, Placement::uniform(&model, DeviceId(0), MemoryId(0)), workload, 32);
         let drafts = times_of(drafting, Placement::uniform(&small, DeviceId(1), MemoryId(1)), &alone, 16);
         let ttft = own.ttft + drafts.ttft;
         assert!((times.ttft / ttft - 1.0).abs() < 1e-3, "{times:?} {ttft}");

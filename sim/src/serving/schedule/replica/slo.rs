@@ -32,14 +32,14 @@ use crate::clock::SimTime;
 use crate::serving::engine::settings::AdmissionPolicy;
 use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::schedule::step_budget::{StepBudget, keeps};
-use hwprofiles::Missing;
+use hwprofiles::MissingRate;
 
 impl<P: StepPrices> Replica<P> {
     /// Computes the latest begin of new arrivals.
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn sort_arrivals(&mut self) -> Result<(), Missing> {
+    pub(super) fn sort_arrivals(&mut self) -> Result<(), MissingRate> {
         let AdmissionPolicy::Slo { ttft, .. } = self.engine.policy else { return Ok(()) };
         let Some(slack) = self.waiting.slack() else { return Ok(()) };
         slack.sort_arrivals(|place| {
@@ -62,7 +62,7 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn set_budget(&mut self) -> Result<(), Missing> {
+    pub(super) fn set_budget(&mut self) -> Result<(), MissingRate> {
         let AdmissionPolicy::Slo { ttft, tpot } = self.engine.policy else { return Ok(()) };
         if !self.depends_on_time() {
             return Ok(());
@@ -96,7 +96,7 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub(super) fn tokens_in_budget(&mut self, place: u32, chunk: PrefillChunk) -> Result<u64, Missing> {
+    pub(super) fn tokens_in_budget(&mut self, place: u32, chunk: PrefillChunk) -> Result<u64, MissingRate> {
         let AdmissionPolicy::Slo { ttft, tpot } = self.engine.policy else { return Ok(chunk.new) };
         self.chunks.push(chunk);
         let end = self.end_with_chunks();
@@ -133,7 +133,7 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// When the step would end with all chunks, each of them taken for the last one of its prompt.
-    fn end_with_chunks(&mut self) -> Result<SimTime, Missing> {
+    fn end_with_chunks(&mut self) -> Result<SimTime, MissingRate> {
         let (decodes, decode_tokens) = (self.decoding.count, self.decoding.tokens);
         let sequences = decodes + self.chunks.len() as u64;
         let batch = Batch { chunks: &self.chunks, decodes, decode_tokens, sampled: sequences };
