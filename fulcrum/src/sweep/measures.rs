@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::pipeline::PreparedScenario;
-use crate::serving::{DayTables, serve_day};
+use crate::serve::{DayTables, serve_day};
 use planner::{LayerGroup, Parts, Plan};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! The device for which each row of a table is predicted: one for all rows, or the one that the row
 //! names.
 
-use super::prediction::PredictionOptions;
+use super::lookup::machine_library;
+use super::operator_prediction::PredictionOptions;
 use crate::error::{Error, OrError, Result};
-use crate::pipeline::machine_library;
 use hwprofiles::{Device, DeviceKind, Library, Machine, MemoryId, Profile, Rows, plain_name};
 use std::io::BufRead;
 use std::path::PathBuf;

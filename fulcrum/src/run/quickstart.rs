@@ -172,7 +172,8 @@ fn formats() -> Formats {
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 }
 }
 
-/// The planner's choice and the simple rules for each scenario, each a plan that is written to `out`.
+/// The planner's choice and the simple rules for each scenario, each a plan that is written to
+/// `out`.
 fn plan_cases(
     scenarios: Vec<PreparedScenario>,
     rules: &[Rule],

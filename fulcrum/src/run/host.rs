@@ -37,8 +37,8 @@ pub fn measure_host(out: &Path, quick: bool, date: &str, progress: &ProgressFn<'
     Ok(measured.host)
 }
 
-/// Runs the kernels of a forward pass on the GPU, each beside the CPU's: the GPU's name, and how far
-/// apart they are.
+/// Runs the kernels of a forward pass on the GPU, each beside the CPU's: the GPU's name, and how
+/// far apart they are.
 ///
 /// # Errors
 /// There is no GPU, or it refuses a kernel.

@@ -5,7 +5,7 @@ use super::session::{LiveOptions, LiveSession};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, read_scenario};
 use crate::progress::{ProgressEvent, no_progress};
-use crate::serving::{RequestFeed, write_requests};
+use crate::serve::{RequestFeed, write_requests};
 use executor::{Answer, Batching, Checkpoint, Client, Event, Request, Sampling};
 use planner::Programs;
 use rand::{Rng, SeedableRng};
@@ -226,8 +226,8 @@ pub struct ServedComparison {
     forecast: Vec<Served>,
 }
 
-/// Serves the requests of a scenario, or of a table, with `planned` for real, beside the forecast of
-/// the simulator.
+/// Serves the requests of a scenario, or of a table, with `planned` for real, beside the forecast
+/// of the simulator.
 ///
 /// ```
 /// let scenario = "{machine: example-loopback, model: fulcrum-tiny,
