@@ -41,7 +41,7 @@ pub use pipeline::{
     machine, machine_library, model, parse_scenario, plan, plan_grid, predict_rows, read_scenario, simulate,
     this_host_file, train,
 };
-pub use progress::{ProgressEvent, ProgressFn, Stage, no_progress};
+pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};
 pub use reproduce::{Published, fit_constants, reproduce};
 #[cfg(feature = "run")]
@@ -53,7 +53,7 @@ pub use run::{
 };
 pub use serve::{DayTables, RebalancedDay, ServedDay, TimeWindow, serve_day};
 pub use sweep::{
-    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Shard, Sweep, SweepCounts, SweepRun,
+    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, SweepShard, Sweep, SweepCounts, SweepRun,
     merge_shards, sweep,
 };
 pub use table::is_parquet;

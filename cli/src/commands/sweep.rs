@@ -3,7 +3,7 @@
 use crate::text::terminal::{ProgressDisplay, outln};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
-    Setting, Shard, Sweep, SweepRun, is_parquet,
+    Setting, SweepShard, Sweep, SweepRun, is_parquet,
 };
 use scenarios::{Axis, GRID_LIMIT};
 use std::fs::File;
@@ -57,7 +57,7 @@ pub struct SweepArguments {
     limit: u64,
     /// Run every n-th scenario only, from the i-th on (from 0): `fulcrum merge` joins the tables.
     #[arg(long, value_name = "I/N", default_value = "0/1")]
-    shard: Shard,
+    shard: SweepShard,
     /// Go on where an earlier run was stopped.
     #[arg(long)]
     resume: bool,

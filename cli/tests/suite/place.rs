@@ -43,8 +43,8 @@ impl Place {
         self.outputs(arguments).0
     }
 
-    /// Runs a command that must fail with this exit status, with one error that has each of `words`,
-    /// and without a result. Nothing in the folder may change.
+    /// Runs a command that must fail with this exit status, with one error that has each of the
+    /// words, and without a result. Nothing in the folder may change.
     pub fn refused(&self, arguments: &str, status: i32, words: &[&str]) {
         let before = self.files();
         let output = self.fulcrum(arguments);

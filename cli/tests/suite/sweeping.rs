@@ -278,8 +278,8 @@ fn a_sweep_with_a_cache_that_is_killed_again_and_again_ends_as_one_that_is_not()
 fn a_full_disk_ends_a_sweep_with_its_rows_safe() {
     let place = placed();
     let bytes = |name: &str| fs::read(place.path(name)).expect("a table");
-    // The journal of two rows fits and their Parquet table does not; the journal of 24 rows does not
-    // fit either.
+    // The journal of two rows fits and their Parquet table does not; the journal of 24 rows does
+    // not fit either.
     for (batches, end, rows_fit) in
         [("1..24", "csv", false), ("1..24", "parquet", false), ("1,2", "parquet", true)]
     {
