@@ -39,8 +39,9 @@ use text::terminal;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Finds which part of each transformer layer should run on the CPU and which on the GPU, where weights
-/// and KV cache should live, predicts what that does, runs it, and shows how far the prediction was off.
+/// Finds which part of each transformer layer should run on the CPU and which on the GPU, where
+/// weights and KV cache should live, predicts what that does, runs it, and shows how far the
+/// prediction was off.
 #[derive(Debug, Parser)]
 #[command(name = "fulcrum", version, max_term_width = 100, arg_required_else_help = true)]
 struct Arguments {
@@ -106,7 +107,8 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into()),
         )
         .with_writer(std::io::stderr)
-        // A message that cannot be logged is dropped: an unwritable stderr must not end the program.
+        // A message that cannot be logged is dropped: an unwritable stderr must not end the
+        // program.
         .log_internal_errors(false)
         .init();
     let arguments = match Arguments::try_parse() {

@@ -1,4 +1,5 @@
-//! Plans and simulates batches of every size up to 64, and shows which has the most tokens a second.
+//! Plans and simulates batches of every size up to 64, and shows which has the most tokens a
+//! second.
 //!
 //! `cargo run --release -p fulcrum --example sweep_batches [TABLE.csv]`
 

@@ -112,12 +112,12 @@ impl<T, E: Into<Cause>> OrError<T> for Result<T, E> {
 }
 
 /// Puts a context before the text of an error.
-pub(crate) trait Within<T> {
+pub(crate) trait ErrorContext<T> {
     /// `context()` and a colon before the text.
     fn within(self, context: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T> Within<T> for Result<T> {
+impl<T> ErrorContext<T> for Result<T> {
     fn within(self, context: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|error| error.within(&context()))
     }

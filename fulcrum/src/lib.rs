@@ -1,10 +1,10 @@
 //! Plans, predicts and runs hybrid CPU-GPU inference of large language models.
 //!
-//! A [`Scenario`] names a machine, a model and a load. [`plan`] finds where each layer should run and
-//! where weights and KV cache should live; [`simulate`] predicts the run of a plan; [`sweep`],
+//! A [`Scenario`] names a machine, a model and a load. [`plan`] finds where each layer should run
+//! and where weights and KV cache should live; [`simulate`] predicts the run of a plan; [`sweep`],
 //! [`capacity`] and [`reproduce`] ask that of many scenarios; [`report`] makes a page of results.
-//! With the feature `run`, a [`Session`] runs a plan on a real model, and [`serve`] answers requests
-//! as they come.
+//! With the feature `run`, a [`Session`] runs a plan on a real model, and [`serve`] answers
+//! requests as they come.
 //!
 //! ```
 //! let scenario = fulcrum::parse_scenario(
@@ -19,45 +19,44 @@
 //! Nothing is printed, and no global state is kept: long tasks tell a function of the caller what
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
-//! Rooms, each using only those before it: error, progress, tables, pipeline, serving, operators, sweep, capacity, reproduce, report, live.
+//! Rooms, each using only those before it: table, pipeline, serve, sweep, capacity, reproduce, run.
 #![forbid(unsafe_code)]
 
 mod capacity;
 mod error;
-#[cfg(feature = "run")]
-mod live;
-mod operators;
 mod pipeline;
 mod progress;
 mod report;
 mod reproduce;
-mod serving;
+#[cfg(feature = "run")]
+mod run;
+mod serve;
 mod sweep;
-mod tables;
+mod table;
 
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};
+pub use pipeline::{
+    FittedGpu, FormatTrial, GpuFitOptions, PredictionOptions, PreparedScenario, ResolvedPlan, fit_gpus,
+    machine, machine_library, model, parse_scenario, plan, plan_grid, predict_rows, read_scenario, simulate,
+    this_host_file, train,
+};
+pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
+pub use report::{ResultPage, report};
+pub use reproduce::{Published, fit_constants, reproduce};
 #[cfg(feature = "run")]
-pub use live::{
+pub use run::{
     BatchAnswers, BatchDefaults, BatchRequest, Checkpoint, Generation, GenerationOptions, KernelPath,
     LiveOptions, LiveSession, QuickstartOptions, RequestDay, Sampling, ServedComparison, ServedFigure,
     Session, Setup, TextEnds, TextStream, Tokenizer, ValidationOptions, check_request, compare_gpu_kernels,
     init_model, measure_host, quickstart, random_prompts, read_batch, serve, validate,
 };
-pub use operators::{FittedGpu, GpuFitOptions, PredictionOptions, fit_gpus, predict_rows};
-pub use pipeline::{
-    FormatTrial, PreparedScenario, ResolvedPlan, machine, machine_library, model, parse_scenario, plan,
-    plan_grid, read_scenario, simulate, this_host_file, train,
-};
-pub use progress::{ProgressEvent, ProgressFn, Stage, no_progress};
-pub use report::{ResultPage, report};
-pub use reproduce::{Published, fit_constants, reproduce};
-pub use serving::{DayTables, RebalancedDay, ServedDay, TimeWindow, serve_day};
+pub use serve::{DayTables, RebalancedDay, ServedDay, TimeWindow, serve_day};
 pub use sweep::{
-    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Shard, Sweep, SweepCounts, SweepRun,
+    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, SweepShard, Sweep, SweepCounts, SweepRun,
     merge_shards, sweep,
 };
-pub use tables::is_parquet;
+pub use table::is_parquet;
 
 pub use hwprofiles::Machine;
 pub use scenarios::{Document, Scenario, Setting};

@@ -3,7 +3,7 @@
 
 /// A part of a task that takes a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum TaskStage {
     /// This machine is measured.
     Measuring,
     /// A model with random weights is written.
@@ -20,7 +20,7 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ProgressEvent<'a> {
     /// A stage begins.
-    Begin(Stage),
+    Begin(TaskStage),
     /// So many of so many steps of the stage are done.
     Steps {
         /// Steps that are done.

@@ -53,12 +53,12 @@ pub fn report(results: &[PathBuf]) -> Result<ResultPage> {
 
 #[cfg(feature = "parquet")]
 fn add_parquet(report: &mut Report, file: &ResultFile) -> Result<()> {
-    report.add_table(file, crate::tables::read_parquet(&file.path)?).or_input()
+    report.add_table(file, crate::table::read_parquet(&file.path)?).or_input()
 }
 
 #[cfg(not(feature = "parquet"))]
 fn add_parquet(_: &mut Report, _: &ResultFile) -> Result<()> {
-    Err(crate::error::Error::input(crate::tables::NO_PARQUET))
+    Err(crate::error::Error::input(crate::table::NO_PARQUET))
 }
 
 /// The plan of a file with its machine, and the run that the simulator expects.
@@ -68,7 +68,8 @@ fn planned_run(file: &ResultFile) -> Result<PlannedRun> {
     Ok(PlannedRun::new(planned.plan, planned.machine, &planned.placement, trace))
 }
 
-/// The machine of that name, where it is known: a trace does not say where its machine is described.
+/// The machine of that name, where it is known: a trace does not say where its machine is
+/// described.
 fn known_machine(name: &str) -> Option<Machine> {
     let spec = MachineSpec::from(MachineSource::Named(name.to_owned()));
     spec.machine(machine_library().this, 1).ok()

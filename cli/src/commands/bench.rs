@@ -6,8 +6,8 @@ use hwprofiles::{HostChanges, Host, MachineParts};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Measure this machine: memory, matrix products, attention, threads, the loopback's link, and the GPU
-/// where there is one. Or compare two measurements.
+/// Measure this machine: memory, matrix products, attention, threads, the loopback's link, and the
+/// GPU where there is one. Or compare two measurements.
 #[derive(Debug, clap::Args)]
 pub struct BenchArguments {
     /// Where to write the host's file; without it, where `this` finds it.
@@ -16,7 +16,8 @@ pub struct BenchArguments {
     /// Half a minute instead of about five: fewer shapes, fewer repeats.
     #[arg(long)]
     quick: bool,
-    /// Measure nothing: show what changed from one host's file to another's, the largest change first.
+    /// Measure nothing: show what changed from one host's file to another's, the largest change
+    /// first.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["out", "quick"])]
     compare: Option<Vec<PathBuf>>,
     /// Measure nothing: run the kernels of a forward pass on the GPU, each beside the CPU's.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Say which machine serves a load within its limits, how many of them, and what that costs.
 #[derive(Debug, clap::Args)]
 pub struct CapacityArguments {
-    /// The scenario's file: requests that come and go, limits, and under `capacity` the machines that may be bought.
+    /// The scenario's file: requests that come and go, limits, and under `capacity` the machines
+    /// that may be bought.
     scenario: PathBuf,
     /// Set a key of the scenario by its dotted path.
     #[arg(long = "set", value_name = "KEY=VALUE")]

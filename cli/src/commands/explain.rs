@@ -4,8 +4,8 @@ use crate::text::terminal::{out, out_json};
 use fulcrum::{OrError, ResolvedPlan, Result};
 use std::path::PathBuf;
 
-/// Explain a plan: what binds, what the simple rules would do, where another device would be better,
-/// what more of each resource would bring.
+/// Explain a plan: what binds, what the simple rules would do, where another device would be
+/// better, what more of each resource would bring.
 #[derive(Debug, clap::Args)]
 pub struct ExplainArguments {
     /// The plan.

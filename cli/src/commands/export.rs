@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Write a plan as the options of an engine that people run, with the command to start it.
 ///
-/// Lists the parts of the plan that the engine cannot express, and what the nearest plan that it can run
-/// is predicted to take.
+/// Lists the parts of the plan that the engine cannot express, and what the nearest plan that it
+/// can run is predicted to take.
 #[derive(Debug, clap::Args)]
 pub struct ExportArguments {
     /// The plan.

@@ -7,7 +7,8 @@ use fulcrum::{Error, OrError, Result, machine_library, this_host_file};
 use hwprofiles::Profile;
 use serde_json::json;
 
-/// Machines and their parts: list the shipped profiles, show one, check a file, fit a GPU to points.
+/// Machines and their parts: list the shipped profiles, show one, check a file, fit a GPU to
+/// points.
 #[derive(Debug, Args)]
 pub struct MachineArguments {
     #[command(subcommand)]
@@ -23,7 +24,8 @@ enum MachineAction {
         /// `this`, a shipped name, or a file.
         machine: String,
     },
-    /// Check the file of a machine or a part: what is wrong is an error, what is suspicious is listed.
+    /// Check the file of a machine or a part: what is wrong is an error, what is suspicious is
+    /// listed.
     Check {
         /// `this`, a shipped name, or a file.
         machine: String,
@@ -84,8 +86,8 @@ fn show(name: &str, json: bool) -> Result {
     let library = machine_library();
     let profile = library.profile(name).or_input()?;
     let sheet = profile.sheet();
-    // A part is shown as in its file. A GPU or a CPU that makes a machine by itself is shown as that
-    // machine too.
+    // A part is shown as in its file. A GPU or a CPU that makes a machine by itself is shown as
+    // that machine too.
     let machine = match (&sheet, &profile) {
         (None, _) => Some(library.machine(name).or_input()?),
         (Some(_), Profile::Gpu(_) | Profile::Cpu(_)) => library.machine(name).ok(),

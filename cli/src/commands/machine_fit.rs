@@ -10,21 +10,22 @@ use std::path::PathBuf;
 ///
 /// The columns of a file tell what was measured: products (dtype,m,n,k,latency_us), attention
 /// (phase,batch, new_tokens,past_tokens,heads,kv_heads,head_dim,latency_us), its memory
-/// (stream,bytes,gb_per_s: read or copy), its link (direction,memory,bytes,latency_us: h2d, d2h or both;
-/// pinned or pageable). A column gpu says of which GPU.
+/// (stream,bytes,gb_per_s: read or copy), its link (direction,memory,bytes,latency_us: h2d, d2h or
+/// both; pinned or pageable). A column gpu says of which GPU.
 #[derive(Debug, clap::Args)]
 pub struct MachineFitArguments {
     /// CSV files of points.
     #[arg(required = true)]
     points: Vec<PathBuf>,
-    /// The GPU, a shipped one or a file with its peak rates and bandwidth; without it, the one of the column gpu.
+    /// The GPU, a shipped one or a file with its peak rates and bandwidth; without it, the one of
+    /// the column gpu.
     #[arg(long, value_name = "PART")]
     gpu: Option<String>,
     /// Only the points whose column gpu says this.
     #[arg(long, value_name = "GPU")]
     only: Option<String>,
-    /// Where to write the GPU's file; a folder where there are several, or a link. Without it nothing is
-    /// written.
+    /// Where to write the GPU's file; a folder where there are several, or a link. Without it
+    /// nothing is written.
     #[arg(short, long)]
     out: Option<PathBuf>,
 }

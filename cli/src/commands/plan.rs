@@ -1,5 +1,5 @@
-//! `fulcrum plan SCENARIO`; with `--grid` for many batches and prompt lengths at once, with `--front`
-//! for what can be traded off.
+//! `fulcrum plan SCENARIO`; with `--grid` for many batches and prompt lengths at once, with
+//! `--front` for what can be traded off.
 
 use crate::text::terminal::{err, out, out_json, outln};
 use crate::text::{grid, plan};
@@ -24,8 +24,8 @@ pub struct PlanArguments {
     /// counted. Prints what each cell gets; `-o` writes the table.
     #[arg(long)]
     grid: bool,
-    /// Print what can be traded off, in place of one plan: placements that no other one beats in all of
-    /// two or three of ttft, tpot, energy, cost. `-o` writes them as CSV.
+    /// Print what can be traded off, in place of one plan: placements that no other one beats in
+    /// all of two or three of ttft, tpot, energy, cost. `-o` writes them as CSV.
     #[arg(long, value_name = "CRITERIA", value_delimiter = ',', conflicts_with = "grid")]
     front: Vec<Criterion>,
     /// About how many of them.

@@ -7,22 +7,24 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Predict the times of operators in bulk: the rows of a CSV file, with columns for the prediction added.
+/// Predict the times of operators in bulk: the rows of a CSV file, with columns for the prediction
+/// added.
 ///
 /// A row is a matrix product (columns dtype,m,n,k) or attention
-/// (phase,batch,new_tokens,past_tokens,heads,kv_heads, head_dim). Added are predicted_us, bound (launch,
-/// compute or memory), source (measured, interpolated, extrapolated or estimated), and low_us to high_us,
-/// which holds 80 % of such times. Where there is a column latency_us, a summary says how far the
-/// predictions lie from it.
+/// (phase,batch,new_tokens,past_tokens,heads,kv_heads, head_dim). Added are predicted_us, bound
+/// (launch, compute or memory), source (measured, interpolated, extrapolated or estimated), and
+/// low_us to high_us, which holds 80 % of such times. Where there is a column latency_us, a summary
+/// says how far the predictions lie from it.
 #[derive(Debug, clap::Args)]
 pub struct PredictArguments {
-    /// A machine, a GPU, `this`, or a file. Nothing, or a folder of GPU files: the rows' column gpu says which.
+    /// A machine, a GPU, `this`, or a file. Nothing, or a folder of GPU files: the rows' column gpu
+    /// says which.
     machine: Option<String>,
     /// The rows.
     #[arg(long, value_name = "FILE")]
     ops: PathBuf,
-    /// Where to write the rows; otherwise to stdout and the summary to stderr. With --json alone, only the
-    /// summary.
+    /// Where to write the rows; otherwise to stdout and the summary to stderr. With --json alone,
+    /// only the summary.
     #[arg(short, long)]
     out: Option<PathBuf>,
     /// The device of the machine; without it, its GPU.

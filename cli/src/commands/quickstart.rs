@@ -11,7 +11,8 @@ pub struct QuickstartArguments {
     /// The folder for what it makes: host.yaml, the model, plans, results.json, report.html.
     #[arg(short, long, default_value = "fulcrum-quickstart")]
     out: PathBuf,
-    /// Ten loads, batch 1–16 and prompts of 16–512 tokens, and every rule, instead of four and three.
+    /// Ten loads, batch 1–16 and prompts of 16–512 tokens, and every rule, instead of four and
+    /// three.
     #[arg(long)]
     full: bool,
     /// The rate of the loopback's link. Slow beside memory, as a link to an accelerator is.

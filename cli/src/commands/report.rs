@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// sweeps, capacities.
 #[derive(Debug, clap::Args)]
 pub struct ReportArguments {
-    /// What `fulcrum validate`, `plan`, `sim`, `run`, `sweep` or `capacity` wrote; each file says what it is.
+    /// What `fulcrum validate`, `plan`, `sim`, `run`, `sweep` or `capacity` wrote; each file says
+    /// what it is.
     #[arg(required = true, value_name = "RESULT")]
     results: Vec<PathBuf>,
     /// The page, one file that needs no network.

@@ -6,10 +6,11 @@ use hwprofiles::write_atomically;
 use reports::published::Reproductions;
 use std::path::PathBuf;
 
-/// Predict what others published: each row of each system beside what we say, and how far it is off.
+/// Predict what others published: each row of each system beside what we say, and how far it is
+/// off.
 ///
-/// Without an id, every system. Rows whose setup was published in full (certainty table or repo-log) are
-/// scored, apart from those that an engine's constants were fitted on.
+/// Without an id, every system. Rows whose setup was published in full (certainty table or
+/// repo-log) are scored, apart from those that an engine's constants were fitted on.
 #[derive(Debug, clap::Args)]
 pub struct ReproduceArguments {
     /// Systems, by id: `flexgen`.

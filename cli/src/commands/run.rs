@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Run a plan on a real model: continue a text, answer a file of requests, or serve requests that come and go.
+/// Run a plan on a real model: continue a text, answer a file of requests, or serve requests that
+/// come and go.
 #[derive(Debug, clap::Args)]
 pub struct RunArguments {
     /// The plan.
@@ -26,29 +27,30 @@ pub struct RunArguments {
     /// The model's folder (config.json, safetensors, tokenizer.json), or a GGUF file.
     #[arg(long, value_name = "DIR")]
     model_dir: PathBuf,
-    /// Continue this text, as a batch of one, instead of random tokens; at most the plan's prompt tokens.
+    /// Continue this text, as a batch of one, instead of random tokens; at most the plan's prompt
+    /// tokens.
     #[arg(long, conflicts_with_all = ["batch", "serve"])]
     prompt: Option<String>,
-    /// Answer the requests of a file, one JSON object a line: prompt or tokens, max_tokens, stop, seed,
-    /// temperature, top_k, top_p.
+    /// Answer the requests of a file, one JSON object a line: prompt or tokens, max_tokens, stop,
+    /// seed, temperature, top_k, top_p.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["serve", "trace"])]
     batch: Option<PathBuf>,
     /// Where to write their answers, a line for each in the same order; stdout otherwise.
     #[arg(short, long, requires = "batch")]
     out: Option<PathBuf>,
-    /// Serve requests as they come, beside what is forecast of them: those of a scenario for `fulcrum
-    /// sim`, or a table.
+    /// Serve requests as they come, beside what is forecast of them: those of a scenario for
+    /// `fulcrum sim`, or a table.
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     serve: Option<PathBuf>,
-    /// Write a table of the requests served, a line for each, as `fulcrum sim` does; Parquet where the
-    /// name ends so.
+    /// Write a table of the requests served, a line for each, as `fulcrum sim` does; Parquet where
+    /// the name ends so.
     #[arg(long, requires = "serve")]
     requests: Option<PathBuf>,
     /// The same of what was forecast.
     #[arg(long, requires = "serve")]
     forecast: Option<PathBuf>,
-    /// Follow another placement when a device becomes slower than planned and that is worth what must be
-    /// moved.
+    /// Follow another placement when a device becomes slower than planned and that is worth what
+    /// must be moved.
     #[arg(long)]
     replan: bool,
     /// Output tokens, at most; with the prompt at most the plan's context.
@@ -113,8 +115,8 @@ impl RunArguments {
     }
 }
 
-/// The flag that the first Ctrl-C (SIGINT), or a request to end (SIGTERM), sets. The second one ends
-/// the process as ever. Where the system refuses a handler, the first one does.
+/// The flag that the first Ctrl-C (SIGINT), or a request to end (SIGTERM), sets. The second one
+/// ends the process as ever. Where the system refuses a handler, the first one does.
 fn interrupt_flag() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

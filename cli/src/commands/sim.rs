@@ -27,18 +27,19 @@ pub struct SimArguments {
     /// The stretch of a serving workload that this trace shows, like 60s..70s.
     #[arg(long, value_name = "FROM..UNTIL", requires = "perfetto")]
     window: Option<TimeWindow>,
-    /// Write a table of the requests of a serving workload, a line for each; Parquet where the name ends
-    /// so.
+    /// Write a table of the requests of a serving workload, a line for each; Parquet where the name
+    /// ends so.
     #[arg(long)]
     requests: Option<PathBuf>,
-    /// Write what happened when in a serving workload, a line for each stretch of time; Parquet likewise.
+    /// Write what happened when in a serving workload, a line for each stretch of time; Parquet
+    /// likewise.
     #[arg(long)]
     series: Option<PathBuf>,
     /// How long a stretch is.
     #[arg(long, value_name = "TIME", default_value = "1 s", requires = "series")]
     every: Seconds,
-    /// Draw at random what is taken in the mean otherwise: to which experts tokens go, how many of a
-    /// draft's tokens are accepted.
+    /// Draw at random what is taken in the mean otherwise: to which experts tokens go, how many of
+    /// a draft's tokens are accepted.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     draw: Vec<DrawnQuantity>,
     /// Another seed draws otherwise.

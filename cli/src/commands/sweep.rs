@@ -3,7 +3,7 @@
 use crate::text::terminal::{ProgressDisplay, outln};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
-    Setting, Shard, Sweep, SweepRun, is_parquet,
+    Setting, SweepShard, Sweep, SweepRun, is_parquet,
 };
 use scenarios::{SweepAxis, GRID_LIMIT};
 use std::fs::File;
@@ -15,7 +15,8 @@ use std::path::PathBuf;
 pub struct SweepArguments {
     /// The scenario's file.
     scenario: PathBuf,
-    /// The values of a key: `--set workload.batch=1,8,32`, or a range: `1..8`, `0..100+10`, `1..256*2`.
+    /// The values of a key: `--set workload.batch=1,8,32`, or a range: `1..8`, `0..100+10`,
+    /// `1..256*2`.
     #[arg(long = "set", value_name = "KEY=VALUES")]
     settings: Vec<Setting>,
     /// Keys whose lists go together, the first value of one with the first of the others.
@@ -31,8 +32,9 @@ pub struct SweepArguments {
     /// The share of requests that must keep the limits then, in per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, requires = "find")]
     within: f64,
-    /// Run every scenario with the first value of one more key, the best of them, by --least or --most,
-    /// with the next, and so on: KEY=VALUES, the cheapest first, like workload.requests=50,200,800.
+    /// Run every scenario with the first value of one more key, the best of them, by --least or
+    /// --most, with the next, and so on: KEY=VALUES, the cheapest first, like
+    /// workload.requests=50,200,800.
     #[arg(long, value_name = "KEY=VALUES", requires = "rank", conflicts_with = "find")]
     halve: Option<Setting>,
     /// The best of so many go on to the next value.
@@ -55,12 +57,13 @@ pub struct SweepArguments {
     limit: u64,
     /// Run every n-th scenario only, from the i-th on (from 0): `fulcrum merge` joins the tables.
     #[arg(long, value_name = "I/N", default_value = "0/1")]
-    shard: Shard,
+    shard: SweepShard,
     /// Go on where an earlier run was stopped.
     #[arg(long)]
     resume: bool,
-    /// Take from this folder what is known already, and keep there what is found: under a fingerprint of
-    /// everything that a scenario's numbers depend on, the contents of its files among them.
+    /// Take from this folder what is known already, and keep there what is found: under a
+    /// fingerprint of everything that a scenario's numbers depend on, the contents of its files
+    /// among them.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
     /// Where to write the table: CSV, or Parquet where the name ends in .parquet.

@@ -1,6 +1,6 @@
 //! The terminal: results on stdout, diagnostics and progress on stderr.
 
-use fulcrum::{ProgressEvent, Stage};
+use fulcrum::{ProgressEvent, TaskStage};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt;
 use std::io::{self, Write};
@@ -99,13 +99,13 @@ impl ProgressDisplay {
     }
 }
 
-fn new_bar(stage: Stage) -> ProgressBar {
+fn new_bar(stage: TaskStage) -> ProgressBar {
     let (prefix, template) = match stage {
-        Stage::Measuring => ("measuring", STEPS),
-        Stage::MakingModel => ("making", STEPS),
-        Stage::Planning => ("planning", STEPS),
-        Stage::Running => ("running", STEPS),
-        Stage::Sweeping => ("sweeping", "{wide_bar} {pos}/{len} points, {per_sec}, {eta} left"),
+        TaskStage::Measuring => ("measuring", STEPS),
+        TaskStage::MakingModel => ("making", STEPS),
+        TaskStage::Planning => ("planning", STEPS),
+        TaskStage::Running => ("running", STEPS),
+        TaskStage::Sweeping => ("sweeping", "{wide_bar} {pos}/{len} points, {per_sec}, {eta} left"),
     };
     let style = ProgressStyle::with_template(template).expect("a constant template is valid");
     let style = if template == STEPS { style.progress_chars("=> ") } else { style };

@@ -1,4 +1,4 @@
-//! What the command says of wrong input: one clear error, exit 2 (or 3 where nothing fits), nothing written.
+//! Wrong input: one clear error, exit status 2 (or 3 where nothing fits), and nothing is written.
 
 use crate::place::Place;
 use std::fs;
@@ -10,12 +10,12 @@ model: fulcrum-tiny
 workload: {batch: 1, prompt_tokens: 8, output_tokens: 4}
 ";
 
-/// A place with a scenario, a model folder and a plan.
+/// A folder with a scenario, a model folder and a plan.
 fn planned() -> Place {
     let place = Place::with(&[]);
     fs::write(place.path("scenario.yaml"), SCENARIO).expect("written");
-    place.done("model init fulcrum-tiny -o model");
-    place.done("plan scenario.yaml -o plan.yaml");
+    place.stdout("model init fulcrum-tiny -o model");
+    place.stdout("plan scenario.yaml -o plan.yaml");
     place
 }
 
@@ -92,8 +92,8 @@ fn truncated_or_misshapen_weights_are_refused() {
     )
     .expect("written");
     fs::write(place.path("scenario.yaml"), SCENARIO.replacen("fulcrum-tiny", "model", 1)).expect("written");
-    place.done("plan scenario.yaml -o wider.yaml");
-    // The plan is for the wider model that the folder claims to hold; its tensors say otherwise.
+    place.stdout("plan scenario.yaml -o wider.yaml");
+    // The plan is for the wider model of the folder's config.json; the tensors are narrower.
     place.refused(
         "run wider.yaml --model-dir model",
         2,
@@ -112,7 +112,7 @@ fn plans_for_another_machine_or_model_are_refused() {
     )
     .expect("written");
     place.refused("sim no-machine.yaml", 2, &["no-such-machine"]);
-    // A machine that differs in one number from the one that the plan was made for.
+    // The machine differs in one number from the machine that the plan was made for.
     let (_, machine) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
     let capacity = machine.lines().find(|line| line.contains("capacity")).expect("a capacity");
     let doubled = capacity.replacen("value: ", "value: 1", 1);
@@ -127,14 +127,14 @@ fn plans_for_another_machine_or_model_are_refused() {
     fs::write(place.path("other-model.yaml"), replaced(&plan, "model: fulcrum-tiny", "model: fulcrum-250m"))
         .expect("written");
     place.refused("sim other-model.yaml", 2, &["other-model.yaml", "model", "fulcrum-250m"]);
-    place.done("model init fulcrum-250m -o larger --seed 1");
+    place.stdout("model init fulcrum-250m -o larger --seed 1");
     place.refused("run plan.yaml --model-dir larger", 2, &["fulcrum-tiny"]);
     fs::write(place.path("typo.yaml"), text.replacen("prefill_chunk", "prefil_chunk", 1)).expect("written");
     place.refused("sim typo.yaml", 2, &["typo.yaml", "prefil_chunk"]);
 }
 
 #[test]
-fn what_does_not_fit_is_infeasible_and_the_memory_is_named() {
+fn a_model_that_does_not_fit_is_infeasible_and_the_memory_is_named() {
     let place = Place::with(&[]);
     fs::write(place.path("scenario.yaml"), SCENARIO.replacen("fulcrum-tiny", "llama-3.1-405b", 1))
         .expect("written");
@@ -142,7 +142,7 @@ fn what_does_not_fit_is_infeasible_and_the_memory_is_named() {
 }
 
 #[test]
-fn results_that_are_none_are_refused() {
+fn files_that_are_no_results_are_refused() {
     let place = Place::with(&[]);
     for text in ["", "{}", "{\"kind\": \"validation\", \"version\": 999}", "[1, 2"] {
         fs::write(place.path("results.json"), text).expect("written");
@@ -166,14 +166,14 @@ teams:
 ";
 
 #[test]
-fn hosts_are_compared_without_measuring_and_what_is_no_host_is_refused() {
+fn hosts_are_compared_without_measuring_and_other_files_are_refused() {
     let place = Place::with(&[]);
     fs::write(place.path("a.yaml"), HOST).expect("written");
     fs::write(place.path("b.yaml"), HOST.replace("20 GB/s", "30 GB/s")).expect("written");
-    let table = place.done("bench --compare a.yaml b.yaml");
+    let table = place.stdout("bench --compare a.yaml b.yaml");
     assert!(table.contains("dram bandwidth read threads=1 1 GiB") && table.contains("1.500"), "{table}");
     let changes: serde_json::Value =
-        serde_json::from_str(&place.done("bench --compare a.yaml b.yaml --json")).expect("JSON");
+        serde_json::from_str(&place.stdout("bench --compare a.yaml b.yaml --json")).expect("JSON");
     assert_eq!(changes["numbers"][0]["ratio"], 1.5);
     assert_eq!(fs::read_dir(place.path(".")).expect("a folder").count(), 2, "nothing is written");
     place.refused("bench --compare a.yaml", 2, &["--compare"]);
@@ -186,10 +186,10 @@ fn hosts_are_compared_without_measuring_and_what_is_no_host_is_refused() {
 #[test]
 fn the_same_question_has_the_same_answer_to_the_byte() {
     let place = planned();
-    place.done("plan scenario.yaml -o again.yaml");
+    place.stdout("plan scenario.yaml -o again.yaml");
     let read = |name: &str| fs::read(place.path(name)).expect("a file");
     assert_eq!(read("plan.yaml"), read("again.yaml"));
-    place.done("sim plan.yaml --trace first.json --perfetto first.perfetto.json");
-    place.done("sim plan.yaml --trace second.json");
+    place.stdout("sim plan.yaml --trace first.json --perfetto first.perfetto.json");
+    place.stdout("sim plan.yaml --trace second.json");
     assert_eq!(read("first.json"), read("second.json"));
 }

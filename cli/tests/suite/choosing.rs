@@ -10,9 +10,9 @@ objective: latency
 ";
 
 #[test]
-fn the_plan_has_the_best_formats_and_the_others_are_told() {
+fn the_plan_has_the_best_formats_and_the_table_has_the_others() {
     let place = Place::with(&[("scenario.yaml", SCENARIO)]);
-    let text = place.done("plan scenario.yaml -o plan.yaml");
+    let text = place.stdout("plan scenario.yaml -o plan.yaml");
     let row = |name: &str| text.lines().find(|line| line.contains(name)).expect(name).to_owned();
     let chosen: Vec<_> = text.lines().filter(|line| line.starts_with('*')).collect();
     assert_eq!(chosen.len(), 1, "{text}");
@@ -20,22 +20,22 @@ fn the_plan_has_the_best_formats_and_the_others_are_told() {
     let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
     let plan = planner::Plan::from_yaml(&plan, "plan.yaml").expect("a plan");
     assert!(chosen[0].contains(&format!("weights {}", plan.formats.weights)), "{text}");
-    // What runs on a plan runs on it; what is chosen alone is the same plan.
-    assert!(!place.done("sim plan.yaml").is_empty() && !place.done("sim scenario.yaml").is_empty());
-    let alone = place.said(&format!("plan scenario.yaml --set dtype.weights={}", plan.formats.weights));
+    // The plan is like any other, and the same as where its formats are the only choice.
+    assert!(!place.stdout("sim plan.yaml").is_empty() && !place.stdout("sim scenario.yaml").is_empty());
+    let alone = place.outputs(&format!("plan scenario.yaml --set dtype.weights={}", plan.formats.weights));
     assert_eq!((alone.0, alone.1.as_str()), (std::fs::read_to_string(place.path("plan.yaml")).unwrap(), ""));
     // The document alone goes to stdout.
-    let (document, told) = place.said("plan scenario.yaml");
-    assert!(document.starts_with("plan:") && told.contains("weights int4"), "{told}");
+    let (document, printed) = place.outputs("plan scenario.yaml");
+    assert!(document.starts_with("plan:") && printed.contains("weights int4"), "{printed}");
 }
 
 #[test]
 fn a_limit_on_quality_names_what_it_leaves_out() {
     let place = Place::with(&[("scenario.yaml", SCENARIO)]);
-    let (_, told) = place.said("plan scenario.yaml --set quality.max_loss=1%");
+    let (_, printed) = place.outputs("plan scenario.yaml --set quality.max_loss=1%");
     assert!(
-        told.contains("weights int4") && told.contains("loses 3.67 %: quality.max_loss is 1.00 %"),
-        "{told}"
+        printed.contains("weights int4") && printed.contains("loses 3.67 %: quality.max_loss is 1.00 %"),
+        "{printed}"
     );
     let none = "plan scenario.yaml --set dtype.weights=int4 --set quality.max_loss=1%";
     place.refused(none, 2, &["quality.max_loss", "weights int4", "3.67 %"]);
@@ -45,25 +45,27 @@ fn a_limit_on_quality_names_what_it_leaves_out() {
 fn classes_of_matrices_have_formats_of_their_own() {
     let place = Place::with(&[("scenario.yaml", SCENARIO)]);
     let set = "--set dtype.weights.ffn=[bf16,int4] --set dtype.weights.default=bf16";
-    let text = place.done(&format!("plan scenario.yaml --set dtype.weights=null {set} -o plan.yaml"));
+    let text = place.stdout(&format!("plan scenario.yaml --set dtype.weights=null {set} -o plan.yaml"));
     let row = |name: &str| text.lines().find(|line| line.contains(name)).expect(name).to_owned();
     assert!(row("ffn int4").starts_with('*'), "{text}");
     assert!(row("ffn bf16").starts_with(' '), "{text}");
     let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
     let plan = planner::Plan::from_yaml(&plan, "plan.yaml").expect("a plan");
     assert_eq!(plan.formats.weights.to_string(), "{default: int4, attention: bf16, ends: bf16}");
-    assert!(place.done("explain plan.yaml").contains("weights {default: int4, attention: bf16, ends: bf16}"));
-    // llama.cpp has a type for each tensor, others take what the checkpoint has.
-    let text = place.done("export plan.yaml --to llama.cpp");
+    assert!(
+        place.stdout("explain plan.yaml").contains("weights {default: int4, attention: bf16, ends: bf16}")
+    );
+    // llama.cpp has a type for each tensor; other engines take the checkpoint's types.
+    let text = place.stdout("export plan.yaml --to llama.cpp");
     assert!(
         text.contains("--tensor-type 'attn_(q|k|v)=bf16'") && text.contains("'ffn_(gate|up)=q4_0'"),
         "{text}"
     );
-    assert!(place.done("export plan.yaml --to vllm").contains("--dtype auto"));
+    assert!(place.stdout("export plan.yaml --to vllm").contains("--dtype auto"));
 }
 
 #[test]
-fn what_needs_one_format_says_how_to_name_it() {
+fn options_that_need_one_format_say_how_to_name_it() {
     let place = Place::with(&[("scenario.yaml", SCENARIO)]);
     let words = ["3 combinations", "--set \"dtype={weights: bf16, kv: bf16, activations: f32}\""];
     place.refused("plan scenario.yaml --front ttft,tpot", 2, &words);

@@ -12,20 +12,20 @@ objective: latency
 #[test]
 fn a_plan_becomes_options_files_and_the_cost_of_the_nearest() {
     let place = Place::with(&[("scenario.yaml", SCENARIO)]);
-    place.done("plan scenario.yaml -o plan.yaml");
-    let text = place.done("export plan.yaml --to llama.cpp");
+    place.stdout("plan scenario.yaml -o plan.yaml");
+    let text = place.stdout("export plan.yaml --to llama.cpp");
     assert!(text.starts_with("llama-server -m llama-3.1-8b-BF16.gguf -ngl "), "{text}");
     assert!(text.contains("this plan") && text.contains("nearest of llama.cpp"), "{text}");
 
-    let json = place.done("export plan.yaml --to accelerate -o offload --json");
+    let json = place.stdout("export plan.yaml --to accelerate -o offload --json");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let file = std::fs::read_to_string(place.path("offload/device_map.json")).expect("written");
     assert_eq!(json["files"]["device_map.json"], file);
     let nearest = std::fs::read_to_string(place.path("offload/nearest.yaml")).expect("written");
     assert!(nearest.contains("chosen: accelerate"), "{nearest}");
-    // The nearest is a plan like any other: it is simulated as it was predicted.
+    // The nearest plan is like any other: its simulation is what was predicted.
     let again: serde_json::Value =
-        serde_json::from_str(&place.done("export offload/nearest.yaml --to accelerate --json"))
+        serde_json::from_str(&place.stdout("export offload/nearest.yaml --to accelerate --json"))
             .expect("JSON");
     assert_eq!(again["predicted"]["nearest"], json["predicted"]["nearest"]);
     assert_eq!(again["cannot"], serde_json::json!([]));

@@ -27,32 +27,32 @@ fn points(gpu: &str) -> String {
 }
 
 #[test]
-fn points_make_a_part_that_predicts_them_and_what_lies_between() {
+fn points_make_a_part_that_predicts_them_and_points_between() {
     let place = placed(&(HEADER.to_owned() + &points("h100_sxm")));
-    let said = place.done("machine fit points.csv -o fitted.yaml");
+    let printed = place.stdout("machine fit points.csv -o fitted.yaml");
     for words in ["h100-sxm: 36 bf16 products", "80 % within", "all rows", "written to fitted.yaml"] {
-        assert!(said.contains(words), "{words:?} is not in {said}");
+        assert!(printed.contains(words), "{words:?} is not in {printed}");
     }
     let text = fs::read_to_string(place.path("fitted.yaml")).expect("written");
     assert!(text.contains("fulcrum machine fit points.csv") && text.starts_with("gpu: h100-sxm"), "{text}");
-    place.done("machine check fitted.yaml");
-    let known = place.done("predict fitted.yaml --ops points.csv");
+    place.stdout("machine check fitted.yaml");
+    let known = place.stdout("predict fitted.yaml --ops points.csv");
     assert!(known.lines().skip(1).all(|row| row.contains(",measured,")), "{known}");
     fs::write(place.path("ops.csv"), "dtype,m,n,k\nbf16,64,2048,8192\nbf16,99999,2048,8192\n")
         .expect("written");
-    let new = place.done("predict fitted.yaml --ops ops.csv");
+    let new = place.stdout("predict fitted.yaml --ops ops.csv");
     assert!(new.contains(",interpolated,") && new.contains(",extrapolated,"), "{new}");
 }
 
 #[test]
 fn several_gpus_make_a_folder_that_predict_takes_by_the_rows_names() {
     let place = placed(&(HEADER.to_owned() + &points("h100_sxm") + &points("l40s")));
-    place.done("machine fit points.csv -o fits");
+    place.stdout("machine fit points.csv -o fits");
     assert!(place.path("fits/h100-sxm.yaml").is_file() && place.path("fits/l40s.yaml").is_file());
-    let rows = place.done("predict fits --ops points.csv");
+    let rows = place.stdout("predict fits --ops points.csv");
     assert!(rows.lines().skip(1).all(|row| row.contains(",measured,")), "{rows}");
-    place.done("machine fit points.csv --only l40s -o one.yaml");
-    let json = place.done("--json machine fit points.csv --only l40s");
+    place.stdout("machine fit points.csv --only l40s -o one.yaml");
+    let json = place.stdout("--json machine fit points.csv --only l40s");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["fitted"][0]["gpu"], "l40s");
     assert_eq!(json["written"], serde_json::json!([]));

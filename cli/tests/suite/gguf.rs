@@ -89,7 +89,7 @@ fn gguf() -> Vec<u8> {
 #[test]
 fn a_plan_for_a_gguf_file_is_read_by_every_command() {
     let place = Place::with(&[("s.yaml", SCENARIO), ("tiny.gguf", &gguf())]);
-    place.done("plan s.yaml -o plan.yaml");
+    place.stdout("plan s.yaml -o plan.yaml");
     for command in [
         "sim plan.yaml",
         "explain plan.yaml",
@@ -99,7 +99,7 @@ fn a_plan_for_a_gguf_file_is_read_by_every_command() {
         "run plan.yaml --model-dir tiny.gguf",
         "validate plan.yaml --model-dir tiny.gguf --repeats 1",
     ] {
-        assert!(!place.done(command).is_empty(), "{command}");
+        assert!(!place.stdout(command).is_empty(), "{command}");
     }
-    assert!(place.done("sim plan.yaml").contains("tiny on example-loopback"));
+    assert!(place.stdout("sim plan.yaml").contains("tiny on example-loopback"));
 }

@@ -10,16 +10,17 @@ objective: latency
 ";
 
 #[test]
-fn a_grid_is_shown_in_80_columns_and_written_as_it_is_told_in_json() {
+fn a_grid_is_shown_in_80_columns_and_its_file_is_its_json() {
     let place = Place::with(&[("scenario.yaml", SCENARIO)]);
     let grid =
         "plan scenario.yaml --grid --set workload.batch=1,16 --set workload.prompt_tokens=128,512,2000000";
-    let text = place.done(&format!("{grid} -o table.yaml"));
+    let text = place.stdout(&format!("{grid} -o table.yaml"));
     assert!(text.starts_with("llama-3.1-8b on rtx4090-desktop: 4 cells"), "{text}");
     assert!(text.contains("batch 16, 2000000 prompt tokens: "), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 
-    let json: serde_json::Value = serde_json::from_str(&place.done(&format!("{grid} --json"))).expect("JSON");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.stdout(&format!("{grid} --json"))).expect("JSON");
     let sizes: Vec<_> = json["cells"].as_array().expect("cells").iter().collect();
     let sizes = sizes.iter().map(|cell| (cell["batch"].as_u64(), cell["prompt_tokens"].as_u64()));
     let expected = [(1, 128), (1, 512), (16, 128), (16, 512)].map(|(b, p)| (Some(b), Some(p)));

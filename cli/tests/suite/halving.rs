@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Requests that come and go; their number is what costs time.
+/// Requests that come and go. The more there are, the longer a simulation takes.
 const DAY: &str = "machine: h100-sxm
 model: llama-3.2-1b
 workload: {arrivals: {poisson: 40 req/s}, requests: 240, prompt_tokens: {mean: 300, cv: 1}, output_tokens: {mean: 60, cv: 1}}
@@ -21,7 +21,7 @@ fn day() -> Place {
 }
 
 fn json(place: &Place, arguments: &str) -> Value {
-    serde_json::from_str(&place.done(&format!("--json {arguments}"))).expect("JSON")
+    serde_json::from_str(&place.stdout(&format!("--json {arguments}"))).expect("JSON")
 }
 
 /// The table's rows as text, cell by cell.
@@ -48,7 +48,8 @@ fn halving_finds_what_the_whole_grid_has_best() {
     let points: Vec<_> = (0..3).map(|rung| halved["rungs"][rung]["points"].as_u64()).collect();
     assert_eq!(points, [Some(24), Some(10), Some(4)]);
     assert!(halved["rungs"][0]["against_last"]["rank_correlation"].is_number(), "{halved}");
-    // Each point's row is that of the last value that it was run with, and what was run with all requests is as in the grid.
+    // A point's row is that of the last value that it was run with. A point that was run with all
+    // requests has the row of the whole grid.
     let (grid, table) = (rows(&place, "all.csv"), rows(&place, "halved.csv"));
     let reached = column(&table, "rung");
     let requests = column(&table, "workload.requests");
@@ -65,10 +66,10 @@ fn halving_finds_what_the_whole_grid_has_best() {
         let same = column(&grid, name).into_iter().zip(column(&table, name)).zip(&reached);
         assert!(same.into_iter().all(|((one, other), rung)| (one == other) == (rung == "3")), "{name}");
     }
-    let said = place.done(&halving);
-    assert!(said.contains("workload.requests=15: 24 points, 10 went on"), "{said}");
+    let printed = place.stdout(&halving);
+    assert!(printed.contains("workload.requests=15: 24 points, 10 went on"), "{printed}");
     // Parquet has the same rows.
-    place.done(&halving.replace("halved.csv", "halved.parquet"));
+    place.stdout(&halving.replace("halved.csv", "halved.parquet"));
     assert!(fs::read(place.path("halved.parquet")).expect("a table").starts_with(b"PAR1"));
 }
 
@@ -77,12 +78,12 @@ fn a_halving_that_is_killed_ends_as_one_that_is_not() {
     let place = day();
     let arguments =
         format!("sweep s.yaml {AXES} --halve workload.requests=20..320*4 --eta 2 --most goodput_per_s");
-    place.done(&format!("{arguments} -o whole.csv"));
+    place.stdout(&format!("{arguments} -o whole.csv"));
     for lines in [9, 27, 38] {
         killed_at(&place, &format!("{arguments} --resume -o killed.csv"), "killed.csv.journal", lines);
     }
     place.refused(&format!("{arguments} --seed 1 --budget 20 --resume -o killed.csv"), 2, &["another sweep"]);
-    place.done(&format!("{arguments} --resume -o killed.csv"));
+    place.stdout(&format!("{arguments} --resume -o killed.csv"));
     assert_eq!(rows(&place, "killed.csv"), rows(&place, "whole.csv"));
 }
 
@@ -90,17 +91,17 @@ fn a_halving_that_is_killed_ends_as_one_that_is_not() {
 fn shards_of_the_first_value_leave_their_answers_to_a_halving_in_a_cache() {
     let place = day();
     let halving = format!("sweep s.yaml {AXES} --halve workload.requests=15,60 --eta 4 --most goodput_per_s");
-    place.done(&format!("{halving} -o whole.csv"));
+    place.stdout(&format!("{halving} -o whole.csv"));
     for shard in 0..3 {
         let first = format!("--set workload.requests=15 --shard {shard}/3 --cache kept -o part{shard}.csv");
-        place.done(&format!("sweep s.yaml {AXES} {first}"));
+        place.stdout(&format!("sweep s.yaml {AXES} {first}"));
     }
     let answers = || {
         let kept = fs::read_to_string(place.path("kept/answers")).expect("a cache");
         kept.lines().filter(|line| !line.is_empty()).count()
     };
     assert_eq!(answers(), 24);
-    place.done(&format!("{halving} --cache kept -o halved.csv"));
+    place.stdout(&format!("{halving} --cache kept -o halved.csv"));
     assert_eq!(rows(&place, "halved.csv"), rows(&place, "whole.csv"));
     // A quarter of 24 went on, and nothing else was computed.
     assert_eq!(answers(), 24 + 6);
@@ -115,7 +116,7 @@ fn a_budget_draws_from_a_space_that_nobody_could_run() {
     let space = "--set workload.batch=1..16 --set workload.prompt_tokens=1..50000 --set workload.output_tokens=1..50000";
     place.refused(&format!("sweep s.yaml {space} -o x.csv"), 2, &["40000000000", "--budget"]);
     let drawn = |seed: u64, out: &str| {
-        place.done(&format!("sweep s.yaml {space} --budget 12 --seed {seed} -o {out}"));
+        place.stdout(&format!("sweep s.yaml {space} --budget 12 --seed {seed} -o {out}"));
         rows(&place, out)
     };
     let (one, again, other) = (drawn(1, "one.csv"), drawn(1, "again.csv"), drawn(2, "other.csv"));
@@ -124,7 +125,7 @@ fn a_budget_draws_from_a_space_that_nobody_could_run() {
     let points: BTreeSet<u64> =
         column(&one, "point").iter().map(|cell| cell.parse().expect("a number")).collect();
     assert_eq!(points.len(), 12);
-    // A point sets what the odometer shows there.
+    // A point sets the values that the odometer shows at its number.
     let (batches, prompts) = (column(&one, "workload.batch"), column(&one, "workload.prompt_tokens"));
     for ((point, batch), prompt) in points.iter().zip(batches).zip(prompts) {
         assert_eq!(batch, (point / 2_500_000_000 + 1).to_string());
@@ -133,7 +134,7 @@ fn a_budget_draws_from_a_space_that_nobody_could_run() {
 }
 
 #[test]
-fn what_is_wrong_with_a_halving_is_told_before_it_begins() {
+fn errors_of_a_halving_come_before_it_begins() {
     let place = day();
     let refused = |more: &str, words: &[&str]| {
         place.refused(&format!("sweep s.yaml {AXES} {more} -o x.csv"), 2, words);

@@ -1,11 +1,11 @@
-//! A command that is killed in the midst of its work.
+//! A command that is killed while it works.
 
 use crate::place::Place;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Runs the command and kills it as soon as a file has so many lines.
+/// Runs the command and kills it as soon as a file has `least` lines.
 pub fn killed_at(place: &Place, arguments: &str, file: &str, least: usize) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
         .args(arguments.split_whitespace())
@@ -21,7 +21,7 @@ pub fn killed_at(place: &Place, arguments: &str, file: &str, least: usize) {
     child.wait().expect("it is gone");
 }
 
-/// Lines of a file; none where there is no file.
+/// How many lines a file has; 0 where there is no file.
 pub fn lines(place: &Place, file: &str) -> usize {
     fs::read_to_string(place.path(file)).map_or(0, |text| text.lines().count())
 }

@@ -19,8 +19,8 @@ fn redirected(place: &Place, arguments: &str, redirection: &str) -> Output {
 #[test]
 fn a_full_stdout_is_a_failure_and_a_closed_pipe_is_none() {
     let place = Place::with(&[("s.yaml", SCENARIO), ("asked.jsonl", b"{\"tokens\": [1, 2]}\n")]);
-    place.done("model init fulcrum-tiny -o model");
-    place.done("plan s.yaml -o plan.yaml");
+    place.stdout("model init fulcrum-tiny -o model");
+    place.stdout("plan s.yaml -o plan.yaml");
     let answer = "run plan.yaml --model-dir model --batch asked.jsonl";
     let text = "run plan.yaml --model-dir model --prompt lever";
     for arguments in ["plan s.yaml", "sim s.yaml --json", answer, text, "completions bash", "--help"] {

@@ -29,8 +29,8 @@ impl Place {
             .expect("the command starts")
     }
 
-    /// Runs what must succeed: what it printed, and what it said beside that.
-    pub fn said(&self, arguments: &str) -> (String, String) {
+    /// Runs a command that must succeed: its stdout and its stderr.
+    pub fn outputs(&self, arguments: &str) -> (String, String) {
         let output = self.fulcrum(arguments);
         let text = |bytes| String::from_utf8(bytes).expect("text");
         let (out, err) = (text(output.stdout), text(output.stderr));
@@ -38,13 +38,13 @@ impl Place {
         (out, err)
     }
 
-    /// The same: what it printed.
-    pub fn done(&self, arguments: &str) -> String {
-        self.said(arguments).0
+    /// Runs a command that must succeed: its stdout.
+    pub fn stdout(&self, arguments: &str) -> String {
+        self.outputs(arguments).0
     }
 
-    /// Runs what must be refused with one error that says each of `words`, and no result; nothing in the folder
-    /// may change.
+    /// Runs a command that must fail with this exit status, with one error that has each of the
+    /// words, and without a result. Nothing in the folder may change.
     pub fn refused(&self, arguments: &str, status: i32, words: &[&str]) {
         let before = self.files();
         let output = self.fulcrum(arguments);

@@ -1,9 +1,9 @@
-//! `fulcrum predict`: rows in, the same rows with predictions out, and what is said of rows that cannot be.
+//! `fulcrum predict`: rows in, the same rows with predictions out, and errors of rows.
 
 use crate::place::Place;
 use std::fs;
 
-/// A folder with these rows, and a result of earlier.
+/// A folder with these rows, and with the result of an earlier run.
 fn placed(rows: impl AsRef<[u8]>) -> Place {
     Place::with(&[("ops.csv", rows.as_ref()), ("out.csv", b"kept")])
 }
@@ -12,7 +12,7 @@ fn placed(rows: impl AsRef<[u8]>) -> Place {
 fn rows_come_back_as_they_were_with_the_prediction_behind() {
     let rows = "\u{feff}note,dtype,m,n,k\r\n\"a, \"\"b\"\"\",fp16, 1 ,4096,4096\r\n\r\nc,bf16,64.0,4096,4096";
     let place = placed(rows);
-    let (out, err) = place.said("predict h100-sxm --ops ops.csv");
+    let (out, err) = place.outputs("predict h100-sxm --ops ops.csv");
     let lines: Vec<_> = out.split("\r\n").collect();
     assert_eq!(lines[0], "\u{feff}note,dtype,m,n,k,predicted_us,bound,source,low_us,high_us");
     assert!(lines[1].starts_with("\"a, \"\"b\"\"\",fp16, 1 ,4096,4096,"), "{out}");
@@ -32,25 +32,25 @@ fn rows_come_back_as_they_were_with_the_prediction_behind() {
 #[test]
 fn a_file_gets_what_stdout_gets_and_may_be_the_input_itself() {
     let place = placed("dtype,m,n,k,latency_us\nbf16,1,4096,4096,20\nbf16,64,4096,4096,\n");
-    let (rows, summary) = place.said("predict h100-sxm --ops ops.csv");
-    let said = place.done("predict h100-sxm --ops ops.csv -o ops.csv");
-    assert_eq!(said, summary + "written to ops.csv\n");
+    let (rows, summary) = place.outputs("predict h100-sxm --ops ops.csv");
+    let printed = place.stdout("predict h100-sxm --ops ops.csv -o ops.csv");
+    assert_eq!(printed, summary + "written to ops.csv\n");
     assert_eq!(fs::read_to_string(place.path("ops.csv")).expect("a file"), rows);
 }
 
 #[test]
-fn each_row_can_name_its_gpu_and_the_errors_are_told_by_gpu() {
+fn each_row_can_name_its_gpu_and_errors_are_summed_up_by_gpu() {
     let place =
         placed("gpu,dtype,m,n,k,latency_us\nh100_sxm,bf16,1,4096,4096,20\nL40S,bf16,1,4096,4096,50\n");
-    let (rows, summary) = place.said("predict --ops ops.csv");
+    let (rows, summary) = place.outputs("predict --ops ops.csv");
     assert_eq!(rows.lines().count(), 3);
     for name in ["all rows", "bf16 products n,k >= 1024", "h100-sxm", "l40s", "worst: line "] {
         assert!(summary.contains(name), "{name} is not in {summary}");
     }
-    let only = place.done("predict h100-sxm --ops ops.csv --only l40s");
+    let only = place.stdout("predict h100-sxm --ops ops.csv --only l40s");
     assert_eq!(only.lines().count(), 2, "the row of the other GPU is left out: {only}");
     assert!(only.contains("\nL40S,bf16,"), "{only}");
-    let (json, nothing) = place.said("--json predict --ops ops.csv");
+    let (json, nothing) = place.outputs("--json predict --ops ops.csv");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(
         (json["rows"].as_u64(), json["errors"][0]["rows"].as_u64(), &nothing[..]),
@@ -61,15 +61,15 @@ fn each_row_can_name_its_gpu_and_the_errors_are_told_by_gpu() {
 #[test]
 fn a_machine_with_several_devices_predicts_for_its_gpu_or_the_device_that_is_named() {
     let place = placed("dtype,m,n,k\nbf16,512,4096,4096\n");
-    let alone = place.done("predict h200-sxm --ops ops.csv");
-    let composed = place.done("predict gnr-h200 --ops ops.csv");
-    let cpu = place.done("predict gnr-h200 --device cpu --ops ops.csv");
+    let alone = place.stdout("predict h200-sxm --ops ops.csv");
+    let composed = place.stdout("predict gnr-h200 --ops ops.csv");
+    let cpu = place.stdout("predict gnr-h200 --device cpu --ops ops.csv");
     assert_eq!(alone, composed);
     assert_ne!(cpu, composed);
 }
 
 #[test]
-fn what_cannot_be_predicted_is_refused_and_what_was_there_stays() {
+fn rows_that_cannot_be_predicted_are_refused_and_the_old_file_stays() {
     let gemm = |row: &str| placed(format!("gpu,dtype,m,n,k\n{row}\n"));
     let out = "--ops ops.csv -o out.csv";
     gemm("h100-sxm,bf16,1,2,x").refused(&format!("predict {out}"), 2, &["ops.csv:2: k: 'x'", "whole number"]);

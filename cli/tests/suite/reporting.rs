@@ -18,24 +18,29 @@ slo: {ttft: 1 s, tpot: 100 ms}
 ";
 
 #[test]
-fn all_that_commands_write_is_on_the_page() {
+fn every_kind_of_result_is_on_the_page() {
     let place = Place::with(&[("batch.yaml", BATCH), ("day.yaml", DAY)]);
-    place.done("plan batch.yaml -o plan.yaml");
-    place.done("sim plan.yaml --trace trace.json");
-    place.done(
+    place.stdout("plan batch.yaml -o plan.yaml");
+    place.stdout("sim plan.yaml --trace trace.json");
+    place.stdout(
         "plan batch.yaml --grid --set workload.batch=1,2 --set workload.prompt_tokens=8,16 -o grid.yaml",
     );
-    place.done("plan batch.yaml --front ttft,tpot -o front.csv");
-    fs::write(place.path("front.json"), place.done("plan batch.yaml --front ttft,tpot --json"))
+    place.stdout("plan batch.yaml --front ttft,tpot -o front.csv");
+    fs::write(place.path("front.json"), place.stdout("plan batch.yaml --front ttft,tpot --json"))
         .expect("written");
-    fs::write(place.path("day.json"), place.done("sim day.yaml --json --requests r.parquet --series s.csv"))
-        .expect("written");
-    place.done("sim day.yaml --requests r.csv");
-    place.done("sweep batch.yaml --set workload.batch=1,2,0 --set workload.prompt_tokens=8,16 -o sweep.csv");
+    fs::write(
+        place.path("day.json"),
+        place.stdout("sim day.yaml --json --requests r.parquet --series s.csv"),
+    )
+    .expect("written");
+    place.stdout("sim day.yaml --requests r.csv");
+    place
+        .stdout("sweep batch.yaml --set workload.batch=1,2,0 --set workload.prompt_tokens=8,16 -o sweep.csv");
     let files =
         "plan.yaml trace.json grid.yaml front.csv front.json day.json r.parquet r.csv s.csv sweep.csv";
-    let told = place.done(&format!("report {files} -o report.html --plots plots --format svg,png --json"));
-    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    let printed =
+        place.stdout(&format!("report {files} -o report.html --plots plots --format svg,png --json"));
+    let told: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(told["files"].as_array().map(Vec::len), Some(10));
     let page = fs::read_to_string(place.path("report.html")).expect("a page");
     for words in [
@@ -61,7 +66,7 @@ fn all_that_commands_write_is_on_the_page() {
         let bytes = fs::read(&picture).expect("a file");
         assert!(bytes.starts_with(b"\x89PNG\r\n"), "{}", picture.display());
     }
-    // The two forms of requests and of fronts say the same.
+    // Requests have the same section from CSV and from Parquet.
     let section = |from: &str, to: &str| {
         let start = page.find(&format!("<section id=\"{from}\">")).expect("a section");
         let end = page.find(&format!("<section id=\"{to}\">")).expect("a section");
@@ -71,7 +76,7 @@ fn all_that_commands_write_is_on_the_page() {
 }
 
 #[test]
-fn what_is_no_result_is_refused_and_no_page_is_written() {
+fn a_file_that_is_no_result_is_refused_and_no_page_is_written() {
     let place = Place::with(&[("batch.yaml", BATCH), ("notes.txt", b"hello"), ("torn.parquet", b"PAR1xx")]);
     for (file, words) in [
         ("batch.yaml", "batch.yaml: is a scenario"),

@@ -1,4 +1,4 @@
-//! `fulcrum reproduce`: published rows beside ours, reports, and what is said of publications that are wrong.
+//! `fulcrum reproduce`: published rows beside ours, reports, and errors of publications.
 
 use crate::place::Place;
 use std::fs;
@@ -6,10 +6,10 @@ use std::fs;
 #[test]
 fn a_system_is_shown_row_by_row_and_scored() {
     let place = Place::with(&[("kept", b"")]);
-    let text = place.done("reproduce gptq");
+    let text = place.stdout("reproduce gptq");
     assert!(text.contains("OPT-175B") && text.contains("scored") && text.contains("fitted"), "{text}");
     let json: serde_json::Value =
-        serde_json::from_str(&place.done("--json reproduce gptq sn40l")).expect("JSON");
+        serde_json::from_str(&place.stdout("--json reproduce gptq sn40l")).expect("JSON");
     assert_eq!(json["systems"].as_array().map(Vec::len), Some(2));
     let score = &json["systems"][0]["score"];
     assert!(score["rows"].as_u64() > Some(0) && score["median_error"].as_f64() < Some(0.5), "{score}");
@@ -18,7 +18,7 @@ fn a_system_is_shown_row_by_row_and_scored() {
 #[test]
 fn a_report_has_a_page_a_plot_and_every_row() {
     let place = Place::with(&[("kept", b"")]);
-    place.done("reproduce neo heteroinfer --report --out pages --table rows.csv");
+    place.stdout("reproduce neo heteroinfer --report --out pages --table rows.csv");
     let page = fs::read_to_string(place.path("pages/published.md")).expect("a page");
     assert!(page.contains("## <a id=\"neo\"></a>NEO") && page.contains("(heteroinfer.svg)"), "{page}");
     assert!(fs::read_to_string(place.path("pages/neo.svg")).expect("a plot").contains("<svg"));
@@ -27,12 +27,13 @@ fn a_report_has_a_page_a_plot_and_every_row() {
 }
 
 #[test]
-fn what_is_no_target_runs_and_carries_no_error() {
+fn rows_that_are_no_target_run_and_have_no_error() {
     let place = Place::with(&[("kept", b"")]);
-    // A training step, requests that come and go, a machine's own numbers, a plan's energy, a pool that is read in place.
+    // The rows are a training step, requests that come and go, a machine's own numbers, a plan's
+    // energy, and a pool that is read in place.
     let ids = ["megatrain", "vultr-b200", "tacc-spr-hbm", "qeil", "photonic-fabric"];
     let json: serde_json::Value =
-        serde_json::from_str(&place.done(&format!("--json reproduce {}", ids.join(" ")))).expect("JSON");
+        serde_json::from_str(&place.stdout(&format!("--json reproduce {}", ids.join(" ")))).expect("JSON");
     for system in json["systems"].as_array().expect("systems") {
         let rows = system["rows"].as_array().expect("rows");
         assert!(rows.iter().any(|row| row["ours"].as_f64().is_some()), "{}", system["id"]);
@@ -59,18 +60,18 @@ const ROWS: &str = "id,value,unit,metric,certainty,model\na,4,tok/s,tokens,table
 #[test]
 fn a_system_of_ones_own_is_fitted_where_it_says_so() {
     let place = Place::with(&[("mine.yaml", SYSTEM.as_bytes()), ("mine.csv", ROWS.as_bytes())]);
-    let fitted = place.done("reproduce --file mine.yaml --fit");
+    let fitted = place.stdout("reproduce --file mine.yaml --fit");
     let rate = fitted.lines().find_map(|line| line.trim().strip_prefix("rate: ")).expect("a rate");
-    // 4 tokens a second of 13.3 GB, and what a step takes besides.
+    // 4 tokens a second that each read 13.3 GB, and a step takes a little more than that.
     let rate: f64 = rate.parse().expect("a number");
     assert!((50.0..70.0).contains(&rate), "{fitted}");
     let json: serde_json::Value =
-        serde_json::from_str(&place.done("--json reproduce --file mine.yaml")).expect("JSON");
+        serde_json::from_str(&place.stdout("--json reproduce --file mine.yaml")).expect("JSON");
     assert_eq!(json["systems"][0]["score"]["rows"], 1, "two were fitted on");
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_file_and_the_key() {
     let outside = SYSTEM.replace("value: 30", "value: 3");
     let place = Place::with(&[("mine.yaml", outside.as_bytes()), ("mine.csv", ROWS.as_bytes())]);
     place.refused("reproduce nobody", 2, &["there is no publication 'nobody'", "flexgen"]);

@@ -1,4 +1,4 @@
-//! `fulcrum run` as its users meet it.
+//! `fulcrum run`: texts, files of requests, days of requests, interrupts.
 
 use crate::place::Place;
 use serde_json::Value;
@@ -14,8 +14,8 @@ workload: {batch: 3, prompt_tokens: 24, output_tokens: 12}
 
 fn planned(scenario: &str) -> Place {
     let place = Place::with(&[("scenario.yaml", scenario.as_bytes())]);
-    place.done("model init fulcrum-tiny -o model");
-    place.done("plan scenario.yaml -o plan.yaml");
+    place.stdout("model init fulcrum-tiny -o model");
+    place.stdout("plan scenario.yaml -o plan.yaml");
     place
 }
 
@@ -30,37 +30,38 @@ fn a_file_of_requests_is_answered_in_its_order_and_each_as_alone() {
         {\"prompt\": \"and a place to stand\", \"temperature\": 1.5, \"seed\": 4}\n{\"tokens\": [1], \"max_tokens\": 30}\n";
     fs::write(place.path("asked.jsonl"), asked).expect("written");
     let run = "run plan.yaml --model-dir model --ignore-eos";
-    let (out, err) = place.said(&format!("{run} --batch asked.jsonl"));
+    let (out, err) = place.outputs(&format!("{run} --batch asked.jsonl"));
     assert!(err.contains("4 answers, 53 output tokens") && err.contains("tokens/s"), "{err}");
     let all = lines(&out);
     let tokens: Vec<_> = all.iter().map(|line| line["tokens"].as_array().expect("tokens").len()).collect();
     assert_eq!(tokens, [9, 2, 12, 30]);
     assert!(all.iter().all(|line| line["finish_reason"] == "length" && line["text"].is_string()), "{out}");
-    place.done(&format!("{run} --batch asked.jsonl -o answers.jsonl"));
+    place.stdout(&format!("{run} --batch asked.jsonl -o answers.jsonl"));
     assert_eq!(fs::read_to_string(place.path("answers.jsonl")).expect("a file"), out, "the same again");
     for (index, line) in asked.lines().filter(|line| !line.is_empty()).enumerate() {
         fs::write(place.path("one.jsonl"), line).expect("written");
-        assert_eq!(lines(&place.done(&format!("{run} --batch one.jsonl")))[0], all[index], "{line}");
+        assert_eq!(lines(&place.stdout(&format!("{run} --batch one.jsonl")))[0], all[index], "{line}");
     }
-    // As text, streamed.
+    // The streamed text is the text of the JSON.
     let json: Value =
-        serde_json::from_str(&place.done(&format!("--json {run} --output-tokens 9 --prompt lever")))
+        serde_json::from_str(&place.stdout(&format!("--json {run} --output-tokens 9 --prompt lever")))
             .expect("JSON");
     let text = json["text"].as_str().expect("a text");
-    let streamed = place.done(&format!("{run} --output-tokens 9 --prompt lever"));
+    let streamed = place.stdout(&format!("{run} --output-tokens 9 --prompt lever"));
     assert!(streamed.starts_with(text), "{streamed:?} begins with {text:?}");
     assert!(streamed.contains("TPOT") && streamed.contains("tokens/s"), "{streamed}");
-    let traced = place.done(&format!("--json {run} --output-tokens 9 --prompt lever --trace trace.json"));
+    let traced = place.stdout(&format!("--json {run} --output-tokens 9 --prompt lever --trace trace.json"));
     let traced: Value = serde_json::from_str(&traced).expect("JSON");
     assert_eq!((&traced["tokens"], &traced["text"]), (&json["tokens"], &json["text"]));
 }
 
 #[test]
-fn answers_end_where_they_are_told_to() {
+fn answers_end_at_the_tokens_that_end_them() {
     let place = planned(SCENARIO);
     let run = "--json run plan.yaml --model-dir model --prompt lever";
-    let json =
-        |more: &str| -> Value { serde_json::from_str(&place.done(&format!("{run} {more}"))).expect("JSON") };
+    let json = |more: &str| -> Value {
+        serde_json::from_str(&place.stdout(&format!("{run} {more}"))).expect("JSON")
+    };
     let whole = json("--ignore-eos");
     let tokens: Vec<u64> =
         whole["tokens"][0].as_array().expect("tokens").iter().filter_map(Value::as_u64).collect();
@@ -110,7 +111,7 @@ fn a_simulated_day_is_repeated_for_real_with_the_same_requests() {
     );
     fs::write(place.path("day.yaml"), &day).expect("written");
     let run = "run plan.yaml --model-dir model";
-    let out = place.done(&format!("{run} --serve day.yaml --requests real.csv --forecast simulated.csv"));
+    let out = place.stdout(&format!("{run} --serve day.yaml --requests real.csv --forecast simulated.csv"));
     for word in ["30 requests answered", "measured", "forecast", "TTFT p50", "TPOT p90", "E2EL p99"] {
         assert!(out.contains(word), "{word}: {out}");
     }
@@ -122,22 +123,22 @@ fn a_simulated_day_is_repeated_for_real_with_the_same_requests() {
     assert_eq!(real.len(), 31);
     assert_eq!(real[0], simulated[0], "the same columns");
     for (real, simulated) in real.iter().zip(&simulated).skip(1) {
-        // Number and lengths; arrivals to the nanosecond of the run's clock.
+        // Number and lengths are the same, and arrivals to the nanosecond of the run's clock.
         assert_eq!((&real[0], &real[2..4]), (&simulated[0], &simulated[2..4]));
         let number = |row: &[String], column: usize| row[column].parse::<f64>().expect("a number");
         assert!((number(real, 1) - number(simulated, 1)).abs() < 2e-9);
         assert!(number(real, 1) <= number(real, 4) && number(real, 4) <= number(real, 5));
     }
-    // A table, too, and a closed loop, which asks again when it is answered.
+    // A table can be served too, and a closed loop, whose users ask again when they are answered.
     fs::write(place.path("day.csv"), "arrival_s,prompt_tokens,output_tokens\n0,5,3\n0.01,9,1\n0.02,30,30\n")
         .expect("written");
-    let (out, err) = place.said(&format!("{run} --serve day.csv"));
+    let (out, err) = place.outputs(&format!("{run} --serve day.csv"));
     assert!(out.contains("2 requests answered") && err.contains("at most the 37"), "{out} {err}");
     let closed = "{concurrency: 2, requests: 7, prompt_tokens: 5, output_tokens: 4}";
     let closed = SCENARIO.replace("{batch: 3, prompt_tokens: 24, output_tokens: 12}", closed);
     fs::write(place.path("closed.yaml"), closed).expect("written");
     let json: Value =
-        serde_json::from_str(&place.done(&format!("--json {run} --serve closed.yaml"))).expect("JSON");
+        serde_json::from_str(&place.stdout(&format!("--json {run} --serve closed.yaml"))).expect("JSON");
     assert_eq!(json["requests"], 7);
     place.refused(&format!("{run} --serve scenario.yaml"), 2, &["scenario.yaml", "workload", "arrivals"]);
     for (key, words) in [
@@ -153,20 +154,20 @@ fn a_simulated_day_is_repeated_for_real_with_the_same_requests() {
 }
 
 #[test]
-fn an_interrupt_ends_the_run_between_steps_and_says_what_was_done() {
+fn an_interrupt_ends_the_run_between_steps_and_its_result_is_printed() {
     let long = SCENARIO.replace("fulcrum-tiny", "long").replace(
         "{batch: 3, prompt_tokens: 24, output_tokens: 12}",
         "{batch: 1, prompt_tokens: 8, output_tokens: 50000}",
     );
     let place = Place::with(&[("scenario.yaml", long.as_bytes())]);
-    place.done("model init fulcrum-tiny -o model");
+    place.stdout("model init fulcrum-tiny -o model");
     let config = fs::read_to_string(place.path("model/config.json")).expect("a config");
     let positions = "\"max_position_embeddings\": 512";
     assert!(config.contains(positions), "{config}");
     fs::write(place.path("long.json"), config.replace(positions, "\"max_position_embeddings\": 60000"))
         .expect("written");
-    place.done("model init long.json -o long");
-    place.done("plan scenario.yaml -o plan.yaml");
+    place.stdout("model init long.json -o long");
+    place.stdout("plan scenario.yaml -o plan.yaml");
     let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
         .args(["run", "plan.yaml", "--model-dir", "long", "--ignore-eos", "--prompt", "lever"])
         .current_dir(place.path("."))

@@ -24,7 +24,7 @@ const TRACE: &str = "arrival_s,prompt_tokens,output_tokens\n0,700,20\n0.01,300,1
 #[test]
 fn a_closed_loop_is_summed_up_in_words_and_in_numbers() {
     let place = placed(TRACE);
-    let text = place.done("sim closed.yaml");
+    let text = place.stdout("sim closed.yaml");
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
@@ -33,7 +33,8 @@ fn a_closed_loop_is_summed_up_in_words_and_in_numbers() {
     {
         assert!(text.contains(word), "{word}: {text}");
     }
-    let json: serde_json::Value = serde_json::from_str(&place.done("--json sim closed.yaml")).expect("JSON");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.stdout("--json sim closed.yaml")).expect("JSON");
     assert_eq!(json["requests"]["completed"], 40);
     let account = |key: &str| json[key].as_f64().expect("a number");
     assert!((0.0..=1.0).contains(&account("mfu")) && (0.0..=1.0).contains(&account("mbu")), "{json}");
@@ -41,16 +42,16 @@ fn a_closed_loop_is_summed_up_in_words_and_in_numbers() {
     assert!(account("energy_j") > 0.0 && json["cost"].is_null(), "{json}");
     assert!(text.contains("cost not known: the scenario has no costs.lifetime"), "{text}");
     let costs = "--set costs.lifetime=4y --set costs.per_kwh=0.12USD";
-    let priced = place.done(&format!("sim closed.yaml --set machine=rtx4090-desktop {costs}"));
+    let priced = place.stdout(&format!("sim closed.yaml --set machine=rtx4090-desktop {costs}"));
     assert!(priced.contains("USD per million output tokens") && !priced.contains("not known"), "{priced}");
     let [p50, p99, max] = ["p50", "p99", "max"].map(|key| json["ttft_s"][key].as_f64().expect("a number"));
     assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{json}");
 }
 
 #[test]
-fn a_trace_gets_a_line_for_each_request_and_what_cannot_be_served_is_counted() {
+fn a_trace_gets_a_line_for_each_request_and_rejected_ones_are_counted() {
     let place = placed(TRACE);
-    let text = place.done("sim day.yaml --requests out.csv");
+    let text = place.stdout("sim day.yaml --requests out.csv");
     assert!(
         text.contains("3 requests answered") && text.contains("1 longer than the longest context"),
         "{text}"
@@ -65,7 +66,7 @@ fn a_trace_gets_a_line_for_each_request_and_what_cannot_be_served_is_counted() {
 #[test]
 fn a_series_says_what_happened_when_and_adds_up_to_the_day() {
     let place = placed(TRACE);
-    let day = place.done("--json sim closed.yaml --set workload.replicas=2 --series out.csv --every 50ms");
+    let day = place.stdout("--json sim closed.yaml --set workload.replicas=2 --series out.csv --every 50ms");
     let day: serde_json::Value = serde_json::from_str(&day).expect("JSON");
     let table = fs::read_to_string(place.path("out.csv")).expect("a table");
     let rows: Vec<Vec<f64>> = table
@@ -85,16 +86,16 @@ fn a_series_says_what_happened_when_and_adds_up_to_the_day() {
 }
 
 #[test]
-fn an_engine_swaps_to_a_memory_that_is_there() {
+fn an_engine_swaps_to_a_memory_of_the_machine() {
     let place = placed(TRACE);
     let short = "engine: {name: vllm, num_blocks: 100, preemption: swap, swap_space: 4 GB}";
     let day = CLOSED.replace("engine: vllm", short).replace("output_tokens: 32", "output_tokens: 320");
     fs::write(place.path("swap.yaml"), &day).expect("written");
-    let json: serde_json::Value = serde_json::from_str(&place.done("--json sim swap.yaml")).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&place.stdout("--json sim swap.yaml")).expect("JSON");
     assert_eq!(json["requests"]["completed"], 40);
     let [out, back] = ["swapped_out_blocks", "swapped_in_blocks"].map(|key| json[key].as_u64().expect(key));
     assert!(0 < out && back <= out, "{json}");
-    assert!(place.done("sim swap.yaml").contains(&format!("{out} KV blocks swapped out, {back} back")));
+    assert!(place.stdout("sim swap.yaml").contains(&format!("{out} KV blocks swapped out, {back} back")));
     fs::write(place.path("swap.yaml"), day.replace("4 GB", "4 GB, swap_to: tape")).expect("written");
     place.refused("sim swap.yaml", 2, &["engine.swap_to", "tape", "dram"]);
     fs::write(place.path("swap.yaml"), day.replace("4 GB", "40 TB")).expect("written");
@@ -102,7 +103,7 @@ fn an_engine_swaps_to_a_memory_that_is_there() {
 }
 
 #[test]
-fn an_engine_keeps_prefixes_in_a_memory_that_is_there() {
+fn an_engine_keeps_prefixes_in_a_memory_of_the_machine() {
     let place = placed(TRACE);
     let rows = |at: u64, first: u64| {
         let names: Vec<u64> = (first..first + 4).collect();
@@ -118,32 +119,32 @@ fn an_engine_keeps_prefixes_in_a_memory_that_is_there() {
     );
     let day = day.replace("engine: vllm", &format!("engine: {keeps}"));
     fs::write(place.path("keeps.yaml"), &day).expect("written");
-    let json: serde_json::Value = serde_json::from_str(&place.done("--json sim keeps.yaml")).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&place.stdout("--json sim keeps.yaml")).expect("JSON");
     let [stored, evicted, fetched] =
         ["stored_blocks", "evicted_blocks", "fetched_blocks"].map(|key| json[key].as_u64().expect(key));
     assert_eq!((stored, evicted, fetched), (256, 0, 128), "{json}");
     assert!(
         place
-            .done("sim keeps.yaml")
+            .stdout("sim keeps.yaml")
             .contains("256 KV blocks written, 0 overwritten, 128 fetched (33.1 % of prompts)")
     );
-    for (wrong, said) in [
+    for (wrong, printed) in [
         ("to: tape", "engine.prefix_cache.to"),
         ("space: 40 TB", "engine.prefix_cache.space"),
         ("space: 1 kB", "512 tokens of one name"),
     ] {
         let right = if wrong.starts_with("to") { "to: dram" } else { "space: 4 GB" };
         fs::write(place.path("keeps.yaml"), day.replace(right, wrong)).expect("written");
-        place.refused("sim keeps.yaml", 2, &[said]);
+        place.refused("sim keeps.yaml", 2, &[printed]);
     }
 }
 
 #[test]
-fn an_engine_goes_by_the_limits_where_there_are_any() {
+fn an_slo_scheduler_needs_both_limits() {
     let place = placed(TRACE);
     let slo = CLOSED.replace("engine: vllm", "engine: {name: vllm, scheduler: slo}");
     fs::write(place.path("slo.yaml"), &slo).expect("written");
-    let json: serde_json::Value = serde_json::from_str(&place.done("--json sim slo.yaml")).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&place.stdout("--json sim slo.yaml")).expect("JSON");
     assert_eq!(json["requests"]["completed"], 40);
     fs::write(place.path("slo.yaml"), slo.replace("ttft: 1 s, ", "")).expect("written");
     place.refused("sim slo.yaml", 2, &["engine.scheduler", "slo.ttft and slo.tpot"]);
@@ -157,8 +158,8 @@ fn replicas_share_the_requests_and_threads_change_nothing() {
     let start = CLOSED.find("{concurrency").expect("it is there");
     let end = start + CLOSED[start..].find('}').expect("it ends") + 1;
     fs::write(place.path("open.yaml"), [&CLOSED[..start], load, &CLOSED[end..]].concat()).expect("written");
-    let one = place.done("--json sim open.yaml");
-    assert_eq!(one, place.done("--json sim open.yaml"));
+    let one = place.stdout("--json sim open.yaml");
+    assert_eq!(one, place.stdout("--json sim open.yaml"));
     let json: serde_json::Value = serde_json::from_str(&one).expect("JSON");
     assert_eq!(json["requests"]["completed"], 300);
 }
@@ -169,7 +170,7 @@ fn every_router_answers_all_of_the_requests() {
     let day = |router: &str| {
         let words =
             format!("--json sim closed.yaml --set workload.replicas=3 --set workload.router={router}");
-        serde_json::from_str::<serde_json::Value>(&place.done(&words)).expect("JSON")
+        serde_json::from_str::<serde_json::Value>(&place.stdout(&words)).expect("JSON")
     };
     for router in ["round_robin", "least_requests", "two_choices", "cache_aware"] {
         assert_eq!(day(router)["requests"]["completed"], 40, "{router}");
@@ -180,7 +181,7 @@ fn every_router_answers_all_of_the_requests() {
 #[test]
 fn users_of_several_engines_have_numbers_of_their_own() {
     let place = placed(TRACE);
-    place.done("sim closed.yaml --set workload.replicas=3 --requests out.csv");
+    place.stdout("sim closed.yaml --set workload.replicas=3 --requests out.csv");
     let table = fs::read_to_string(place.path("out.csv")).expect("a table");
     let ids: Vec<u64> =
         table.lines().skip(1).map(|line| line[..line.find(',').unwrap()].parse().unwrap()).collect();
@@ -189,7 +190,7 @@ fn users_of_several_engines_have_numbers_of_their_own() {
 }
 
 #[test]
-fn what_is_wrong_with_a_day_is_named() {
+fn errors_of_a_day_name_the_file_and_the_key() {
     for (trace, words) in [
         ("arrival_s,prompt_tokens,output_tokens\n1,5,5\n0,5,5\n", &["requests.csv:3", "order"][..]),
         ("", &["requests.csv:1", "empty"]),
@@ -213,10 +214,10 @@ fn what_is_wrong_with_a_day_is_named() {
 fn every_number_of_a_day_is_defined() {
     let place = placed(TRACE);
     let costs = "--set costs.lifetime=4y --set costs.per_kwh=0.12USD";
-    let day = place.done(&format!("--json sim day.yaml --set machine=rtx4090-desktop {costs}"));
+    let day = place.stdout(&format!("--json sim day.yaml --set machine=rtx4090-desktop {costs}"));
     let day: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&day).expect("JSON");
     let metrics = include_str!("../../../reports/metrics.md");
-    // What is under these is by device, link, memory or reason.
+    // The keys under these are names of devices, links, memories or reasons.
     let by_name = ["utilization", "bytes", "memory_bytes", "rejected_for"];
     let mut keys: Vec<&String> = day.keys().collect();
     keys.extend(
@@ -235,8 +236,8 @@ fn tables_are_the_same_in_csv_and_in_parquet() {
     use parquet::record::Field;
     let place = placed(TRACE);
     for (option, columns) in [("--requests", 13), ("--series", 8)] {
-        place.done(&format!("sim day.yaml {option} out.csv"));
-        place.done(&format!("sim day.yaml {option} out.parquet"));
+        place.stdout(&format!("sim day.yaml {option} out.csv"));
+        place.stdout(&format!("sim day.yaml {option} out.parquet"));
         let text = fs::read_to_string(place.path("out.csv")).expect("a table");
         let mut lines = text.lines();
         let names: Vec<_> = lines.next().expect("a header").split(',').collect();
@@ -261,7 +262,7 @@ fn tables_are_the_same_in_csv_and_in_parquet() {
             rows += 1;
         }
         assert!(names.len() == columns && lines.next().is_none() && rows > 0, "{text}");
-        // The answer of one token has no time per further token.
+        // An answer of one token has no time per output token.
         assert!(option == "--series" || absent == 1, "{text}");
     }
 }
@@ -269,7 +270,7 @@ fn tables_are_the_same_in_csv_and_in_parquet() {
 #[test]
 fn a_window_of_a_day_is_a_picture_of_every_engine() {
     let place = placed(TRACE);
-    place.done("sim closed.yaml --set workload.replicas=2 --perfetto out.json --window 100ms..200ms");
+    place.stdout("sim closed.yaml --set workload.replicas=2 --perfetto out.json --window 100ms..200ms");
     let text = fs::read_to_string(place.path("out.json")).expect("a picture");
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let events = json["traceEvents"].as_array().expect("events");

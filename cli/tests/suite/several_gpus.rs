@@ -1,4 +1,4 @@
-//! Several GPUs on the command line: how they are grouped is tried and told.
+//! Several GPUs on the command line: how they are grouped is tried and printed.
 
 use crate::place::Place;
 
@@ -20,7 +20,7 @@ fn place() -> Place {
     Place::with(&[("four.yaml", MACHINE.as_bytes()), ("scenario.yaml", SCENARIO.as_bytes())])
 }
 
-/// The lines that say what was tried, without their times.
+/// The lines of the table of what was tried, without their times.
 fn tried(text: &str) -> Vec<String> {
     let names = text.lines().skip_while(|line| !line.starts_with("  tried"));
     names.map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect()
@@ -29,19 +29,19 @@ fn tried(text: &str) -> Vec<String> {
 #[test]
 fn every_way_to_group_them_is_planned_and_the_best_is_marked() {
     let place = place();
-    let text = place.done("plan scenario.yaml -o plan.yaml");
+    let text = place.stdout("plan scenario.yaml -o plan.yaml");
     let lines = tried(&text);
     let [title, one, two, four, written] = &lines[..] else { panic!("{text}") };
     assert_eq!([title, written], ["tried TTFT TPOT", "written to plan.yaml"]);
     assert!(one.starts_with("tensor_parallel 1") && two.starts_with("tensor_parallel 2"), "{text}");
     assert_eq!(four, "* tensor_parallel 4", "{text}");
-    // The plan says how, so that what reads it finds the same machine.
+    // The plan records the grouping, so that other commands find the same machine.
     let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
     assert!(plan.contains("tensor_parallel: 4") && plan.contains("hbm:"), "{plan}");
     for command in ["sim plan.yaml", "explain plan.yaml", "export plan.yaml --to vllm"] {
-        assert!(!place.done(command).is_empty(), "{command}");
+        assert!(!place.stdout(command).is_empty(), "{command}");
     }
-    assert!(place.done("export plan.yaml --to vllm").contains("--tensor-parallel-size 4"));
+    assert!(place.stdout("export plan.yaml --to vllm").contains("--tensor-parallel-size 4"));
     place.refused("export plan.yaml --to accelerate", 2, &["4 GPUs", "tensor_parallel: 1"]);
     place.refused("run plan.yaml --model-dir .", 2, &[]);
 }
@@ -49,11 +49,11 @@ fn every_way_to_group_them_is_planned_and_the_best_is_marked() {
 #[test]
 fn one_degree_is_planned_alone_and_layers_go_over_the_devices_that_are_left() {
     let place = place();
-    let text = place.done("plan scenario.yaml --set tensor_parallel=2 -o plan.yaml");
+    let text = place.stdout("plan scenario.yaml --set tensor_parallel=2 -o plan.yaml");
     assert_eq!(tried(&text), Vec::<String>::new(), "nothing to choose: {text}");
     let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
     assert!(plan.contains("hbm0:") && plan.contains("hbm1:") && !plan.contains("hbm2:"), "{plan}");
-    let text = place.done("plan scenario.yaml --set tensor_parallel=1 -o plan.yaml");
+    let text = place.stdout("plan scenario.yaml --set tensor_parallel=1 -o plan.yaml");
     assert_eq!(tried(&text), Vec::<String>::new());
     let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
     assert!(plan.contains("gpu0") && plan.contains("gpu1") && plan.contains("hbm3:"), "{plan}");
@@ -61,7 +61,7 @@ fn one_degree_is_planned_alone_and_layers_go_over_the_devices_that_are_left() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn impossible_groupings_are_refused_by_name() {
     let place = place();
     place.refused(
         "plan scenario.yaml --set tensor_parallel=3",
@@ -88,9 +88,9 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn without_a_link_between_them_they_reach_each_other_over_the_host_s() {
+fn without_a_link_between_them_gpus_reach_each_other_over_the_host() {
     let machine = MACHINE.replace(", link: nvlink3}", "}");
     let files = [("four.yaml", machine.as_bytes()), ("scenario.yaml", SCENARIO.as_bytes())];
-    let text = Place::with(&files).done("machine show four.yaml");
+    let text = Place::with(&files).stdout("machine show four.yaml");
     assert!(text.contains("gpu0->gpu1") && text.contains("hbm3"), "{text}");
 }

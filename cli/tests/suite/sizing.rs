@@ -22,7 +22,7 @@ fn placed() -> Place {
 }
 
 fn found(place: &Place, settings: &str) -> Value {
-    serde_json::from_str(&place.done(&format!("--json capacity c.yaml {settings}"))).expect("JSON")
+    serde_json::from_str(&place.stdout(&format!("--json capacity c.yaml {settings}"))).expect("JSON")
 }
 
 fn number(value: &Value, path: &str) -> f64 {
@@ -30,7 +30,7 @@ fn number(value: &Value, path: &str) -> f64 {
 }
 
 #[test]
-fn the_load_is_the_border_that_days_of_every_load_show() {
+fn days_of_more_load_miss_the_limits_and_days_of_less_keep_them() {
     let place = placed();
     let report = found(&place, "--set capacity.machines=[l4]");
     let machine = &report["machines"][0];
@@ -38,12 +38,12 @@ fn the_load_is_the_border_that_days_of_every_load_show() {
     assert!(within < beyond && beyond <= within * 1.0201, "{within} and {beyond}");
     assert!(number(machine, "/slo_attainment/0") >= 0.99 && number(machine, "/slo_attainment/1") < 0.99);
     assert!(machine["fails"].as_str().expect("a limit").starts_with("slo."), "{machine}");
-    // As long as the search's days: a hundred times the limit on TTFT.
+    // These days are as long as those of the search: a hundred times the limit on TTFT.
     for (factor, keeps) in [(0.6, true), (0.8, true), (1.0, true), (1.2, false), (1.5, false)] {
         let load = within * factor;
         let requests = ((load * 10.0).ceil() as u64).max(300);
         let arrivals = format!("--set workload.arrivals.poisson={load} --set workload.requests={requests}");
-        let day = place.done(&format!("--json sim c.yaml --set machine=l4 {arrivals}"));
+        let day = place.stdout(&format!("--json sim c.yaml --set machine=l4 {arrivals}"));
         let day: Value = serde_json::from_str(&day).expect("JSON");
         assert_eq!(number(&day, "/slo_attainment") >= 0.99, keeps, "{factor}: {day}");
     }
@@ -66,7 +66,8 @@ fn equal_machines_tie_and_more_load_never_needs_fewer() {
         assert!(number(many, "/machines/value") >= number(few, "/machines/value"));
         assert_eq!(few["largest_load"], many["largest_load"], "how much is asked changes no machine");
     }
-    // A price of one's own takes the place of the parts', and scales what is paid for hardware.
+    // A price in the scenario replaces the sum over the parts, and the cost of hardware scales with
+    // it.
     let cost = |price: &str| {
         let machines = format!(r#"[{{"name":"x","machine":"l4","price":"{price}"}}]"#);
         let free = "--set capacity.prices.hosting=1e-9USD --set capacity.prices.per_kwh=1e-9USD";
@@ -92,7 +93,7 @@ fn the_answer_is_a_text_a_document_a_table_and_a_page() {
             .expect("a text"),
     )
     .expect("written");
-    let text = place.done("capacity c.yaml");
+    let text = place.stdout("capacity c.yaml");
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
@@ -100,7 +101,7 @@ fn the_answer_is_a_text_a_document_a_table_and_a_page() {
         assert!(text.contains(word), "{word}: {text}");
     }
     for ending in ["md", "csv", "json", "html"] {
-        place.done(&format!("capacity odd.yaml -o out.{ending}"));
+        place.stdout(&format!("capacity odd.yaml -o out.{ending}"));
     }
     let read = |name: &str| fs::read_to_string(place.path(name)).expect("written");
     let page = read("out.html");
@@ -114,7 +115,7 @@ fn the_answer_is_a_text_a_document_a_table_and_a_page() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_told_with_its_place() {
+fn errors_name_the_place_and_the_key() {
     let place = placed();
     let refused = |settings: &str, status: i32, words: &[&str]| {
         place.refused(&format!("capacity c.yaml {settings}"), status, words);
@@ -162,7 +163,8 @@ fn gpus_of_one_server_are_used_in_the_best_of_the_ways() {
     let ways = two["ways"].as_array().expect("the ways");
     let each: Vec<f64> = ways.iter().map(|way| number(way, "/largest_load")).collect();
     assert_eq!((each.len(), one["ways"].is_null()), (2, true), "{two}");
-    // A model that one of them holds: the two answer for themselves, and nothing is lost but the last fiftieth.
+    // One GPU holds the model, so two of them answer side by side and carry twice the load, to the
+    // fiftieth to which loads are found.
     assert!((1.9..2.1).contains(&(each[0] / load(one))), "{each:?} and {}", load(one));
     assert_eq!(load(two), each[0].max(each[1]));
     assert_eq!(load(joined), each[1], "the other way is that of both as one");
@@ -173,7 +175,7 @@ fn gpus_of_one_server_are_used_in_the_best_of_the_ways() {
         }
         assert!((0.0..=1.0).contains(&number(machine, "/utilization")), "{machine}");
     }
-    // As busy, for each token two GPUs draw what one does, and share what the server draws besides.
+    // Two GPUs that are as busy as one draw as much for each token, and share the server's power.
     let energy = |index: usize, load: f64| {
         let machines: Vec<Value> = serde_json::from_str(machines).expect("JSON");
         let settings =
@@ -204,8 +206,8 @@ fn prices_of_another_currency_need_its_rate_and_day() {
         ),
     ]);
     let costs = ["usd", "eur"].map(|name| {
-        let told = place.done(&format!("--json capacity {name}.yaml --set capacity.machines=[l4]"));
-        let report: Value = serde_json::from_str(&told).expect("JSON");
+        let printed = place.stdout(&format!("--json capacity {name}.yaml --set capacity.machines=[l4]"));
+        let report: Value = serde_json::from_str(&printed).expect("JSON");
         assert_eq!(report["figures"].to_string().contains("given, on 2026-11-01"), name == "eur", "{report}");
         number(&report, "/machines/0/price")
     });
@@ -233,7 +235,7 @@ capacity:
 ";
 
 #[test]
-fn users_are_counted_as_requests_are() {
+fn a_load_can_be_users_in_place_of_requests() {
     let place = Place::with(&[("c.yaml", USERS.as_bytes())]);
     let report = found(&place, "");
     let machine = &report["machines"][0];
@@ -244,13 +246,15 @@ fn users_are_counted_as_requests_are() {
     let machines = |year: usize| number(machine, &format!("/years/{year}/machines"));
     assert_eq!(machines(0), (3000.0 / within).ceil());
     assert_eq!(machines(1), (4500.0 / within).ceil());
-    // Little's law, on every day that was tried: but for its ends, each user waits for an answer or thinks.
+    // Little's law holds on every day that was tried, except at its ends: each user waits for an
+    // answer or thinks.
     for day in machine["curve"].as_array().expect("days") {
         let cycle = number(day, "/e2el_mean_s") + 4.0;
         let users = number(day, "/requests_per_s") * cycle / number(day, "/load");
         assert!((0.9..1.05).contains(&users), "{day}");
     }
-    // A looser limit lets in as many at least, and whoever thinks for twice as long leaves room for others.
+    // A looser limit allows at least as many users, and users who think for longer leave room for
+    // others.
     let most = |settings: &str| number(&found(&place, settings), "/machines/0/largest_load/value");
     let limits = ["60ms", "100ms", "200ms", "400ms"];
     let by_limit = limits.map(|limit| most(&format!(r#"--set slo={{"ttft":"{limit}"}}"#)));
@@ -258,11 +262,11 @@ fn users_are_counted_as_requests_are() {
     assert!(by_limit[3] > by_limit[0] * 1.5 && by_limit[1] >= within * 0.98, "{by_limit:?}");
     let slower = most(r#"--set workload.think_time={"mean":"8s","cv":0.5}"#);
     assert!((1.7..2.2).contains(&(slower / within)), "{slower} and {within}");
-    let text = place.done("capacity c.yaml");
+    let text = place.stdout("capacity c.yaml");
     for words in ["3000 users, who think 4 s", "largest load, users", "answers then, req/s"] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    // The same cost as of requests that come at that rate.
+    // The cost is that of requests that come at the same rate.
     let cost = |report: &Value| {
         number(report, "/machines/0/cost_per_token/value") / number(report, "/machines/0/machines/value")
     };

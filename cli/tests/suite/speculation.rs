@@ -11,9 +11,9 @@ speculative: {draft: llama-3.1-8b, tokens: [2, 4], acceptance: 0.8}
 ";
 
 #[test]
-fn a_draft_is_tried_on_each_device_and_what_was_chosen_is_written_down() {
+fn a_draft_is_tried_on_each_device_and_the_plan_records_the_best() {
     let place = Place::with(&[("scenario.yaml", SCENARIO.as_bytes())]);
-    let text = place.done("plan scenario.yaml -o plan.yaml");
+    let text = place.stdout("plan scenario.yaml -o plan.yaml");
     for words in ["llama-3.1-8b on gpu proposes 4 tokens", "draft none", "draft of 2 on cpu", "* draft of "] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -28,12 +28,12 @@ fn a_draft_is_tried_on_each_device_and_what_was_chosen_is_written_down() {
 #[test]
 fn a_run_with_a_draft_is_simulated_step_by_step_in_the_mean_or_drawn() {
     let place = Place::with(&[("scenario.yaml", SCENARIO.as_bytes())]);
-    place.done("plan scenario.yaml -o plan.yaml");
+    place.stdout("plan scenario.yaml -o plan.yaml");
     let rates = |command: &str| -> serde_json::Value {
-        serde_json::from_str(&place.done(&format!("sim {command} --json"))).expect("JSON")
+        serde_json::from_str(&place.stdout(&format!("sim {command} --json"))).expect("JSON")
     };
     let plan: serde_json::Value =
-        serde_json::from_str(&place.done("plan scenario.yaml --json")).expect("JSON");
+        serde_json::from_str(&place.stdout("plan scenario.yaml --json")).expect("JSON");
     let promised = plan["predicted"]["simulated"]["tpot"].as_str().expect("a time");
     let tpot = |rates: &serde_json::Value| rates["tpot_s"].as_f64().expect("a time");
     let mean = rates("plan.yaml --trace trace.json --perfetto picture.json");
@@ -53,7 +53,7 @@ fn a_run_with_a_draft_is_simulated_step_by_step_in_the_mean_or_drawn() {
 }
 
 #[test]
-fn what_is_wrong_with_a_draft_is_named() {
+fn errors_of_a_draft_name_the_key() {
     let place = Place::with(&[("scenario.yaml", SCENARIO.as_bytes())]);
     for (setting, words) in [
         ("speculative.draft=opt-125m", ["speculative.draft", "vocabulary", "same family"]),

@@ -10,9 +10,9 @@ workload: {training: {sequences: 8, tokens: 2048}}
 ";
 
 #[test]
-fn a_training_step_is_simulated_and_says_what_it_takes() {
+fn a_training_step_is_simulated_and_its_tasks_are_in_the_trace() {
     let place = Place::with(&[("scenario.yaml", SCENARIO.as_bytes())]);
-    let text = place.done("sim scenario.yaml --trace trace.json --perfetto picture.json");
+    let text = place.stdout("sim scenario.yaml --trace trace.json --perfetto picture.json");
     for words in
         ["training qwen2.5-7b on h100-sxm: 8 sequences of 2048 tokens", "tokens/s", "dram->gpu", "gpu->dram"]
     {
@@ -24,13 +24,13 @@ fn a_training_step_is_simulated_and_says_what_it_takes() {
     }
     assert!(fs::read_to_string(place.path("picture.json")).expect("a picture").contains("update qkv"));
     let rates: serde_json::Value =
-        serde_json::from_str(&place.done("sim scenario.yaml --json")).expect("JSON");
+        serde_json::from_str(&place.stdout("sim scenario.yaml --json")).expect("JSON");
     let mfu = rates["mfu"].as_f64().expect("a share");
     assert!(mfu > 0.1 && mfu < 1.0 && rates["step_s"].as_f64().expect("a time") > 1.0, "{rates}");
 }
 
 #[test]
-fn what_is_wrong_with_a_training_step_is_named() {
+fn errors_of_a_training_step_name_the_key() {
     let place = Place::with(&[("scenario.yaml", SCENARIO.as_bytes())]);
     for (setting, words) in [
         ("workload.training.sequences=0", ["workload.training.sequences", "0", "from 1 to"]),

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
-use crate::serving::{DayTables, ServedDay, ServingPlacement, serve_day_on};
+use crate::serve::{DayTables, ServedDay, ServingPlacement, serve_day_on};
 use hwprofiles::{Ratio, Seconds};
 use reports::capacity::LoadPoint;
 use scenarios::{LoadUnit, Requests, Serving};

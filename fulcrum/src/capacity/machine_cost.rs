@@ -7,8 +7,8 @@ use reports::capacity::{Figure, FleetMachine};
 use scenarios::{Assumed, CapacityQuestion, MachineOption, MarketPrices};
 use sim::serving::{Account, Summary};
 
-/// The power of a waiting machine as a share of that of a busy one, where the scenario says only the
-/// latter.
+/// The power of a waiting machine as a share of that of a busy one, where the scenario says only
+/// the latter.
 const IDLE_SHARE: f64 = 0.3;
 
 /// What one machine costs, and the figures of which that is the sum.

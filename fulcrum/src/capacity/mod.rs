@@ -6,7 +6,7 @@ mod machine_cost;
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{MachineCache, ModelCache, PreparedScenario};
-use crate::serving::{ServedDay, ServingPlacement};
+use crate::serve::{ServedDay, ServingPlacement};
 use hwprofiles::{DeviceKind, MemoryKind, Ratio};
 use load_trial::{LargestLoad, LoadSearch, LoadTrial};
 use planner::{CostModel, PhasePrograms};
@@ -212,8 +212,8 @@ impl MachineSearch<'_> {
     }
 
     /// At the slow and at the fast end of the rates' band: how many times as long as expected
-    /// everything takes, and the largest load of a machine then; `None` where it keeps the limits at
-    /// no load.
+    /// everything takes, and the largest load of a machine then; `None` where it keeps the limits
+    /// at no load.
     fn bands(
         &self,
         trial: &LoadTrial<'_>,

@@ -10,7 +10,7 @@ mod testbed;
 
 pub use fit::fit_constants;
 
-use crate::error::{Error, OrError, Result, Within};
+use crate::error::{Error, OrError, Result, ErrorContext};
 use published_run::PublishedRun;
 use rayon::prelude::*;
 use reports::published::{EngineConstant, ReproducedRow, Reproduction, Reproductions, Standing};

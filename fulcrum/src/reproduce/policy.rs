@@ -8,9 +8,9 @@ use serde::Deserialize;
 
 /// Where the parts of a model are, and which devices compute them.
 ///
-/// Sites are written `30% hbm gpu + 70% dram gpu cpu`: a share, the memory, the device that computes
-/// the rows there, and the device that computes them in decode where it is another one. The share of
-/// the last site may be left out, since it has the rest.
+/// Sites are written `30% hbm gpu + 70% dram gpu cpu`: a share, the memory, the device that
+/// computes the rows there, and the device that computes them in decode where it is another one.
+/// The share of the last site may be left out, since it has the rest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlacementPolicy {

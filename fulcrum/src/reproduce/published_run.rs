@@ -47,8 +47,8 @@ struct RunTemplate {
     /// A matrix product instead of a batch.
     #[serde(default)]
     product: Option<ProductRun>,
-    /// A whole scenario instead, as its file would be: requests that come and go, a plan's energy, a
-    /// training step.
+    /// A whole scenario instead, as its file would be: requests that come and go, a plan's energy,
+    /// a training step.
     #[serde(default)]
     scenario: Option<Value>,
     /// As `found`, the largest value of a key of the scenario with which this share of its requests

@@ -1,6 +1,6 @@
 //! The machine that a publication ran on, described by the few rates that its engine reached.
 
-use crate::error::{Error, OrError, Result, Within};
+use crate::error::{Error, OrError, Result, ErrorContext};
 use hwprofiles::yaml::{self, Entries};
 use hwprofiles::{
     AttentionRates, Bytes, BytesPerSec, Composition, DType, Device, DeviceDetails, DeviceKind, FlopPerSec,
@@ -333,8 +333,8 @@ impl ProductRates {
     }
 }
 
-/// The rate at `rows`: log-log interpolation between the points, and the nearest point's rate beyond
-/// them. There is at least one point.
+/// The rate at `rows`: log-log interpolation between the points, and the nearest point's rate
+/// beyond them. There is at least one point.
 fn rate_at(points: &[(f64, f64)], rows: f64) -> f64 {
     let above = points.partition_point(|(at, _)| *at < rows);
     match (above.checked_sub(1).map(|below| points[below]), points.get(above)) {

@@ -1,12 +1,12 @@
 //! Answers that are kept, each under a digest of everything that it depends on.
 //!
 //! The cache is one file to which lines are added, so that any number of sweeps and shards may use
-//! it at once. A line is a key, a checksum and the answer with blanks between them. It is written in
-//! one call and begins with a line end, so that a line in which somebody was killed spoils no
+//! it at once. A line is a key, a checksum and the answer with blanks between them. It is written
+//! in one call and begins with a line end, so that a line in which somebody was killed spoils no
 //! other; a line whose checksum is wrong is passed over.
 
 use super::row::{PointAnswer, PointStatus};
-use crate::error::{OrError, Result, Within};
+use crate::error::{OrError, Result, ErrorContext};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

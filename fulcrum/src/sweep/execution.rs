@@ -9,7 +9,7 @@ use super::rank::BestRow;
 use super::row::PointStatus;
 use super::shard_stamp::ShardStamp;
 use crate::error::Result;
-use crate::progress::{ProgressEvent, ProgressFn, Stage};
+use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
 use rayon::prelude::*;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ impl<'s> SweepExecution<'s> {
         progress: &'s ProgressFn<'s>,
     ) -> Self {
         let finished_before = done.iter().filter(|done| **done).count() as u64;
-        progress(ProgressEvent::Begin(Stage::Sweeping));
+        progress(ProgressEvent::Begin(TaskStage::Sweeping));
         progress(ProgressEvent::Steps { done: finished_before, of: rows });
         let (journal, by_status) = (Mutex::new(journal), Default::default());
         Self { sweep, points, journal, done, finished_before, by_status, rows, progress }

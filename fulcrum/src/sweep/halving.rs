@@ -65,8 +65,8 @@ impl Halving {
         sum.0 as u64
     }
 
-    /// The rungs of points 0 to `points`. `run` gets the index of a value and the points to run with
-    /// it, and returns the points that have a number, each with its number, less being better.
+    /// The rungs of points 0 to `points`. `run` gets the index of a value and the points to run
+    /// with it, and returns the points that have a number, each with its number, less being better.
     pub(crate) fn climb<E>(
         &self,
         points: u64,

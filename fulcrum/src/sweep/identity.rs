@@ -57,7 +57,8 @@ pub(crate) fn document<'v>(root: &Value, settings: impl Iterator<Item = (&'v str
     for (key, value) in settings {
         let mut here = &mut document;
         for step in key.split('.') {
-            // A setting that has no place makes the scenario invalid, and such an answer is not kept.
+            // A setting that has no place makes the scenario invalid, and such an answer is not
+            // kept.
             if !here.is_object() {
                 *here = Value::Object(Map::new());
             }

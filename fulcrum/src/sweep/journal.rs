@@ -1,15 +1,15 @@
 //! Rows in the order in which they are finished, so that nothing that stops a sweep loses any.
 //!
-//! The first line says which sweep it is. Each further line is a row's place, a blank and the row. A
-//! line without a line end was not finished.
+//! The first line says which sweep it is. Each further line is a row's place, a blank and the row.
+//! A line without a line end was not finished.
 
 use super::row::SweepColumns;
 use super::shard_stamp::ShardStamp;
-use crate::error::{Error, OrError, Result, Within};
-use crate::tables::is_parquet;
+use crate::error::{Error, OrError, Result, ErrorContext};
+use crate::table::is_parquet;
 #[cfg(feature = "parquet")]
-use crate::tables::{ColumnCells, ColumnType, ParquetTable, ROWS_PER_GROUP, cells};
-use hwprofiles::AtomicFile;
+use crate::table::{ColumnCells, ColumnType, ParquetTable, ROWS_PER_GROUP, cells};
+use hwprofiles::Draft;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -123,8 +123,8 @@ impl SweepJournal {
         Ok(())
     }
 
-    /// Writes the rows at `places` under the names of `columns` to `out`, shows each to `see`, writes
-    /// the stamp of a shard, and removes the journal.
+    /// Writes the rows at `places` under the names of `columns` to `out`, shows each to `see`,
+    /// writes the stamp of a shard, and removes the journal.
     ///
     /// # Errors
     /// A file cannot be written; the journal stays.
@@ -156,7 +156,7 @@ impl SweepJournal {
         places: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let mut draft = AtomicFile::create(out).or_failed()?;
+        let mut draft = Draft::of(out).or_failed()?;
         match is_parquet(out) {
             true => self.write_parquet(columns, &mut draft, places, see)?,
             false => {
@@ -190,7 +190,7 @@ impl SweepJournal {
     fn write_parquet(
         &mut self,
         columns: &SweepColumns,
-        to: &mut AtomicFile,
+        to: &mut Draft,
         places: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> Result<()> {
@@ -229,10 +229,10 @@ impl SweepJournal {
     fn write_parquet(
         &mut self,
         _: &SweepColumns,
-        _: &mut AtomicFile,
+        _: &mut Draft,
         _: &mut dyn Iterator<Item = usize>,
         _: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        Err(Error::input(crate::tables::NO_PARQUET))
+        Err(Error::input(crate::table::NO_PARQUET))
     }
 }

@@ -95,7 +95,8 @@ fn check_shards(tables: &[ShardTable]) -> Result<()> {
 /// has.
 ///
 /// # Errors
-/// Names the table that is of another sweep, cut short or there twice, or the shard that is missing.
+/// Names the table that is of another sweep, cut short or there twice, or the shard that is
+/// missing.
 pub fn merge_shards(paths: &[PathBuf], out: &Path) -> Result<u64> {
     let mut tables = paths.iter().map(|path| ShardTable::open(path)).collect::<Result<Vec<_>>>()?;
     if tables.is_empty() {

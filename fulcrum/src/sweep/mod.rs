@@ -26,7 +26,7 @@ pub use find::LimitSearch;
 pub use halving::{Halving, HalvingLadder};
 pub(crate) use measures::measures;
 pub use merge::merge_shards;
-pub use points::{PointBudget, Shard};
+pub use points::{PointBudget, SweepShard};
 pub use rank::RowRank;
 
 use crate::error::{Error, OrError, Result};
@@ -68,7 +68,7 @@ pub struct Sweep {
 #[derive(Debug, Clone)]
 pub struct SweepRun<'p> {
     /// Which points are run.
-    pub shard: Shard,
+    pub shard: SweepShard,
     /// How many of them are drawn, where not all are run.
     pub budget: Option<PointBudget>,
     /// Whether to go on where an earlier run was stopped.
@@ -82,7 +82,7 @@ pub struct SweepRun<'p> {
 impl<'p> SweepRun<'p> {
     /// All points, from the beginning, into the table `out`.
     pub fn new(out: &'p Path) -> Self {
-        Self { shard: Shard::WHOLE, budget: None, resume: false, out, rank: None }
+        Self { shard: SweepShard::WHOLE, budget: None, resume: false, out, rank: None }
     }
 }
 
@@ -155,7 +155,7 @@ impl Sweep {
 
     /// The identity of a shard, or of the whole sweep. Another scenario, other lists, another
     /// version, or other contents of a file that they name make it another.
-    fn identity(&self, run: &SweepRun<'_>, shard: Option<Shard>) -> String {
+    fn identity(&self, run: &SweepRun<'_>, shard: Option<SweepShard>) -> String {
         let mut files = FileDigests::default();
         for (value, folder) in self.grid.values() {
             files.add(value, &[folder, Path::new("")]);

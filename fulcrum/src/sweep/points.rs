@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 
 /// Every n-th point of a sweep, beginning with the i-th: written `i/n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shard {
+pub struct SweepShard {
     /// The first point, from 0.
     pub index: u64,
     /// How many shards there are, at least 1.
     pub of: u64,
 }
 
-impl Shard {
+impl SweepShard {
     /// The only shard of an undivided sweep.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
@@ -23,7 +23,7 @@ impl Shard {
     }
 }
 
-impl std::str::FromStr for Shard {
+impl std::str::FromStr for SweepShard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -48,7 +48,7 @@ pub struct PointBudget {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SweepPoints {
     /// The points of a shard, of this many points in all.
-    Shard(Shard, u64),
+    Shard(SweepShard, u64),
     /// Points that were drawn.
     Drawn(Vec<u64>),
 }
@@ -56,7 +56,7 @@ pub(crate) enum SweepPoints {
 impl SweepPoints {
     /// The points of `shard` of `count` points. Where there are more than the budget has, points of
     /// all that are drawn, each as likely as any other.
-    pub(crate) fn new(count: u64, shard: Shard, budget: Option<PointBudget>) -> Self {
+    pub(crate) fn new(count: u64, shard: SweepShard, budget: Option<PointBudget>) -> Self {
         match budget {
             Some(budget) if budget.points < count => Self::Drawn(drawn(count, budget)),
             _ => Self::Shard(shard, count),
@@ -105,20 +105,20 @@ mod tests {
     #[test]
     fn a_budget_is_spent_on_points_that_differ_and_a_seed_draws_the_same_ones() {
         for (count, points) in [(10, 9), (1000, 40), (1_000_000_000_000_000_000, 500)] {
-            let SweepPoints::Drawn(drawn) = SweepPoints::new(count, Shard::WHOLE, budget(points, 7)) else {
+            let SweepPoints::Drawn(drawn) = SweepPoints::new(count, SweepShard::WHOLE, budget(points, 7)) else {
                 panic!("{count} are more than {points}")
             };
             assert_eq!(drawn.len() as u64, points);
             assert!(drawn.is_sorted_by(|a, b| a < b) && drawn.last() < Some(&count), "{drawn:?}");
             assert_eq!(
-                SweepPoints::new(count, Shard::WHOLE, budget(points, 7)),
+                SweepPoints::new(count, SweepShard::WHOLE, budget(points, 7)),
                 SweepPoints::Drawn(drawn.clone())
             );
-            assert_ne!(SweepPoints::new(count, Shard::WHOLE, budget(points, 8)), SweepPoints::Drawn(drawn));
+            assert_ne!(SweepPoints::new(count, SweepShard::WHOLE, budget(points, 8)), SweepPoints::Drawn(drawn));
         }
         assert_eq!(
-            SweepPoints::new(10, Shard::WHOLE, budget(10, 7)),
-            SweepPoints::Shard(Shard::WHOLE, 10),
+            SweepPoints::new(10, SweepShard::WHOLE, budget(10, 7)),
+            SweepPoints::Shard(SweepShard::WHOLE, 10),
             "all are within it"
         );
     }
@@ -127,7 +127,7 @@ mod tests {
     fn every_point_is_as_likely_to_be_drawn() {
         let mut times = [0; 20];
         for seed in 0..2000 {
-            let points = SweepPoints::new(20, Shard::WHOLE, budget(5, seed));
+            let points = SweepPoints::new(20, SweepShard::WHOLE, budget(5, seed));
             (0..points.count()).for_each(|position| times[points.index(position) as usize] += 1);
         }
         // Each is drawn 500 times on average; five standard deviations are 97.
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn shards_have_every_point_once() {
         let all = (0..4).flat_map(|index| {
-            let points = SweepPoints::new(10, Shard { index, of: 4 }, None);
+            let points = SweepPoints::new(10, SweepShard { index, of: 4 }, None);
             (0..points.count()).map(move |position| points.index(position)).collect::<Vec<_>>()
         });
         let mut all: Vec<_> = all.collect();

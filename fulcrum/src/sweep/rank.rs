@@ -1,9 +1,9 @@
-//! The row of a sweep that has the least, or the most, of something: the cheapest machine that meets
-//! a limit.
+//! The row of a sweep that has the least, or the most, of something: the cheapest machine that
+//! meets a limit.
 
 use super::row::{PointStatus, SweepColumns};
 use crate::error::{Error, Result};
-use crate::tables::{ColumnType, cells};
+use crate::table::{ColumnType, cells};
 use serde_json::{Map, Value};
 
 /// A column, and which of its values is best.

@@ -1,7 +1,7 @@
 //! A point's row: its settings, its status, and its numbers.
 
 use crate::error::Error;
-use crate::tables::{ColumnType, cells, one_line, quoted};
+use crate::table::{ColumnType, cells, one_line, quoted};
 use serde_json::Value;
 
 /// What came of a point.

@@ -1,9 +1,10 @@
-//! Which shard of which sweep a table is: a small file beside the table, which `fulcrum merge` reads.
+//! Which shard of which sweep a table is: a small file beside the table, which `fulcrum merge`
+//! reads.
 //!
 //! The table itself stays plain CSV. Without the stamp nobody could tell a missing last shard, a
 //! table of another sweep or a table that was cut short from a whole one.
 
-use crate::error::{Error, OrError, Result, Within};
+use crate::error::{Error, OrError, Result, ErrorContext};
 use hwprofiles::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;

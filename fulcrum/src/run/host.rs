@@ -1,7 +1,7 @@
 //! This machine: its measurements, its GPU's kernels, and models with random weights.
 
 use crate::error::{OrError, Result};
-use crate::progress::{ProgressEvent, ProgressFn, Stage};
+use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
 use hwprofiles::{Host, write_atomically};
 use kernels::cuda::Parity;
 use microbench::{Depth, Options};
@@ -18,7 +18,7 @@ pub fn measure_host(out: &Path, quick: bool, date: &str, progress: &ProgressFn<'
     let depth = if quick { Depth::Quick } else { Depth::Full };
     let command = if quick { "fulcrum bench --quick" } else { "fulcrum bench" };
     let options = Options { depth, date: date.to_owned(), command: command.to_owned() };
-    progress(ProgressEvent::Begin(Stage::Measuring));
+    progress(ProgressEvent::Begin(TaskStage::Measuring));
     let partial = PathBuf::from(format!("{}.partial", out.display()));
     let measured = microbench::measure(
         &options,
@@ -37,8 +37,8 @@ pub fn measure_host(out: &Path, quick: bool, date: &str, progress: &ProgressFn<'
     Ok(measured.host)
 }
 
-/// Runs the kernels of a forward pass on the GPU, each beside the CPU's: the GPU's name, and how far
-/// apart they are.
+/// Runs the kernels of a forward pass on the GPU, each beside the CPU's: the GPU's name, and how
+/// far apart they are.
 ///
 /// # Errors
 /// There is no GPU, or it refuses a kernel.

@@ -1,7 +1,7 @@
 //! A GPU's rates fitted to measured points, and how far the fit is off.
 
+use super::lookup::machine_library;
 use crate::error::{Error, OrError, Result};
-use crate::pipeline::machine_library;
 use hwprofiles::{
     DevicePoints, GpuPart, LinkPart, MeasuredPoints, MemoryId, Profile, Provenance, plain_name,
     write_atomically, yaml,

@@ -2,7 +2,7 @@
 
 use super::time_window::TimeWindow;
 use crate::error::Result;
-use crate::tables::{CellReader, TableColumn, write_table};
+use crate::table::{CellReader, TableColumn, write_table};
 use hwprofiles::Seconds;
 use sim::serving::{SimTime, Series, ServedRequest, SeriesBucket};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! A Parquet file as columns of a report.
 
-use crate::error::{OrError, Result, Within};
+use crate::error::{OrError, Result, ErrorContext};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use reports::{DataColumn, DataTable, ColumnValues};

@@ -3,7 +3,7 @@
 use super::measurement::{PlanMeasurement, label};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
-use crate::progress::{ProgressEvent, ProgressFn, Stage};
+use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
 use executor::Checkpoint;
 use reports::{Validation, machine_facts};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub fn validate(options: &ValidationOptions, progress: &ProgressFn<'_>) -> Resul
     let plans: Vec<_> = options.plans.iter().map(read).collect::<Result<_>>()?;
     let checkpoint = Checkpoint::open(&options.model_dir).or_input()?;
     let first = require_one_machine(&options.plans, &plans)?;
-    progress(ProgressEvent::Begin(Stage::Running));
+    progress(ProgressEvent::Begin(TaskStage::Running));
     let mut validation = Validation {
         machine: first.machine.name.clone(),
         facts: machine_facts(&first.machine),

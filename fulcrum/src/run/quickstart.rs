@@ -4,7 +4,7 @@ use super::host::measure_host;
 use super::measurement::{PlanMeasurement, label};
 use crate::error::{OrError, Result};
 use crate::pipeline::{FollowedRule, PreparedScenario, ResolvedPlan};
-use crate::progress::{ProgressEvent, ProgressFn, Stage};
+use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
 use executor::{Checkpoint, make_random};
 use hwprofiles::{Bytes, BytesPerSec, DType, Host, LoopbackLimit, Machine, MachineParts, write_atomically};
 use planner::{PlanOrigin, Rule};
@@ -130,7 +130,7 @@ fn measure_all(
     rounds: u32,
     progress: &ProgressFn<'_>,
 ) -> Result<Vec<Configuration>> {
-    progress(ProgressEvent::Begin(Stage::Running));
+    progress(ProgressEvent::Begin(TaskStage::Running));
     let (mut done, of) = (0, u64::from(rounds) * cases.len() as u64);
     let mut measured: Vec<_> = cases.iter().map(|_| PlanMeasurement::default()).collect();
     for _ in 0..rounds {
@@ -153,7 +153,7 @@ fn measure_all(
 fn prepare_model(folder: &Path, progress: &ProgressFn<'_>) -> Result<(Model, Checkpoint)> {
     let model = Model::preset(MODEL).or_failed()?;
     if !folder.exists() {
-        progress(ProgressEvent::Begin(Stage::MakingModel));
+        progress(ProgressEvent::Begin(TaskStage::MakingModel));
         progress(ProgressEvent::Item(&format!("{MODEL} with random weights")));
         make_random(&model, folder, 0).or_failed()?;
         progress(ProgressEvent::End);
@@ -172,14 +172,15 @@ fn formats() -> Formats {
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 }
 }
 
-/// The planner's choice and the simple rules for each scenario, each a plan that is written to `out`.
+/// The planner's choice and the simple rules for each scenario, each a plan that is written to
+/// `out`.
 fn plan_cases(
     scenarios: Vec<PreparedScenario>,
     rules: &[Rule],
     out: &Path,
     progress: &ProgressFn<'_>,
 ) -> Result<Vec<QuickstartCase>> {
-    progress(ProgressEvent::Begin(Stage::Planning));
+    progress(ProgressEvent::Begin(TaskStage::Planning));
     let mut cases = Vec::new();
     for (index, scenario) in scenarios.iter().enumerate() {
         let Workload { batch, prompt_tokens, .. } = scenario.workload();

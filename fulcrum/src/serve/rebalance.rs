@@ -98,7 +98,8 @@ fn attainment(days: &[EngineDay<'_>]) -> f64 {
 }
 
 impl RebalancedDay {
-    /// The engines' records of a day with rebalancing, and what it was worth beside each plan alone.
+    /// The engines' records of a day with rebalancing, and what it was worth beside each plan
+    /// alone.
     pub(crate) fn simulate<'e>(
         engines: &'e EngineFleet<'_>,
         tables: DayTables<'_>,

@@ -41,8 +41,8 @@ impl PlanMeasurement {
         let mut session = Session::new(planned.setup()?, checkpoint).map_err(run_error)?;
         let load = &planned.plan.workload;
         let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
-        // A short prompt visits every matrix, so that pages are touched and threads are awake before
-        // anything counts.
+        // A short prompt visits every matrix, so that pages are touched and threads are awake
+        // before anything counts.
         let warm: Vec<_> = prompts.iter().map(|prompt| prompt[..prompt.len().min(16)].to_vec()).collect();
         session.generate(&warm, load.output_tokens.min(2), Sampling::Greedy, |_| {}).or_failed()?;
         for _ in 0..repeats {
