@@ -4,7 +4,7 @@
 use super::lookup::machine_library;
 use super::operator_prediction::PredictionOptions;
 use crate::error::{Error, OrError, Result};
-use hwprofiles::{Device, DeviceKind, Library, Machine, MemoryId, Profile, Rows, plain_name};
+use hwprofiles::{Device, DeviceKind, Library, Machine, MemoryId, Profile, TableRows, plain_name};
 use std::io::BufRead;
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ impl RowDevices {
     /// There is no such machine, or nothing says for which device a row is.
     pub(crate) fn new(
         options: PredictionOptions<'_>,
-        rows: &Rows<impl BufRead>,
+        rows: &TableRows<impl BufRead>,
         column: Option<usize>,
     ) -> Result<Self> {
         let folder = options.machine.map(PathBuf::from).filter(|path| path.is_dir());
@@ -69,7 +69,7 @@ impl RowDevices {
 
     /// The device of the row that `rows` stands at, and its index for [`RowDevices::name`]; `None`
     /// where the row is left out.
-    pub(crate) fn device_of_row(&mut self, rows: &Rows<impl BufRead>) -> Result<Option<(usize, &Device)>> {
+    pub(crate) fn device_of_row(&mut self, rows: &TableRows<impl BufRead>) -> Result<Option<(usize, &Device)>> {
         let cell = self.column.map_or(&[][..], |column| rows.cell(column));
         if self.named.get(self.last).is_none_or(|named| named.cell != cell) {
             let known = self.named.iter().position(|named| named.cell == cell);
@@ -89,7 +89,7 @@ impl RowDevices {
         &self.named[index].name
     }
 
-    fn look_up(&self, cell: &[u8], rows: &Rows<impl BufRead>) -> Result<NamedDevice> {
+    fn look_up(&self, cell: &[u8], rows: &TableRows<impl BufRead>) -> Result<NamedDevice> {
         let name = plain_name(&String::from_utf8_lossy(cell));
         let device = match self.column.filter(|_| self.only.as_ref().is_none_or(|only| *only == name)) {
             Some(column) => Some(self.device(&name, column, rows)?),
@@ -106,7 +106,7 @@ impl RowDevices {
         }
     }
 
-    fn device(&self, name: &str, column: usize, rows: &Rows<impl BufRead>) -> Result<Device> {
+    fn device(&self, name: &str, column: usize, rows: &TableRows<impl BufRead>) -> Result<Device> {
         if name.is_empty() {
             let message = "the cell is empty: every row must name its GPU";
             return Err(Error::input(rows.refuse(column, message)));
@@ -121,7 +121,7 @@ impl RowDevices {
                 let message = format!(
                     "'{}' is not the GPU of '{called}': name no machine to predict each row on its own GPU, or \
                      say `--only {name}` to predict only these rows on '{called}'",
-                    rows.shown(column)
+                    rows.shown_configuration(column)
                 );
                 Err(Error::input(rows.refuse(column, message)))
             }

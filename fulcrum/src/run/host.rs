@@ -43,7 +43,7 @@ pub fn measure_host(out: &Path, quick: bool, date: &str, progress: &ProgressFn<'
 /// # Errors
 /// There is no GPU, or it refuses a kernel.
 pub fn compare_gpu_kernels() -> Result<(String, Vec<Parity>)> {
-    microbench::gpu_kernels().or_input()
+    microbench::gpu_kernel_parity().or_input()
 }
 
 /// Makes the folder of a model in Hugging Face's form, with random bf16 weights.

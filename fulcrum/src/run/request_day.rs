@@ -6,8 +6,8 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, read_scenario};
 use crate::progress::{ProgressEvent, no_progress};
 use crate::serve::{RequestFeed, write_requests};
-use executor::{Answer, Batching, Checkpoint, Client, Event, Request, Sampling};
-use planner::Programs;
+use executor::{GenerationResult, Batching, Checkpoint, Client, GenerationEvent, GenerationRequest, Sampling};
+use planner::PhasePrograms;
 use rand::{Rng, SeedableRng};
 use scenarios::{EngineChoice, EngineName, Model, Requests, Routing, Scheduler, Serving};
 use serde_json::{Map, Value, json};
@@ -75,8 +75,8 @@ impl RequestDay {
     /// # Errors
     /// A rate is missing, or the table of requests is wrong.
     pub fn forecast(&self, planned: &ResolvedPlan) -> Result<Vec<Served>> {
-        let programs = Programs::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
-        let mut replica = Replica::new(self.engine.clone(), PlanPrices::new(planned.pricing(), &programs));
+        let programs = PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
+        let mut replica = Replica::new(self.engine.clone(), PlanPrices::new(planned.cost_model(), &programs));
         let (mut feed, mut all) = (RequestFeed::new(&self.serving, 0, 1)?, ServedRequests(vec![]));
         sim::serving::serve(&mut feed, &mut replica, &mut all).or_input()?;
         feed.wrong.map_or(Ok(all.0), Err).or_input()
@@ -97,9 +97,9 @@ impl RequestDay {
         let mut all = Vec::new();
         let progress = live.options.progress;
         live.run_service(&mut service, |event| match event {
-            Event::Answered(answer) => all.push(served(&answer)),
-            Event::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
-            Event::Token { .. } | Event::Made(_) => {}
+            GenerationEvent::Finished(answer) => all.push(served(&answer)),
+            GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
+            GenerationEvent::Token { .. } | GenerationEvent::PassDone(_) => {}
         })?;
         service.into_client().feed.wrong.map_or(Ok(all), Err).or_input()
     }
@@ -157,11 +157,11 @@ struct FeedClient {
 }
 
 impl Client for FeedClient {
-    fn next(&mut self) -> Option<Request> {
+    fn next(&mut self) -> Option<GenerationRequest> {
         let request = self.feed.next()?;
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(self.seed.wrapping_add(request.id));
         let prompt = (0..request.prompt_tokens).map(|_| (random.next_u64() % self.vocab) as u32).collect();
-        Some(Request {
+        Some(GenerationRequest {
             id: request.id,
             arrival: Duration::from_nanos(request.arrival.0 / 1000),
             prompt,
@@ -172,8 +172,8 @@ impl Client for FeedClient {
         })
     }
 
-    fn sooner(&mut self, held: &mut Request) {
-        let mut same = sim::serving::Request {
+    fn sooner(&mut self, held: &mut GenerationRequest) {
+        let mut same = sim::serving::GenerationRequest {
             id: held.id,
             arrival: picos(held.arrival),
             prompt_tokens: held.prompt.len() as u64,
@@ -193,7 +193,7 @@ fn picos(time: Duration) -> Picos {
     Picos((time.as_nanos() as u64).saturating_mul(1000))
 }
 
-fn served(answer: &Answer) -> Served {
+fn served(answer: &GenerationResult) -> Served {
     Served {
         id: answer.id,
         arrival: picos(answer.arrival),

@@ -9,7 +9,7 @@ use crate::error::{Error, OrError, Result, ErrorContext};
 use crate::table::is_parquet;
 #[cfg(feature = "parquet")]
 use crate::table::{ColumnCells, ColumnType, ParquetTable, ROWS_PER_GROUP, cells};
-use hwprofiles::Draft;
+use hwprofiles::AtomicFile;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -156,7 +156,7 @@ impl SweepJournal {
         places: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let mut draft = Draft::of(out).or_failed()?;
+        let mut draft = AtomicFile::create(out).or_failed()?;
         match is_parquet(out) {
             true => self.write_parquet(columns, &mut draft, places, see)?,
             false => {
@@ -190,7 +190,7 @@ impl SweepJournal {
     fn write_parquet(
         &mut self,
         columns: &SweepColumns,
-        to: &mut Draft,
+        to: &mut AtomicFile,
         places: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> Result<()> {
@@ -229,7 +229,7 @@ impl SweepJournal {
     fn write_parquet(
         &mut self,
         _: &SweepColumns,
-        _: &mut Draft,
+        _: &mut AtomicFile,
         _: &mut dyn Iterator<Item = usize>,
         _: &mut dyn FnMut(&str),
     ) -> Result<()> {

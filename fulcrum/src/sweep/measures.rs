@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::pipeline::PreparedScenario;
 use crate::serve::{DayTables, serve_day};
-use planner::{LayerGroup, Parts, Plan};
+use planner::{LayerGroup, NamedSlices, Plan};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ fn layer_devices(group: &LayerGroup) -> String {
     ];
     let mut by_device: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (name, parts) in sublayers {
-        let Some(Parts(parts)) = parts else { continue };
+        let Some(NamedSlices(parts)) = parts else { continue };
         let mut devices: Vec<_> = parts.iter().map(|part| part.decode.as_str()).collect();
         devices.sort_unstable();
         devices.dedup();
