@@ -11,7 +11,7 @@ use planner::PhasePrograms;
 use rand::{Rng, SeedableRng};
 use scenarios::{EngineChoice, EngineName, Model, Requests, Routing, Scheduler, Serving};
 use serde_json::{Map, Value, json};
-use sim::serving::{End, Engine, Host, Picos, PlanPrices, Replica, Served, Source, Watch};
+use sim::serving::{RequestOutcome, ServingEngine, HostTimes, SimTime, PlanPrices, Replica, ServedRequest, RequestSource, EngineObserver};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The requests of a file, and the engine that answers them.
 pub struct RequestDay {
     serving: Serving,
-    engine: Engine,
+    engine: ServingEngine,
     scheduler: Scheduler,
 }
 
@@ -44,9 +44,9 @@ impl RequestDay {
             false => read_serving(file, planned)?,
         };
         let extent = planned.plan.extent();
-        let draft = Engine::of(&choice, extent.batch, extent.context + 1);
+        let draft = ServingEngine::of(&choice, extent.batch, extent.context + 1);
         let seqs = choice.max_num_seqs.unwrap_or(extent.batch);
-        let engine = Engine {
+        let engine = ServingEngine {
             max_num_seqs: seqs,
             max_num_batched_tokens: choice.max_num_batched_tokens.unwrap_or(extent.batch * extent.chunk),
             // A slot of the KV cache is a block.
@@ -54,7 +54,7 @@ impl RequestDay {
             block_size: extent.context,
             prefix_tokens: extent.context,
             prefix_caching: false,
-            host: Host::default(),
+            host: HostTimes::default(),
             ..draft
         };
         Ok(Self { serving, engine, scheduler: choice.scheduler })
@@ -74,7 +74,7 @@ impl RequestDay {
     ///
     /// # Errors
     /// A rate is missing, or the table of requests is wrong.
-    pub fn forecast(&self, planned: &ResolvedPlan) -> Result<Vec<Served>> {
+    pub fn forecast(&self, planned: &ResolvedPlan) -> Result<Vec<ServedRequest>> {
         let programs = PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
         let mut replica = Replica::new(self.engine.clone(), PlanPrices::new(planned.cost_model(), &programs));
         let (mut feed, mut all) = (RequestFeed::new(&self.serving, 0, 1)?, ServedRequests(vec![]));
@@ -86,7 +86,7 @@ impl RequestDay {
     ///
     /// # Errors
     /// A device fails, or the table of requests is wrong.
-    pub fn run(&self, live: &mut LiveSession<'_>, sampling: Sampling) -> Result<Vec<Served>> {
+    pub fn run(&self, live: &mut LiveSession<'_>, sampling: Sampling) -> Result<Vec<ServedRequest>> {
         let client = FeedClient {
             feed: RequestFeed::new(&self.serving, 0, 1)?,
             vocab: live.planned.model.vocab,
@@ -138,11 +138,11 @@ fn read_serving(file: &Path, planned: &ResolvedPlan) -> Result<(Serving, EngineC
 }
 
 /// The requests that were answered.
-struct ServedRequests(Vec<Served>);
+struct ServedRequests(Vec<ServedRequest>);
 
-impl Watch for ServedRequests {
-    fn end(&mut self, end: &End) {
-        if let End::Served(served) = end {
+impl EngineObserver for ServedRequests {
+    fn end(&mut self, end: &RequestOutcome) {
+        if let RequestOutcome::Served(served) = end {
             self.0.push(*served);
         }
     }
@@ -173,7 +173,7 @@ impl Client for FeedClient {
     }
 
     fn sooner(&mut self, held: &mut GenerationRequest) {
-        let mut same = sim::serving::GenerationRequest {
+        let mut same = sim::serving::Request {
             id: held.id,
             arrival: picos(held.arrival),
             prompt_tokens: held.prompt.len() as u64,
@@ -189,12 +189,12 @@ impl Client for FeedClient {
     }
 }
 
-fn picos(time: Duration) -> Picos {
-    Picos((time.as_nanos() as u64).saturating_mul(1000))
+fn picos(time: Duration) -> SimTime {
+    SimTime((time.as_nanos() as u64).saturating_mul(1000))
 }
 
-fn served(answer: &GenerationResult) -> Served {
-    Served {
+fn served(answer: &GenerationResult) -> ServedRequest {
+    ServedRequest {
         id: answer.id,
         arrival: picos(answer.arrival),
         prompt_tokens: answer.prompt_tokens,
@@ -222,8 +222,8 @@ pub struct ServedFigure {
 /// Requests as they were served, beside their forecast.
 #[derive(Debug)]
 pub struct ServedComparison {
-    measured: Vec<Served>,
-    forecast: Vec<Served>,
+    measured: Vec<ServedRequest>,
+    forecast: Vec<ServedRequest>,
 }
 
 /// Serves the requests of a scenario, or of a table, with `planned` for real, beside the forecast
@@ -258,7 +258,7 @@ pub fn serve(planned: &ResolvedPlan, checkpoint: &Checkpoint, requests: &Path) -
 
 impl ServedComparison {
     /// The measured and the forecast day of the same requests.
-    pub fn new(measured: Vec<Served>, forecast: Vec<Served>) -> Self {
+    pub fn new(measured: Vec<ServedRequest>, forecast: Vec<ServedRequest>) -> Self {
         Self { measured, forecast }
     }
 
@@ -285,7 +285,7 @@ impl ServedComparison {
 
     /// The requests that were answered, as measured and as forecast. A run may have been ended
     /// before all were.
-    fn both(&self) -> [Vec<Served>; 2] {
+    fn both(&self) -> [Vec<ServedRequest>; 2] {
         let ids: BTreeSet<u64> = self.measured.iter().map(|one| one.id).collect();
         let forecast = self.forecast.iter().filter(|one| ids.contains(&one.id));
         [self.measured.clone(), forecast.copied().collect()]
@@ -322,18 +322,18 @@ impl ServedComparison {
 }
 
 /// A time of a request.
-type Quantity = fn(&Served) -> Option<Picos>;
+type Quantity = fn(&ServedRequest) -> Option<SimTime>;
 
 /// The quantile at `share`, by nearest rank, in seconds.
-fn quantile(all: &[Served], quantity: Quantity, share: f64) -> Option<f64> {
-    let mut values: Vec<Picos> = all.iter().filter_map(quantity).collect();
+fn quantile(all: &[ServedRequest], quantity: Quantity, share: f64) -> Option<f64> {
+    let mut values: Vec<SimTime> = all.iter().filter_map(quantity).collect();
     values.sort_unstable();
     let rank = ((share * values.len() as f64).ceil() as usize).clamp(1, values.len().max(1));
     values.get(rank - 1).map(|value| value.to_seconds().get())
 }
 
 /// The seconds from the first arrival to the last token.
-fn duration(all: &[Served]) -> Option<f64> {
+fn duration(all: &[ServedRequest]) -> Option<f64> {
     let first = all.iter().map(|one| one.arrival).min()?;
     let last = all.iter().map(|one| one.last_token).max()?;
     Some((last - first).to_seconds().get())

@@ -1,7 +1,7 @@
 //! A stretch of simulated time, written `60s..70s`.
 
 use hwprofiles::Seconds;
-use sim::serving::SimTime;
+use sim::SimTime;
 use std::ops::Range;
 use std::str::FromStr;
 
