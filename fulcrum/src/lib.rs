@@ -46,15 +46,15 @@ pub use report::{ResultPage, report};
 pub use reproduce::{Published, fit_constants, reproduce};
 #[cfg(feature = "run")]
 pub use run::{
-    BatchAnswers, BatchDefaults, BatchRequest, Checkpoint, Generation, GenerationOptions, KernelPath,
-    LiveOptions, LiveSession, QuickstartOptions, RequestDay, Sampling, ServedComparison, ServedFigure,
-    Session, Setup, TextEnds, TextStream, Tokenizer, ValidationOptions, check_request, compare_gpu_kernels,
-    init_model, measure_host, quickstart, random_prompts, read_batch, serve, validate,
+    BatchAnswers, BatchDefaults, BatchRequest, Checkpoint, GeneratedBatch, GenerationOptions, KernelPath,
+    LiveOptions, LiveSession, QuickstartOptions, RequestDay, RunSetup, Sampling, ServedComparison,
+    ServedFigure, Session, TextEnds, TextStream, Tokenizer, ValidationOptions, check_request,
+    compare_gpu_kernels, init_model, measure_host, quickstart, random_prompts, read_batch, serve, validate,
 };
 pub use serve::{DayTables, RebalancedDay, ServedDay, TimeWindow, serve_day};
 pub use sweep::{
-    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, SweepShard, Sweep, SweepCounts, SweepRun,
-    merge_shards, sweep,
+    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,
+    SweepShard, merge_shards, sweep,
 };
 pub use table::is_parquet;
 

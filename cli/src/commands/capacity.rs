@@ -49,7 +49,8 @@ impl CapacityArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
         let format = self.out.as_deref().map(ReportFormat::from_path).transpose()?;
-        let document = Document::from_file(&self.scenario).or_input()?.with(&self.settings).or_input()?;
+        let document =
+            Document::from_file(&self.scenario).or_input()?.with_settings(&self.settings).or_input()?;
         let report = fulcrum::capacity(&document)?;
         if let (Some(path), Some(format)) = (&self.out, format) {
             let text = match format {

@@ -3,9 +3,9 @@
 use crate::text::terminal::{ProgressDisplay, outln};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
-    Setting, SweepShard, Sweep, SweepRun, is_parquet,
+    Setting, Sweep, SweepRun, SweepShard, is_parquet,
 };
-use scenarios::{SweepAxis, GRID_LIMIT};
+use scenarios::{GRID_LIMIT, SweepAxis};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -142,7 +142,7 @@ impl SweepArguments {
         }
         named.extend(SweepAxis::from_settings(self.settings.clone(), &zipped).or_input()?);
         let keys: Vec<_> = named.iter().flat_map(|axis| axis.keys.clone()).collect();
-        let mut all = document.axes().or_input()?;
+        let mut all = document.sweep_axes().or_input()?;
         all.retain(|axis| !axis.keys.iter().any(|key| keys.contains(key)));
         all.append(&mut named);
         Ok(all)

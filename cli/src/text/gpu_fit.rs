@@ -15,7 +15,7 @@ pub fn to_text(fitted: &FittedGpu) -> String {
         let share =
             value("bandwidth_share").map(|it| format!("; {:.0} % of the bandwidth", it.min(1.0) * 100.0));
         let details = launch.into_iter().chain(share).collect::<String>();
-        text += &format!("  {dtype} products: 80 % within ±{:.1} %{details}\n", surface.bytes_by_memory() * 100.0);
+        text += &format!("  {dtype} products: 80 % within ±{:.1} %{details}\n", surface.spread() * 100.0);
     }
     if let Some(link) = &fitted.link {
         text += &format!(
@@ -40,7 +40,7 @@ pub fn to_json(fitted: &FittedGpu) -> Value {
                 .parameters()
                 .map(|(name, value, unit)| (name, json!({"value": value, "unit": unit})))
                 .collect();
-            (dtype.name(), json!({"band": surface.bytes_by_memory(), "parameters": parameters}))
+            (dtype.name(), json!({"band": surface.spread(), "parameters": parameters}))
         })
         .collect();
     json!({

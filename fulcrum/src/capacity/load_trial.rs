@@ -7,7 +7,7 @@ use hwprofiles::{Ratio, Seconds};
 use reports::capacity::LoadPoint;
 use scenarios::{LoadUnit, Requests, Serving};
 use sim::serving::{LatencyStats, Summary};
-use sim::{SearchPrecision, CapacityBracket};
+use sim::{CapacityBracket, SearchPrecision};
 
 /// A load is found to a fiftieth.
 const FINE: f64 = 0.02;
@@ -65,9 +65,9 @@ impl<'q> LoadTrial<'q> {
     /// The trial of the requests `serving`, of which the share `attainment` must keep the limits of
     /// `scenario`.
     pub(crate) fn new(scenario: &'q PreparedScenario, serving: &Serving, attainment: f64) -> Result<Self> {
-        let own = serving.requests.load().or_input()?;
+        let own = serving.requests.offered_load().or_input()?;
         let no_load = || Error::input("the trace's requests come all at once: that is no load");
-        let own = own.ok_or_else(no_load)?;
+        let own = own.ok_or_else(no_load)?.amount;
         let slo = scenario.slo();
         let ttft = slo.ttft.ok_or_else(|| Error::input("slo.ttft is missing"))?;
         let output = match &serving.requests {
@@ -119,11 +119,11 @@ impl<'q> LoadTrial<'q> {
     pub(crate) fn largest(&self, placed: &ServingPlacement, start: f64) -> Result<LoadSearch> {
         let (mut within, mut beyond) = (None::<(f64, ServedDay)>, None::<(f64, ServedDay)>);
         let mut curve = Vec::new();
-        let fineness = match self.unit {
+        let precision = match self.unit {
             LoadUnit::Requests => SearchPrecision::Share(FINE),
             LoadUnit::Users => SearchPrecision::WholeShare(FINE),
         };
-        let found = sim::search_capacity(self.range(), start, fineness, |load| -> Result<bool> {
+        let found = sim::search_capacity(self.range(), start, precision, |load| -> Result<bool> {
             let day = self.day(placed, load)?;
             let keeps = day.summary.slo_attainment >= self.attainment;
             let closer = |known: &Option<(f64, ServedDay)>| match known {
@@ -131,7 +131,7 @@ impl<'q> LoadTrial<'q> {
                 Some((other, _)) if keeps => load > *other,
                 Some((other, _)) => load < *other,
             };
-            curve.push(LoadPoint::of(load, &day.summary));
+            curve.push(LoadPoint::from_summary(load, &day.summary));
             let place = if keeps { &mut within } else { &mut beyond };
             if closer(place) {
                 *place = Some((load, day));

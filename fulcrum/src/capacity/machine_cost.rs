@@ -109,7 +109,13 @@ pub(crate) fn running(
         _ => Watts::new(idle.get() + (busy.get() - idle.get()) * day.busy_share),
     };
     let above_idle = (drawn.get() - idle.get()).max(0.0);
-    FleetMachine { price, idle, busy, for_load: Watts::new(above_idle / load), load: most }
+    FleetMachine {
+        price,
+        idle_power: idle,
+        busy_power: busy,
+        power_per_load: Watts::new(above_idle / load),
+        largest_load: most,
+    }
 }
 
 /// The figures that are the same for all machines.
@@ -130,8 +136,8 @@ pub(crate) fn shared_figures(CapacityQuestion { prices, currencies, .. }: &Capac
     figures
 }
 
-fn figure(what: &str, value: String, source: String) -> Figure {
-    Figure { what: what.to_owned(), value, source }
+fn figure(name: &str, value: String, source: String) -> Figure {
+    Figure { name: name.to_owned(), value, source }
 }
 
 fn origin_of<T>(figure: &Assumed<T>) -> String {

@@ -5,15 +5,15 @@ mod load_trial;
 mod machine_cost;
 
 use crate::error::{Error, OrError, Result};
-use crate::pipeline::{MachineCache, ModelCache, PreparedScenario};
+use crate::pipeline::{CachedCatalog, PreparedScenario};
 use crate::serve::{ServedDay, ServingPlacement};
 use hwprofiles::{DeviceKind, MemoryKind, Ratio};
 use load_trial::{LargestLoad, LoadSearch, LoadTrial};
 use planner::{CostModel, PhasePrograms};
 use rayon::prelude::*;
 use reports::capacity::{
-    BandedValue, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, Figure, Fleet, CapacityResult, FleetMachine, FleetTerms,
-    GpuArrangement, tornado,
+    BandedValue, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, CapacityResult, Figure, Fleet,
+    FleetMachine, FleetTerms, GpuArrangement, sensitivity,
 };
 use scenarios::{CapacityQuestion, Document, LoadUnit, MachineOption, Requests, Step, ThinkTime};
 
@@ -29,7 +29,7 @@ use scenarios::{CapacityQuestion, Document, LoadUnit, MachineOption, Requests, S
 ///       capacity: {load: 2000 req/s, years: 2, machines: [l4]}}",
 /// )?;
 /// let report = fulcrum::capacity(&document)?;
-/// let found = report.machines[0].found.as_ref().expect("an L4 keeps the limits");
+/// let found = report.machines[0].result.as_ref().expect("an L4 keeps the limits");
 /// assert!(found.machines.value >= 1.0 && found.total_cost.value > 0.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -38,9 +38,9 @@ use scenarios::{CapacityQuestion, Document, LoadUnit, MachineOption, Requests, S
 /// The document is wrong, or no machine keeps the limits at any load.
 pub fn capacity(document: &Document) -> Result<CapacityReport> {
     let asked = document.capacity().or_input()?;
-    let (machines, models) = (MachineCache::default(), ModelCache::default());
+    let catalog = CachedCatalog::default();
     let prepare = |option: &MachineOption| {
-        let scenario = PreparedScenario::cached(&option.scenario, &machines, &models);
+        let scenario = PreparedScenario::cached(&option.scenario, &catalog);
         scenario.map_err(|error| error.within(&option.name))
     };
     let scenarios: Vec<_> = asked.machines.iter().map(prepare).collect::<Result<_>>()?;
@@ -52,13 +52,13 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
     let mut machines = Vec::new();
     for (index, SearchResult { mut candidate, fleet, figures: own }) in found.into_iter().enumerate() {
         let first = first.filter(|_| index > 0);
-        if let (Some(found), Some(fleet), Some(first)) = (&mut candidate.found, fleet, first) {
+        if let (Some(found), Some(fleet), Some(first)) = (&mut candidate.result, fleet, first) {
             found.payback = Some(fleet.pays_back(&first));
         }
         machines.push(candidate);
         figures.extend(own);
     }
-    if machines.iter().all(|machine| machine.found.is_none()) {
+    if machines.iter().all(|machine| machine.result.is_none()) {
         let why = machines
             .iter()
             .map(|it| format!("{}: {}", it.name, it.unmet.as_deref().unwrap_or("nothing fits")));
@@ -71,14 +71,14 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
         capacity: CAPACITY_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         model: scenarios[0].model().name.clone(),
-        asked: question_in_words(&asked, &scenarios[0]),
+        question: question_in_words(&asked, &scenarios[0]),
         answer: vec![],
         unit: asked.load.unit.name().to_owned(),
         load: asked.load.amount,
         machines,
         figures,
     };
-    Ok(report.answered())
+    Ok(report.with_answer())
 }
 
 /// The question, as the report repeats it.
@@ -150,14 +150,14 @@ impl MachineSearch<'_> {
 
     fn unmet(&self, plan: &str, why: String) -> Candidate {
         let (name, plan) = (self.option.name.clone(), plan.to_owned());
-        Candidate { name, plan, ways: vec![], found: None, unmet: Some(why) }
+        Candidate { name, plan, arrangements: vec![], result: None, unmet: Some(why) }
     }
 
     fn search(&self) -> Result<SearchResult> {
         let (option, scenario) = (self.option, self.scenario);
         let serving = scenario.serving().ok_or_else(|| Error::input("no requests come and go"))?;
         let trial = LoadTrial::new(scenario, serving, self.asked.attainment)?;
-        let (ways, best) = best_of(&trial, ServingPlacement::alternatives(scenario)?)?;
+        let (arrangements, best) = best_of(&trial, ServingPlacement::alternatives(scenario)?)?;
         let (placed, reached) = match best {
             BestPlacement::Within(placed, reached) => (*placed, *reached),
             BestPlacement::Nowhere(day) => {
@@ -166,7 +166,7 @@ impl MachineSearch<'_> {
                     LoadUnit::Users => "a single user",
                 };
                 let why = format!("with {little} {}", trial.fails(&day.summary));
-                let candidate = Candidate { ways, ..self.unmet(&day.plan, why) };
+                let candidate = Candidate { arrangements, ..self.unmet(&day.plan, why) };
                 return Ok(SearchResult::without_fleet(candidate));
             }
         };
@@ -190,9 +190,9 @@ impl MachineSearch<'_> {
         };
         let tokens = at_work.summary.output_tokens_per_s / at_work.summary.requests_per_s * requests;
         let fleet = Fleet { machine: running, terms: self.terms(tokens) };
-        let found = self.found(&trial, &placed, &reached, &at_work, fleet, bands)?;
+        let result = self.result(&trial, &placed, &reached, &at_work, fleet, bands)?;
         let (name, plan) = (option.name.clone(), day.plan.clone());
-        let candidate = Candidate { name, plan, ways, found: Some(found), unmet: None };
+        let candidate = Candidate { name, plan, arrangements, result: Some(result), unmet: None };
         Ok(SearchResult { candidate, fleet: Some(fleet), figures })
     }
 
@@ -205,7 +205,7 @@ impl MachineSearch<'_> {
             duty: *duty,
             tokens_per_s,
             lifetime: prices.lifetime.value,
-            per_kwh: prices.per_kwh.value,
+            price_per_kwh: prices.per_kwh.value,
             pue: prices.pue.value,
             hosting: prices.hosting.value,
         }
@@ -244,7 +244,7 @@ impl MachineSearch<'_> {
         Ok([at(slow)?, at(fast)?])
     }
 
-    fn found(
+    fn result(
         &self,
         trial: &LoadTrial<'_>,
         ServingPlacement { machine, engines, .. }: &ServingPlacement,
@@ -277,7 +277,7 @@ impl MachineSearch<'_> {
                 .map(|tried| tried.map(|(_, day)| day.summary.slo_attainment)),
             requests: day.summary.requests.completed,
             fails: reached.beyond.as_ref().map(|(_, day)| trial.fails(&day.summary)),
-            bottlenecks: Bottleneck::all(machine, &day.engine, *engines, &day.summary, &account),
+            bottlenecks: Bottleneck::ranked(machine, &day.engine, *engines, &day.summary, &account),
             machines,
             utilization: at_work.summary.busy_share,
             price: fleet.machine.price.get(),
@@ -288,7 +288,7 @@ impl MachineSearch<'_> {
             years: fleet.years(),
             total_cost: banded(&|fleet| fleet.total().get()),
             payback: None,
-            sensitivity: tornado(&fleet, ends),
+            sensitivity: sensitivity(&fleet, ends),
             curve: reached.curve.clone(),
         })
     }
@@ -305,23 +305,28 @@ enum BestPlacement {
 /// The largest load of each way to use a machine's GPUs, and the best of them. Of equal ones the
 /// first is best, whose engines have the fewest GPUs. Where none keeps the limits, the day is that
 /// of the last, whose GPUs work together most.
-fn best_of(trial: &LoadTrial<'_>, placements: Vec<ServingPlacement>) -> Result<(Vec<GpuArrangement>, BestPlacement)> {
+fn best_of(
+    trial: &LoadTrial<'_>,
+    placements: Vec<ServingPlacement>,
+) -> Result<(Vec<GpuArrangement>, BestPlacement)> {
     let tried = placements.into_par_iter().map(|placed| {
         let start = trial.one_at_a_time() * placed.engines as f64;
         Ok((trial.largest(&placed, start)?, placed))
     });
     let tried: Vec<_> = tried.collect::<Result<_>>()?;
-    let way = |(search, _): &(LoadSearch, ServingPlacement)| match search {
+    let arrangement = |(search, _): &(LoadSearch, ServingPlacement)| match search {
         LoadSearch::Within(reached) => GpuArrangement {
             plan: reached.within.1.plan.clone(),
             largest_load: Some(reached.within.0),
             fails: reached.beyond.as_ref().map(|(_, day)| trial.fails(&day.summary)),
         },
-        LoadSearch::Nowhere(day) => {
-            GpuArrangement { plan: day.plan.clone(), largest_load: None, fails: Some(trial.fails(&day.summary)) }
-        }
+        LoadSearch::Nowhere(day) => GpuArrangement {
+            plan: day.plan.clone(),
+            largest_load: None,
+            fails: Some(trial.fails(&day.summary)),
+        },
     };
-    let ways = if tried.len() > 1 { tried.iter().map(way).collect() } else { vec![] };
+    let arrangements = if tried.len() > 1 { tried.iter().map(arrangement).collect() } else { vec![] };
     let mut best: Option<BestPlacement> = None;
     for (search, placed) in tried {
         let better = match (&best, search) {
@@ -336,7 +341,7 @@ fn best_of(trial: &LoadTrial<'_>, placements: Vec<ServingPlacement>) -> Result<(
         };
         best = Some(better);
     }
-    Ok((ways, best.ok_or_else(|| Error::input("there is no way to use the machine"))?))
+    Ok((arrangements, best.ok_or_else(|| Error::input("there is no way to use the machine"))?))
 }
 
 fn with_account(day: ServedDay) -> Result<(ServedDay, sim::serving::Account)> {

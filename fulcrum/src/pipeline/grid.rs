@@ -4,7 +4,7 @@ use super::prepared::{PreparedScenario, planner_error};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::Ratio;
 use planner::{GridCell, Placement, PlanTable};
-use scenarios::{SweepAxis, Document, Grid, Setting, Workload};
+use scenarios::{Document, Grid, Setting, SweepAxis, Workload};
 
 /// Cells that a table may have.
 const MOST_CELLS: u64 = 10_000;
@@ -30,7 +30,7 @@ pub fn plan_grid(document: Document, settings: &[Setting]) -> Result<PlanTable> 
     let scenario = PreparedScenario::new(&points[0].scenario)?;
     scenario.require_one_format("--grid")?;
     let cells = points.iter().map(|point| {
-        let Some(Workload { batch, prompt_tokens, .. }) = point.scenario.workload else {
+        let Some(Workload { batch, prompt_tokens, .. }) = point.scenario.workload.batch() else {
             return Err(Error::input(format!("--grid plans static batches: {}", KEYS.join(" and "))));
         };
         Ok(GridCell { batch, prompt_tokens, weight: Ratio::ONE })

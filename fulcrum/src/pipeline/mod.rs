@@ -1,24 +1,22 @@
 //! From a question to a plan and its simulated run: what names stand for, plans, grids of plans,
 //! training steps; single operators in bulk, and a GPU's rates fitted to measured ones.
 
+mod cached_catalog;
 mod format_trial;
 mod gpu_fit;
 mod grid;
 mod lookup;
-mod machine_cache;
-mod model_cache;
 mod operator_prediction;
 mod prepared;
 mod resolved_plan;
 mod row_devices;
 mod training;
 
+pub(crate) use cached_catalog::CachedCatalog;
 pub use format_trial::FormatTrial;
 pub use gpu_fit::{FittedGpu, GpuFitOptions, fit_gpus};
 pub use grid::plan_grid;
 pub use lookup::{machine, machine_library, model, parse_scenario, read_scenario, this_host_file};
-pub(crate) use machine_cache::MachineCache;
-pub(crate) use model_cache::ModelCache;
 pub use operator_prediction::{PredictionOptions, predict_rows};
 #[cfg(feature = "run")]
 pub(crate) use prepared::FollowedRule;

@@ -1,31 +1,27 @@
 //! A scenario with everything that it names looked up, and the plans that answer it.
 
+use super::cached_catalog::CachedCatalog;
 use super::format_trial::FormatTrial;
-use super::machine_cache::MachineCache;
-use super::model_cache::ModelCache;
 use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::Machine;
 #[cfg(feature = "run")]
 use planner::Rule;
 use planner::{
-    ChosenFormats, Criterion, DraftModel, Front, Identity, PlanOrigin, Placement, Plan, PlannerError, CostModel, PhaseTimes,
+    ChosenFormats, CostModel, Criterion, DraftModel, Front, Identity, PhaseTimes, Placement, Plan,
+    PlanOrigin, PlannerError,
 };
-#[cfg(feature = "run")]
-use scenarios::MachineSpec;
 use scenarios::{
-    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, ResolvedScenario, Scenario, Serving, Slo,
-    Training, Workload,
+    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, Requirements, ResolvedScenario, Scenario,
+    Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 
 /// A scenario with its model, its formats and its machine: everything that a plan depends on.
 #[derive(Debug, Clone)]
 pub struct PreparedScenario {
-    /// The scenario with its model.
+    /// The scenario with its machine and its model looked up.
     pub(crate) resolved: ResolvedScenario,
-    /// The machine, with its GPUs grouped in each way that may be chosen; at least one.
-    pub(crate) machines: Arc<[Machine]>,
     /// What plans record of each machine, where it was computed before.
     pub(crate) identities: Option<Arc<[Identity]>>,
     /// Where machine and model came from.
@@ -58,26 +54,25 @@ impl PreparedScenario {
     /// # Errors
     /// There is no such machine or model, or a file of theirs is wrong.
     pub fn new(scenario: &Scenario) -> Result<Self> {
-        Self::cached(scenario, &MachineCache::default(), &ModelCache::default())
+        Self::cached(scenario, &CachedCatalog::default())
     }
 
     /// The same where some machines and models are known.
-    pub(crate) fn cached(scenario: &Scenario, machines: &MachineCache, models: &ModelCache) -> Result<Self> {
-        let resolved = scenario.resolve(&|reference| models.get(reference)).or_input()?;
-        let grouped = machines.get(&resolved.machine, &resolved.tensor_parallel)?;
-        let tensor_parallel = match grouped.degrees[..] {
-            [degree] => Some(degree).filter(|degree| *degree > 1),
+    pub(crate) fn cached(scenario: &Scenario, catalog: &CachedCatalog) -> Result<Self> {
+        let resolved = scenario.resolve(catalog).or_input()?;
+        let identities = catalog.identities(&scenario.machine, &scenario.tensor_parallel);
+        let tensor_parallel = match &resolved.machines[..] {
+            [only] => Some(only.tensor_parallel()).filter(|degree| *degree > 1),
             _ => None,
         };
         let origin = PlanOrigin {
-            machine: resolved.machine.source(),
+            machine: scenario.machine.source(),
             model: scenario.model.anchored(),
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
-            draft: scenario.speculative.as_ref().map(|(draft, _)| draft.anchored()),
+            draft: scenario.speculative.as_ref().map(|choice| choice.draft.anchored()),
             tensor_parallel,
         };
-        let (machines, identities) = (grouped.machines.clone(), Some(grouped.identities.clone()));
-        Ok(Self { resolved, machines, identities, origin: Some(origin) })
+        Ok(Self { resolved, identities, origin: Some(origin) })
     }
 
     /// A static batch on a machine that is in no file, to be answered as soon as possible.
@@ -90,20 +85,16 @@ impl PreparedScenario {
         origin: PlanOrigin,
     ) -> Self {
         let resolved = ResolvedScenario {
-            machine: MachineSpec::from(origin.machine.clone()),
+            machines: Arc::from([machine]),
             model,
             formats: FormatChoice { allowed: vec![formats], lossy: vec![] },
-            tensor_parallel: vec![],
             speculative: None,
-            workload,
+            requirements: Requirements::from(workload),
             serving: None,
             training: None,
             engine: EngineChoice::default(),
-            objective: Objective::Latency,
-            slo: None,
-            costs: None,
         };
-        Self { resolved, machines: Arc::from([machine]), identities: None, origin: Some(origin) }
+        Self { resolved, identities: None, origin: Some(origin) }
     }
 
     /// The model.
@@ -113,7 +104,15 @@ impl PreparedScenario {
 
     /// The machine, once for each way to group its GPUs.
     pub fn machines(&self) -> &[Machine] {
-        &self.machines
+        &self.resolved.machines
+    }
+
+    /// A fingerprint of each of the machines.
+    pub(crate) fn machine_fingerprints(&self) -> Vec<String> {
+        match &self.identities {
+            Some(known) => known.iter().map(|identity| identity.fingerprint.clone()).collect(),
+            None => self.machines().iter().map(Machine::fingerprint).collect(),
+        }
     }
 
     /// The number formats that may be chosen, and those that lose too much.
@@ -123,7 +122,7 @@ impl PreparedScenario {
 
     /// The load: a static batch, or one like those that an engine will run.
     pub fn workload(&self) -> &Workload {
-        &self.resolved.workload
+        &self.resolved.requirements.workload
     }
 
     /// Requests that come and go, where the scenario has some.
@@ -143,30 +142,32 @@ impl PreparedScenario {
 
     /// What to be best at.
     pub fn objective(&self) -> Objective {
-        self.resolved.objective
+        self.resolved.requirements.objective
     }
 
     /// The limits to keep.
     pub fn slo(&self) -> Slo {
-        self.resolved.slo.unwrap_or_default()
+        self.resolved.requirements.slo
     }
 
     /// What the machine and its electricity cost.
     pub fn costs(&self) -> Costs {
-        self.resolved.costs.unwrap_or_default()
+        self.resolved.requirements.costs
     }
 
     /// The same question for another load, without limits.
     pub(crate) fn with_workload(&self, workload: Workload) -> Self {
-        let resolved = ResolvedScenario { workload, slo: None, ..self.resolved.clone() };
-        Self { resolved, ..self.clone() }
+        let mut other = self.clone();
+        let requirements = &mut other.resolved.requirements;
+        (requirements.workload, requirements.slo) = (workload, Slo::default());
+        other
     }
 
     /// The same question on another machine, in one combination of formats.
     pub(crate) fn on(self, machine: Machine, formats: Formats) -> Self {
         let formats = FormatChoice { allowed: vec![formats], ..self.resolved.formats };
-        let resolved = ResolvedScenario { formats, ..self.resolved };
-        Self { resolved, machines: Arc::from([machine]), identities: None, ..self }
+        let resolved = ResolvedScenario { machines: Arc::from([machine]), formats, ..self.resolved };
+        Self { resolved, identities: None, ..self }
     }
 
     /// The best plan in the best formats.
@@ -177,7 +178,7 @@ impl PreparedScenario {
         let chosen = self.choose()?;
         let (plan, model) = (chosen.plan, &self.model().name);
         tracing::info!(model, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
-        let trials = FormatTrial::from_planned(chosen.tried, self.formats());
+        let trials = FormatTrial::from_planned(chosen.outcomes, self.formats());
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
     }
 
@@ -196,9 +197,9 @@ impl PreparedScenario {
             sim::estimate(cost_model, placement, workload, chunk)
         };
         let draft = self.resolved.speculative.as_ref();
-        let draft = draft.map(|(model, choices)| DraftModel { model, choices });
+        let draft = draft.map(|SpeculationChoice { draft, choices }| DraftModel { model: draft, choices });
         let (formats, known) = (&self.formats().allowed, self.identities.as_deref());
-        let chosen = planner::plan_among(&self.problem(), &self.machines, known, formats, draft, &score);
+        let chosen = planner::plan_among(&self.problem(), self.machines(), known, formats, draft, &score);
         chosen.map_err(planner_error)
     }
 
@@ -212,8 +213,8 @@ impl PreparedScenario {
                 "{what} is made without a draft: leave speculative out, or use `fulcrum plan` without it"
             )));
         }
-        if let [one, _, ..] = &self.machines[..] {
-            let degrees: Vec<_> = self.machines.iter().map(|m| m.tensor_parallel().to_string()).collect();
+        if let [one, _, ..] = self.machines() {
+            let degrees: Vec<_> = self.machines().iter().map(|m| m.tensor_parallel().to_string()).collect();
             return Err(Error::input(format!(
                 "the GPUs of '{}' can be grouped by {}, and {what} needs one way: name it, like --set \
                  tensor_parallel={}",
@@ -255,14 +256,8 @@ impl PreparedScenario {
 
     /// The question as the planner takes it.
     pub(crate) fn problem(&self) -> planner::Problem<'_> {
-        planner::Problem {
-            cost_model: self.cost_model(),
-            workload: *self.workload(),
-            objective: self.objective(),
-            slo: self.slo(),
-            costs: self.costs(),
-            draft: None,
-        }
+        let Requirements { workload, objective, slo, costs } = self.resolved.requirements;
+        planner::Problem { cost_model: self.cost_model(), workload, objective, slo, costs, draft: None }
     }
 
     /// The simulator's judgement of a placement.
@@ -273,14 +268,14 @@ impl PreparedScenario {
     /// What tasks cost in the formats of most bits, on the first of the machines.
     pub(crate) fn cost_model(&self) -> CostModel<'_> {
         let formats = &self.formats().allowed[0];
-        CostModel { machine: &self.machines[0], model: self.model(), formats }
+        CostModel { machine: &self.machines()[0], model: self.model(), formats }
     }
 
     fn resolve_plan(&self, mut plan: Plan, machine: usize) -> Result<ResolvedPlan> {
-        let (machine, model) = (self.machines[machine].clone(), self.model().clone());
+        let (machine, model) = (self.machines()[machine].clone(), self.model().clone());
         let tensor_parallel = Some(machine.tensor_parallel()).filter(|degree| *degree > 1);
         let draft = self.resolved.speculative.as_ref().filter(|_| plan.draft.is_some());
-        let draft = draft.map(|(model, _)| model.clone());
+        let draft = draft.map(|choice| choice.draft.clone());
         let from = |origin: PlanOrigin| {
             let draft = origin.draft.filter(|_| plan.draft.is_some());
             PlanOrigin { tensor_parallel, draft, ..origin }

@@ -69,7 +69,10 @@ impl RowDevices {
 
     /// The device of the row that `rows` stands at, and its index for [`RowDevices::name`]; `None`
     /// where the row is left out.
-    pub(crate) fn device_of_row(&mut self, rows: &TableRows<impl BufRead>) -> Result<Option<(usize, &Device)>> {
+    pub(crate) fn device_of_row(
+        &mut self,
+        rows: &TableRows<impl BufRead>,
+    ) -> Result<Option<(usize, &Device)>> {
         let cell = self.column.map_or(&[][..], |column| rows.cell(column));
         if self.named.get(self.last).is_none_or(|named| named.cell != cell) {
             let known = self.named.iter().position(|named| named.cell == cell);
@@ -121,7 +124,7 @@ impl RowDevices {
                 let message = format!(
                     "'{}' is not the GPU of '{called}': name no machine to predict each row on its own GPU, or \
                      say `--only {name}` to predict only these rows on '{called}'",
-                    rows.shown_configuration(column)
+                    rows.shown(column)
                 );
                 Err(Error::input(rows.refuse(column, message)))
             }

@@ -49,12 +49,12 @@ pub fn fit_constants(published: &Published) -> Result<(Publication, f64)> {
 }
 
 fn loss(published: &Published, publication: &Publication) -> Result<f64> {
-    let rows: Vec<_> =
-        published.rows.iter().filter(|row| row.value > 0.0 && publication.is_fitted_on(row)).collect();
-    let known = rows.par_iter().filter_map(|row| Some((row, publication.group_of(row)?)));
-    let losses = known.map(|(row, (group, numbers))| {
+    let rows = published.rows.iter().filter(|row| publication.is_fitted_on(row));
+    let rows: Vec<_> = rows.filter_map(|row| Some((row, row.value.filter(|value| *value > 0.0)?))).collect();
+    let known = rows.par_iter().filter_map(|(row, value)| Some((row, value, publication.group_of(row)?)));
+    let losses = known.map(|(row, value, (group, numbers))| {
         let ours = our_value(publication, group, &numbers, row, publication.scope())?;
-        Ok((ours / row.value).ln().abs().min(MOST))
+        Ok((ours / value).ln().abs().min(MOST))
     });
     let losses = losses.collect::<Result<Vec<f64>>>()?;
     let id = &published.id;

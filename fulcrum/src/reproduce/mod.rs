@@ -10,11 +10,11 @@ mod testbed;
 
 pub use fit::fit_constants;
 
-use crate::error::{Error, OrError, Result, ErrorContext};
+use crate::error::{Error, ErrorContext, OrError, Result};
 use published_run::PublishedRun;
 use rayon::prelude::*;
 use reports::published::{EngineConstant, ReproducedRow, Reproduction, Reproductions, Standing};
-use scenarios::published::{RowGroup, Publication, PublishedRow, Resources, Scope, read_rows};
+use scenarios::published::{Publication, PublishedRow, Resources, RowGroup, Scope, read_rows};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -85,11 +85,11 @@ impl Published {
     /// Every row beside our prediction.
     pub fn reproduction(&self) -> Reproduction {
         let publication = &self.publication;
-        let constant = |(name, constant): &(String, scenarios::published::EngineConstant)| EngineConstant {
+        let constant = |(name, constant): &(String, scenarios::published::Constant)| EngineConstant {
             name: name.clone(),
             value: constant.value,
             prior: constant.prior,
-            why: constant.why.clone(),
+            description: constant.why.clone(),
             fitted: constant.fitted,
         };
         Reproduction {
@@ -97,7 +97,7 @@ impl Published {
             system: publication.system.clone(),
             source: publication.source.clone(),
             licence: publication.licence.clone(),
-            wanted: match publication.resources {
+            target_error: match publication.resources {
                 Resources::One => Some(0.15),
                 Resources::Two => Some(0.25),
                 Resources::None => None,
@@ -138,12 +138,12 @@ impl Published {
         };
         let cell = |column: &str| row.cells.get(column).cloned().unwrap_or_default();
         let table = group.and_then(|(group, _)| group.table.clone()).unwrap_or_else(|| row.metric.clone());
-        let what = ["model", "batch", "input_len", "output_len", "precision", "baseline"].map(cell);
-        let what: Vec<_> = what.into_iter().filter(|cell| !cell.is_empty()).collect();
+        let description = ["model", "batch", "input_len", "output_len", "precision", "baseline"].map(cell);
+        let description: Vec<_> = description.into_iter().filter(|cell| !cell.is_empty()).collect();
         ReproducedRow {
             id: row.id.clone(),
             hardware: cell("hardware"),
-            what: what.join(", "),
+            description: description.join(", "),
             table,
             metric: row.metric.clone(),
             unit: row.unit.clone(),

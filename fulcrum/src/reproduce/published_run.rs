@@ -6,9 +6,9 @@ use super::policy::PlacementPolicy;
 use super::scenario_run::ScenarioRun;
 use super::testbed::{Testbed, read_testbed};
 use crate::error::{Error, OrError, Result};
-use crate::pipeline::ModelCache;
+use crate::pipeline::CachedCatalog;
 use hwprofiles::{DType, Device, DeviceKind, Machine, MemoryKind};
-use planner::{Placement, CostModel, PhasePrograms, Rule, PhaseTimes};
+use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, Rule};
 use scenarios::published::{Publication, Scope};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::Deserialize;
@@ -101,7 +101,7 @@ impl PublishedRun<'_> {
         let run: RunTemplate = serde_json::from_value(filled).or_input()?;
         match &run {
             RunTemplate { scenario: Some(scenario), largest, .. } => {
-                let whole = ScenarioRun { scenario, models: self.models(scenario)? };
+                let whole = ScenarioRun { scenario, catalog: self.catalog(scenario)? };
                 match largest {
                     Some(search) => whole.largest(&search.find, search.attainment),
                     None => whole.numbers(),
@@ -159,13 +159,13 @@ impl PublishedRun<'_> {
     }
 
     /// The publication's own model, where `scenario` names one.
-    fn models(&self, scenario: &Value) -> Result<ModelCache> {
-        let models = ModelCache::default();
+    fn catalog(&self, scenario: &Value) -> Result<CachedCatalog> {
+        let catalog = CachedCatalog::default();
         let named = scenario["model"].as_str().filter(|name| self.publication.models.contains_key(*name));
         if let Some(name) = named {
-            models.put(name, self.model(name)?);
+            catalog.add_model(name, self.model(name)?);
         }
-        Ok(models)
+        Ok(catalog)
     }
 
     fn testbed(&self, name: Option<&str>) -> Result<Testbed> {
@@ -193,12 +193,18 @@ impl PublishedRun<'_> {
 
 impl RunTemplate {
     /// The placement that the run names, and the times that it comes to.
-    fn placed(&self, cost_model: CostModel<'_>, workload: Workload, chunk: u64) -> Result<(Placement, PhaseTimes)> {
+    fn placed(
+        &self,
+        cost_model: CostModel<'_>,
+        workload: Workload,
+        chunk: u64,
+    ) -> Result<(Placement, PhaseTimes)> {
         let CostModel { machine, model, .. } = cost_model;
         let objective = self.plan.unwrap_or_default();
         let (slo, costs) = (Slo::default(), Costs::default());
         let problem = planner::Problem { cost_model, workload, objective, slo, costs, draft: None };
-        let scorer = |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
+        let scorer =
+            |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let (placement, chunk) = match (&self.place, &self.rule, self.plan) {
             (Some(place), ..) => (place.placement(machine, model)?, chunk),
             (None, Some(name), _) => {

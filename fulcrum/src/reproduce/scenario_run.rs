@@ -1,16 +1,16 @@
 //! A row's run that is a whole scenario, answered as `fulcrum sweep` and `fulcrum sim` answer it.
 
 use crate::error::{Error, OrError, Result};
-use crate::pipeline::{MachineCache, ModelCache, PreparedScenario, train};
+use crate::pipeline::{CachedCatalog, PreparedScenario, train};
 use crate::sweep::{LimitSearch, measures};
 use scenarios::{Document, Setting};
 use serde_json::Value;
 use sim::CapacityBracket;
 
-/// A scenario, and the models that it may name besides the presets.
+/// A scenario, and what it may name besides machines and models that come with the program.
 pub(crate) struct ScenarioRun<'a> {
     pub(crate) scenario: &'a Value,
-    pub(crate) models: ModelCache,
+    pub(crate) catalog: CachedCatalog,
 }
 
 impl ScenarioRun<'_> {
@@ -37,7 +37,7 @@ impl ScenarioRun<'_> {
             let unlimited = || Error::input("the scenario has no slo that requests could keep");
             Ok(kept.ok_or_else(unlimited)? >= share)
         };
-        let found = match sim::search_capacity(search.range, search.range[0], search.fineness, keeps)? {
+        let found = match sim::search_capacity(search.range, search.range[0], search.precision, keeps)? {
             CapacityBracket::Between(keeps, _) | CapacityBracket::Most(keeps) => keeps,
             CapacityBracket::None(breaks) => {
                 let message = format!("{}: too few keep their limits even with {breaks}", search.key);
@@ -50,7 +50,7 @@ impl ScenarioRun<'_> {
     fn numbers_with(&self, settings: &[Setting]) -> Result<Vec<(String, f64)>> {
         let document = Document::from_yaml("scenario", &self.scenario.to_string()).or_input()?;
         let scenario = document.scenario_with(settings).or_input()?;
-        let prepared = PreparedScenario::cached(&scenario, &MachineCache::default(), &self.models)?;
+        let prepared = PreparedScenario::cached(&scenario, &self.catalog)?;
         let answer = match prepared.training() {
             Some(_) => serde_json::to_value(train(&prepared)?.1).or_failed()?,
             None => measures(&prepared)?.1,
@@ -95,13 +95,13 @@ mod tests {
     fn a_scenario_has_the_numbers_of_the_commands() {
         let scenario = json!({"machine": "h100-sxm", "model": "mine", "dtype": {"weights": "bf16", "kv": "bf16"},
             "workload": {"batch": 2, "prompt_tokens": 64, "output_tokens": 8}});
-        let models = ModelCache::default();
-        models.put("mine", Model::preset("opt-125m").expect("a preset"));
-        let numbers = ScenarioRun { scenario: &scenario, models }.numbers().expect("numbers");
+        let catalog = CachedCatalog::default();
+        catalog.add_model("mine", Model::preset("opt-125m").expect("a preset"));
+        let numbers = ScenarioRun { scenario: &scenario, catalog }.numbers().expect("numbers");
         let all = named(&numbers, "ttft_s.mean") + 7.0 * named(&numbers, "tpot_s.mean");
         assert!((named(&numbers, "e2el_s.mean") / all - 1.0).abs() < 1e-9, "{numbers:?}");
         assert!((named(&numbers, "output_tokens_per_s") * all / 16.0 - 1.0).abs() < 1e-9);
-        let stranger = ScenarioRun { scenario: &scenario, models: ModelCache::default() };
+        let stranger = ScenarioRun { scenario: &scenario, catalog: CachedCatalog::default() };
         assert!(stranger.numbers().is_err(), "the model is known to the other run alone");
     }
 
@@ -110,7 +110,7 @@ mod tests {
         let scenario = json!({"machine": "h100-sxm", "model": "llama-3.1-8b", "dtype": {"weights": "bf16", "kv": "bf16"},
             "workload": {"concurrency": 1, "requests": 200, "prompt_tokens": 512, "output_tokens": 64},
             "engine": "vllm", "slo": {"tpot": "12 ms"}});
-        let whole = ScenarioRun { scenario: &scenario, models: ModelCache::default() };
+        let whole = ScenarioRun { scenario: &scenario, catalog: CachedCatalog::default() };
         let found = named(&whole.largest("workload.concurrency=1..128", 0.9).expect("a load"), "found");
         let kept = |users: f64| {
             let values = vec![Value::from(users as u64)];

@@ -4,7 +4,9 @@ use super::batch_file::BatchRequest;
 use super::text_stream::TextStream;
 use crate::error::{Error, Result};
 use crate::pipeline::ResolvedPlan;
-use executor::{GenerationResult, Client, FinishReason, PassReport, GenerationRequest, Tokenizer};
+use executor::{
+    Client, FinishReason, GenerationRequest, GenerationResult, PassReport, PromptChunk, Tokenizer,
+};
 use hwprofiles::Seconds;
 use planner::{Recorder, StepSpan, Trace};
 use scenarios::{Phase, Step};
@@ -46,7 +48,7 @@ impl Client for BatchClient<'_> {
         Some(executor_request(self.next as u64 - 1, request, self.ends))
     }
 
-    fn ends(&mut self, id: u64, tokens: &[u32]) -> bool {
+    fn stops_after(&mut self, id: u64, tokens: &[u32]) -> bool {
         let stops = &self.requests[id as usize].stops;
         let (Some(tokenizer), [.., token], false) = (self.tokenizer, tokens, stops.is_empty()) else {
             return false;
@@ -56,7 +58,7 @@ impl Client for BatchClient<'_> {
         stream.is_stopped()
     }
 
-    fn done(&mut self, id: u64, _at: Duration) {
+    fn finished(&mut self, id: u64, _at: Duration) {
         self.streams.remove(&id);
     }
 }
@@ -75,7 +77,9 @@ pub(crate) struct PassSpan {
 impl PassSpan {
     /// The span of a pass that the executor made.
     pub(crate) fn new(made: &PassReport) -> Self {
-        let [past, new] = made.entered.first().copied().unwrap_or([made.decode_tokens.saturating_sub(1), 1]);
+        let decode = PromptChunk { past_tokens: made.decode_tokens.saturating_sub(1), new_tokens: 1 };
+        let PromptChunk { past_tokens: past, new_tokens: new } =
+            made.entered.first().copied().unwrap_or(decode);
         let nanos = |time: Duration| time.as_nanos() as u64;
         Self { phase: made.phase, begin: nanos(made.begin), end: nanos(made.end), past, new }
     }
@@ -101,7 +105,8 @@ impl BatchAnswers {
 
     /// How many answers came to their own end.
     pub fn whole(&self) -> u64 {
-        let is_whole = |answer: &&GenerationResult| matches!(answer.finish, FinishReason::Length | FinishReason::Stop);
+        let is_whole =
+            |answer: &&GenerationResult| matches!(answer.finish, FinishReason::Length | FinishReason::Stop);
         self.answers.iter().filter(is_whole).count() as u64
     }
 

@@ -23,8 +23,8 @@ pub fn measure_host(out: &Path, quick: bool, date: &str, progress: &ProgressFn<'
     let measured = microbench::measure(
         &options,
         &mut |now| {
-            progress(ProgressEvent::Steps { done: now.done as u64, of: now.of as u64 });
-            progress(ProgressEvent::Item(now.what));
+            progress(ProgressEvent::Steps { done: now.done as u64, of: now.total as u64 });
+            progress(ProgressEvent::Item(now.subject));
         },
         &mut |host| write_atomically(&partial, host.to_yaml()),
     );

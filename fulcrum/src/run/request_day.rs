@@ -6,12 +6,18 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, read_scenario};
 use crate::progress::{ProgressEvent, no_progress};
 use crate::serve::{RequestFeed, write_requests};
-use executor::{GenerationResult, Batching, Checkpoint, Client, GenerationEvent, GenerationRequest, Sampling};
+use executor::{
+    Batching, Checkpoint, Client, GenerationEvent, GenerationRequest, GenerationResult, Sampling,
+};
 use planner::PhasePrograms;
 use rand::{Rng, SeedableRng};
 use scenarios::{EngineChoice, EngineName, Model, Requests, Routing, Scheduler, Serving};
 use serde_json::{Map, Value, json};
-use sim::serving::{RequestOutcome, ServingEngine, HostTimes, SimTime, PlanPrices, Replica, ServedRequest, RequestSource, EngineObserver};
+use sim::SimTime;
+use sim::serving::{
+    EngineObserver, HostTimes, PlanPrices, Replica, RequestOutcome, RequestSource, ServedRequest,
+    ServingEngine,
+};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -44,7 +50,7 @@ impl RequestDay {
             false => read_serving(file, planned)?,
         };
         let extent = planned.plan.extent();
-        let draft = ServingEngine::of(&choice, extent.batch, extent.context + 1);
+        let draft = ServingEngine::from_choice(&choice, extent.batch, extent.context + 1);
         let seqs = choice.max_num_seqs.unwrap_or(extent.batch);
         let engine = ServingEngine {
             max_num_seqs: seqs,
@@ -75,7 +81,8 @@ impl RequestDay {
     /// # Errors
     /// A rate is missing, or the table of requests is wrong.
     pub fn forecast(&self, planned: &ResolvedPlan) -> Result<Vec<ServedRequest>> {
-        let programs = PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
+        let programs =
+            PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
         let mut replica = Replica::new(self.engine.clone(), PlanPrices::new(planned.cost_model(), &programs));
         let (mut feed, mut all) = (RequestFeed::new(&self.serving, 0, 1)?, ServedRequests(vec![]));
         sim::serving::serve(&mut feed, &mut replica, &mut all).or_input()?;
@@ -163,7 +170,7 @@ impl Client for FeedClient {
         let prompt = (0..request.prompt_tokens).map(|_| (random.next_u64() % self.vocab) as u32).collect();
         Some(GenerationRequest {
             id: request.id,
-            arrival: Duration::from_nanos(request.arrival.0 / 1000),
+            arrival: Duration::from_nanos(request.arrival.nanos()),
             prompt,
             output_tokens: request.output_tokens,
             sampling: self.sampling,
@@ -172,36 +179,36 @@ impl Client for FeedClient {
         })
     }
 
-    fn sooner(&mut self, held: &mut GenerationRequest) {
+    fn exchange_for_earlier(&mut self, held: &mut GenerationRequest) {
         let mut same = sim::serving::Request {
             id: held.id,
-            arrival: picos(held.arrival),
+            arrival: sim_time(held.arrival),
             prompt_tokens: held.prompt.len() as u64,
             output_tokens: held.output_tokens,
             prefix: vec![],
         };
-        self.feed.sooner(&mut same);
-        held.arrival = Duration::from_nanos(same.arrival.0 / 1000);
+        self.feed.replace_if_sooner(&mut same);
+        held.arrival = Duration::from_nanos(same.arrival.nanos());
     }
 
-    fn done(&mut self, _id: u64, at: Duration) {
-        self.feed.done(picos(at));
+    fn finished(&mut self, _id: u64, at: Duration) {
+        self.feed.done(sim_time(at));
     }
 }
 
-fn picos(time: Duration) -> SimTime {
-    SimTime((time.as_nanos() as u64).saturating_mul(1000))
+fn sim_time(time: Duration) -> SimTime {
+    SimTime::from_nanos(time.as_nanos() as u64)
 }
 
 fn served(answer: &GenerationResult) -> ServedRequest {
     ServedRequest {
         id: answer.id,
-        arrival: picos(answer.arrival),
+        arrival: sim_time(answer.arrival),
         prompt_tokens: answer.prompt_tokens,
         output_tokens: answer.tokens.len() as u64,
-        scheduled: picos(answer.scheduled),
-        first_token: picos(answer.first_token),
-        last_token: picos(answer.last_token),
+        scheduled: sim_time(answer.scheduled),
+        first_token: sim_time(answer.first_token),
+        last_token: sim_time(answer.last_token),
         cached_tokens: 0,
         fetched_tokens: 0,
         preemptions: 0,

@@ -10,13 +10,13 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use crate::progress::{ProgressEvent, ProgressFn};
 use executor::{
-    Batching, Checkpoint, Client, GenerationEvent, GeneratedBatch, PassReport, GpuPassCounts, Sampling, Service, Session, RunSetup,
-    Tokenizer,
+    Batching, Checkpoint, Client, GeneratedBatch, GenerationEvent, GpuPassCounts, PassReport, PromptChunk,
+    RunSetup, Sampling, Service, Session, Tokenizer,
 };
 use hwprofiles::{DeviceId, Machine, Ratio, Seconds};
 use planner::{Drift, PhasePrograms};
 use scenarios::Scheduler;
-use sim::serving::{Batch, PrefillChunk, PlanPrices};
+use sim::serving::{Batch, PlanPrices, PrefillChunk};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -172,7 +172,7 @@ impl<'l> LiveSession<'l> {
         let served = self.run_service(&mut service, |event| match event {
             GenerationEvent::Token { token, .. } => on_token(token),
             GenerationEvent::Finished(answer) => answers.push(answer),
-            GenerationEvent::PassReport(made) => passes.push(PassSpan::new(&made)),
+            GenerationEvent::PassDone(made) => passes.push(PassSpan::new(&made)),
             GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
         });
         answers.extend(service.interrupt());
@@ -197,7 +197,7 @@ impl<'l> LiveSession<'l> {
             let (paused, mut next, mut compared) = (AtomicBool::new(false), None, Duration::ZERO);
             let pause = || interrupted.load(Ordering::Acquire) || paused.load(Ordering::Acquire);
             let served = self.session.serve(service, &pause, |event| {
-                if let GenerationEvent::PassReport(made) = &event
+                if let GenerationEvent::PassDone(made) = &event
                     && made.end >= compared + COMPARED_EVERY
                 {
                     compared = made.end;
@@ -219,7 +219,7 @@ impl<'l> LiveSession<'l> {
                 return Ok(());
             };
             progress(ProgressEvent::Note(&found.to_string()));
-            self.session.follow(found.placement.clone(), self.checkpoint).or_failed()?;
+            self.session.replace_placement(found.placement.clone(), self.checkpoint).or_failed()?;
             placement = found.placement;
         }
     }
@@ -245,10 +245,11 @@ pub fn check_request(planned: &ResolvedPlan, request: &BatchRequest, ends: &[u32
 /// Compares the time of each device in a pass with the plan: the devices that have become slow, or
 /// as fast as planned again.
 fn changed_devices(prices: &mut PlanPrices<'_>, drift: &mut Drift, made: &PassReport) -> Vec<DeviceId> {
-    let pieces: Vec<_> = made.entered.iter().map(|&[past, new]| PrefillChunk { new, past }).collect();
+    let chunk = |chunk: &PromptChunk| PrefillChunk { new: chunk.new_tokens, past: chunk.past_tokens };
+    let chunks: Vec<_> = made.entered.iter().map(chunk).collect();
     let PassReport { decodes, decode_tokens, sampled, .. } = *made;
     // A device without a measured rate cannot be planned, so it was refused before.
-    let Ok(planned) = prices.busy(&Batch { pieces: &pieces, decodes, decode_tokens, sampled }) else {
+    let Ok(planned) = prices.device_times(&Batch { chunks: &chunks, decodes, decode_tokens, sampled }) else {
         return vec![];
     };
     let times = planned.iter().zip(&made.busy).enumerate();
@@ -285,8 +286,8 @@ mod tests {
         let programs =
             PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).expect("it runs");
         let mut prices = PlanPrices::new(planned.cost_model(), &programs);
-        let batch = Batch { pieces: &[], decodes: 2, decode_tokens: 200, sampled: 2 };
-        let busy = prices.busy(&batch).expect("priced");
+        let batch = Batch { chunks: &[], decodes: 2, decode_tokens: 200, sampled: 2 };
+        let busy = prices.device_times(&batch).expect("priced");
         let at_work = busy.iter().position(|&busy| busy > Seconds::ZERO).expect("a device works");
         let made = |slower: f64| PassReport {
             phase: scenarios::Phase::Decode,

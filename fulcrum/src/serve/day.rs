@@ -9,10 +9,10 @@ use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
 use hwprofiles::{Seconds, write_atomically};
-use planner::{Placement, CostModel};
+use planner::{CostModel, Placement};
 use scenarios::Serving;
 use serde_json::{Value, json};
-use sim::serving::{Account, ResourceUse, ServingEngine, ServingTimeline, Summary};
+use sim::serving::{Account, EngineCount, ResourceUse, ServingEngine, ServingTimeline, Summary};
 
 /// What a day came to.
 pub struct ServedDay {
@@ -94,10 +94,11 @@ pub(crate) fn serve_day_on(
         false => (engines.day(0, tables, None)?.0, None),
     };
     let name = format!("{} on {}", scenario.model().name, machine.name);
-    let (mut summary, effort) = joined(days, tables, serving.replicas, &name)?;
+    let (mut summary, used) = joined(days, tables, serving.replicas, &name)?;
     let duration = Seconds::new(summary.duration_s);
     let costs = scenario.costs();
-    let account = Account::of(&cost_model, engines.programs(0), &costs, &effort, duration, [machines, each]);
+    let count = EngineCount { machines, per_machine: each };
+    let account = Account::new(&cost_model, engines.programs(0), &costs, &used, duration, count);
     summary.account = Some(account);
     let engine = engines.engine(0);
     let heading = format!(
@@ -117,11 +118,11 @@ fn joined(
     replicas: u64,
     name: &str,
 ) -> Result<(Summary, ResourceUse)> {
-    let (mut effort, mut pictures) = (ResourceUse::default(), Vec::new());
+    let (mut used, mut pictures) = (ResourceUse::default(), Vec::new());
     let mut all: Option<EngineDay<'_>> = None;
     for mut day in days {
         pictures.extend(day.picture.take());
-        effort.join(&day.effort().or_input()?);
+        used.join(&day.resource_use().or_input()?);
         match &mut all {
             Some(all) => all.join(day),
             None => all = Some(day),
@@ -138,5 +139,5 @@ fn joined(
         let text = ServingTimeline::perfetto(&pictures, name).or_input()?;
         write_atomically(path, text).or_failed()?;
     }
-    Ok((tally.summary(0, 0), effort))
+    Ok((tally.summary(0, 0), used))
 }

@@ -2,14 +2,18 @@
 
 use super::tables::DayTables;
 use hwprofiles::MissingRate;
-use sim::serving::{ResourceUse, RequestOutcome, SloLimits, ResourceMeter, SimTime, ServingTimeline, Series, ServedRequest, ObservedSteps, SummaryCollector, EngineObserver};
+use sim::serving::{
+    EngineObserver, ObservedSteps, RequestOutcome, ResourceMeter, ResourceUse, Series, ServedRequest,
+    ServingTimeline, SloLimits, SummaryCollector,
+};
+use sim::{SimTime, Tick};
 
 /// The record of one engine's day.
 pub(crate) struct EngineDay<'a> {
     /// Sums over its requests and steps.
     pub(crate) tally: SummaryCollector,
     /// What its steps took of the machine, by plan and state of the machine: see
-    /// [`ObservedSteps::course`].
+    /// [`ObservedSteps::price_set`].
     meters: Vec<ResourceMeter<'a>>,
     /// Every request, where a table of them is wanted.
     pub(crate) served: Option<Vec<ServedRequest>>,
@@ -26,18 +30,20 @@ impl<'a> EngineDay<'a> {
             tally: SummaryCollector::new(limits),
             meters,
             served: tables.requests.map(|_| Vec::new()),
-            series: tables.series.map(|(_, every)| Series::new(SimTime::rounding_up(every))),
-            picture: tables.picture.map(|(_, window)| ServingTimeline::new(window.picos())),
+            series: tables
+                .series
+                .map(|(_, every)| Series::new(SimTime::rounding_up(every, Tick::Picosecond))),
+            picture: tables.picture.map(|(_, window)| ServingTimeline::new(window.sim_times())),
         }
     }
 
     /// What its steps took of the machine.
-    pub(crate) fn effort(&self) -> Result<ResourceUse, MissingRate> {
-        let mut effort = ResourceUse::default();
+    pub(crate) fn resource_use(&self) -> Result<ResourceUse, MissingRate> {
+        let mut used = ResourceUse::default();
         for meter in &self.meters {
-            effort.join(&meter.effort()?);
+            used.join(&meter.resource_use()?);
         }
-        Ok(effort)
+        Ok(used)
     }
 
     /// Joins the record of another engine, its meters left out.
@@ -55,7 +61,7 @@ impl<'a> EngineDay<'a> {
 impl EngineObserver for EngineDay<'_> {
     fn steps(&mut self, steps: &ObservedSteps<'_>) {
         self.tally.steps(steps);
-        self.meters[steps.course].steps(steps);
+        self.meters[steps.price_set].steps(steps);
         if let Some(series) = &mut self.series {
             series.steps(steps);
         }
@@ -86,7 +92,7 @@ impl EngineObserver for EngineDay<'_> {
 
     fn end(&mut self, end: &RequestOutcome) {
         self.tally.end(end);
-        if let (Some(all), RequestOutcome::ServedRequest(served)) = (&mut self.served, end) {
+        if let (Some(all), RequestOutcome::Served(served)) = (&mut self.served, end) {
             all.push(*served);
         }
         if let Some(picture) = &mut self.picture {

@@ -3,9 +3,9 @@
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
 use hwprofiles::{DeviceKind, Machine};
-use planner::{Placement, CostModel};
+use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, Formats, Workload};
-use sim::serving::{ServingEngine, NoKvRoom, KvOffload, kv_blocks};
+use sim::serving::{KvCapacityError, KvOffload, NoKvRoom, ServingEngine, kv_blocks};
 
 /// An engine whose KV blocks are not counted yet.
 pub(crate) struct EngineSizing<'q> {
@@ -20,7 +20,7 @@ pub(crate) enum SizedEngine {
     /// The engine with its KV blocks.
     Fits(Box<ServingEngine>),
     /// Not one block fits.
-    NoKvRoom(NoKvRoom),
+    NoRoom(NoKvRoom),
 }
 
 impl<'q> EngineSizing<'q> {
@@ -30,7 +30,7 @@ impl<'q> EngineSizing<'q> {
         let utilization = choice.gpu_memory_utilization;
         Self {
             choice,
-            draft: ServingEngine::of(choice, 1, scenario.model().max_positions),
+            draft: ServingEngine::from_choice(choice, 1, scenario.model().max_positions),
             utilization: utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION),
         }
     }
@@ -38,25 +38,36 @@ impl<'q> EngineSizing<'q> {
     /// The engine on `placement`.
     pub(crate) fn engine(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<SizedEngine> {
         let ServingEngine { block_size, max_num_batched_tokens, .. } = self.draft;
-        let num_blocks = match (self.choice.num_blocks, self.blocks(cost_model, placement)?) {
+        let num_blocks = match (self.choice.num_blocks, self.blocks(cost_model, placement)) {
+            (_, Err(KvCapacityError::Planner(error))) => return Err(planner_error(error)),
             (Some(blocks), _) | (None, Ok(blocks)) => blocks,
-            (None, Err(full)) => return Ok(SizedEngine::NoKvRoom(full)),
+            (None, Err(KvCapacityError::NoKvRoom(full))) => return Ok(SizedEngine::NoRoom(full)),
         };
         let choice = self.choice.swap.as_ref();
-        let swap = choice.map(|swap| KvOffload::of(swap, cost_model, placement, block_size, max_num_batched_tokens));
+        let swap = choice.map(|swap| {
+            KvOffload::new_swap_space(swap, cost_model, placement, block_size, max_num_batched_tokens)
+        });
         let prefixes = self.choice.prefix_cache.as_ref();
         let second_level =
-            prefixes.map(|prefixes| KvOffload::of_prefixes(prefixes, choice, cost_model, placement, &self.draft));
+            prefixes.map(|prefixes| self.draft.prefix_level(prefixes, choice, cost_model, placement));
         let swap = swap.transpose().or_input()?;
         let second_level = second_level.transpose().or_input()?;
         let engine = ServingEngine { num_blocks, swap, second_level, ..self.draft.clone() };
         Ok(SizedEngine::Fits(Box::new(engine)))
     }
 
-    fn blocks(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<Result<u64, NoKvRoom>> {
+    fn blocks(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<u64, KvCapacityError> {
         let ServingEngine { block_size, max_num_batched_tokens, .. } = self.draft;
-        let blocks = kv_blocks(cost_model, placement, block_size, max_num_batched_tokens, self.utilization);
-        blocks.map_err(planner_error)
+        kv_blocks(cost_model, placement, block_size, max_num_batched_tokens, self.utilization)
+    }
+
+    /// Whether `placement` leaves room for so many blocks.
+    fn has_room_for(&self, blocks: u64, cost_model: CostModel<'_>, placement: &Placement) -> Result<bool> {
+        match self.blocks(cost_model, placement) {
+            Ok(fitting) => Ok(fitting >= blocks),
+            Err(KvCapacityError::NoKvRoom(_)) => Ok(false),
+            Err(KvCapacityError::Planner(error)) => Err(planner_error(error)),
+        }
     }
 }
 
@@ -127,7 +138,7 @@ impl ServingPlacement {
             let device = machine.device(id);
             let placement = Placement::uniform(model, id, device.memory);
             let cost_model = CostModel { machine, ..scenario.cost_model() };
-            if sizing.blocks(cost_model, &placement)?.is_ok_and(|blocks| blocks >= wanted) {
+            if sizing.has_room_for(wanted, cost_model, &placement)? {
                 let chosen = format!("all on {}", device.name);
                 let (machine, formats) = (machine.clone(), *cost_model.formats);
                 return Ok(Some(Self { machine, formats, placement, chosen, engines: 1 }));

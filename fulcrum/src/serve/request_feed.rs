@@ -1,8 +1,9 @@
 //! The requests of a serving scenario, from random numbers or from a recorded trace.
 
 use crate::error::{Error, OrError, Result};
-use scenarios::{RequestTrace, Requests, Serving, RequestTraceError};
-use sim::serving::{GeneratedRequests, SimTime, Request, RequestSource};
+use scenarios::{RequestTrace, RequestTraceError, Requests, Serving};
+use sim::serving::{GeneratedRequests, Request, RequestSource};
+use sim::{SimTime, Tick};
 use std::fs::File;
 use std::io::BufReader;
 
@@ -21,7 +22,7 @@ pub(crate) struct RequestFeed {
 }
 
 enum RequestOrigin {
-    GeneratedRequests(GeneratedRequests),
+    Generated(GeneratedRequests),
     Recorded {
         trace: RequestTrace<BufReader<File>>,
         /// How many requests are still to be taken; all that follow where there is no limit.
@@ -41,12 +42,18 @@ impl RequestFeed {
         let part = |whole: u64| whole / groups + u64::from(share < whole % groups);
         let requests = match &serving.requests {
             &Requests::Closed { concurrency, think, ramp, requests, prompt, output } => {
-                let made = GeneratedRequests::closed(part(concurrency), part(requests), prompt, output, seed + share);
-                let requests = RequestOrigin::GeneratedRequests(made.thinking(think, ramp));
+                let made = GeneratedRequests::closed(
+                    part(concurrency),
+                    part(requests),
+                    prompt,
+                    output,
+                    seed + share,
+                );
+                let requests = RequestOrigin::Generated(made.thinking(think, ramp));
                 return Ok(Self { requests, share, groups, own: true, wrong: None });
             }
             &Requests::Open { arrivals, requests, prompt, output } => {
-                RequestOrigin::GeneratedRequests(GeneratedRequests::open(arrivals, requests, prompt, output, seed))
+                RequestOrigin::Generated(GeneratedRequests::open(arrivals, requests, prompt, output, seed))
             }
             Requests::Trace { path, requests, speedup } => {
                 let name = path.display().to_string();
@@ -61,7 +68,7 @@ impl RequestFeed {
     /// The next request, whichever group it is for.
     fn next_of_all(&mut self) -> Option<Request> {
         let (trace, left, speedup, next) = match &mut self.requests {
-            RequestOrigin::GeneratedRequests(made) => return made.next(),
+            RequestOrigin::Generated(made) => return made.next(),
             RequestOrigin::Recorded { trace, left, speedup, next } => (trace, left, *speedup, next),
         };
         if let Some(left) = left {
@@ -72,7 +79,7 @@ impl RequestFeed {
         match trace.next()? {
             Ok(row) => Some(Request {
                 id,
-                arrival: SimTime::rounding_up(row.at / speedup),
+                arrival: SimTime::rounding_up(row.at / speedup, Tick::Picosecond),
                 prompt_tokens: row.prompt_tokens,
                 output_tokens: row.output_tokens,
                 prefix: row.prefix,
@@ -98,19 +105,19 @@ impl RequestSource for RequestFeed {
         }
     }
 
-    fn sooner(&mut self, held: &mut Request) {
-        if let RequestOrigin::GeneratedRequests(made) = &mut self.requests {
-            made.sooner(held);
+    fn replace_if_sooner(&mut self, held: &mut Request) {
+        if let RequestOrigin::Generated(made) = &mut self.requests {
+            made.replace_if_sooner(held);
         }
     }
 
     fn done(&mut self, at: SimTime) {
-        if let RequestOrigin::GeneratedRequests(made) = &mut self.requests {
+        if let RequestOrigin::Generated(made) = &mut self.requests {
             made.done(at);
         }
     }
 
-    fn listens(&self) -> bool {
-        matches!(&self.requests, RequestOrigin::GeneratedRequests(made) if made.listens())
+    fn depends_on_answers(&self) -> bool {
+        matches!(&self.requests, RequestOrigin::Generated(made) if made.depends_on_answers())
     }
 }

@@ -4,7 +4,8 @@ use super::time_window::TimeWindow;
 use crate::error::Result;
 use crate::table::{CellReader, TableColumn, write_table};
 use hwprofiles::Seconds;
-use sim::serving::{SimTime, Series, ServedRequest, SeriesBucket};
+use sim::SimTime;
+use sim::serving::{Series, SeriesBucket, ServedRequest};
 use std::path::Path;
 
 /// The files that are written beside the sums of a day.
@@ -47,11 +48,11 @@ pub(crate) fn write_requests(path: &Path, served: &mut [ServedRequest]) -> Resul
 }
 
 /// A stretch of time, and what its columns are divided by.
-struct StretchRow {
+struct BucketRow {
     start: f64,
     every: f64,
     replicas: f64,
-    stretch: SeriesBucket,
+    bucket: SeriesBucket,
 }
 
 /// Six digits behind the point: a step's share in a stretch is no rounder than that.
@@ -61,26 +62,26 @@ fn rounded(value: f64) -> Option<f64> {
 }
 
 /// `reports/metrics.md` defines the columns.
-const SERIES: [TableColumn<StretchRow>; 8] = [
+const SERIES: [TableColumn<BucketRow>; 8] = [
     ("start_s", CellReader::Number(|row| Some(row.start))),
-    ("steps", CellReader::Number(|row| rounded(row.stretch.steps))),
-    ("utilization", CellReader::Number(|row| rounded(row.stretch.busy / row.every / row.replicas))),
-    ("mean_running", CellReader::Number(|row| rounded(row.stretch.running / row.every))),
-    ("mean_waiting", CellReader::Number(|row| rounded(row.stretch.waiting / row.every))),
-    ("prompt_tokens_per_s", CellReader::Number(|row| rounded(row.stretch.prompt_tokens / row.every))),
-    ("output_tokens_per_s", CellReader::Number(|row| rounded(row.stretch.output_tokens / row.every))),
-    ("least_free_blocks", CellReader::Count(|row| row.stretch.least_free_blocks)),
+    ("steps", CellReader::Number(|row| rounded(row.bucket.steps))),
+    ("utilization", CellReader::Number(|row| rounded(row.bucket.busy / row.every / row.replicas))),
+    ("mean_running", CellReader::Number(|row| rounded(row.bucket.running / row.every))),
+    ("mean_waiting", CellReader::Number(|row| rounded(row.bucket.waiting / row.every))),
+    ("prompt_tokens_per_s", CellReader::Number(|row| rounded(row.bucket.prompt_tokens / row.every))),
+    ("output_tokens_per_s", CellReader::Number(|row| rounded(row.bucket.output_tokens / row.every))),
+    ("least_free_blocks", CellReader::Count(|row| row.bucket.least_free_blocks)),
 ];
 
 /// Writes a row for each stretch of time, in order.
 pub(crate) fn write_series(path: &Path, series: &Series, replicas: u64) -> Result<()> {
-    let every = series.every().to_seconds().get();
-    let row = |(index, &stretch): (usize, &SeriesBucket)| StretchRow {
+    let every = series.bucket_time().to_seconds().get();
+    let row = |(index, &bucket): (usize, &SeriesBucket)| BucketRow {
         start: index as f64 * every,
         every,
         replicas: replicas as f64,
-        stretch,
+        bucket,
     };
-    let rows: Vec<_> = series.stretches().iter().enumerate().map(row).collect();
+    let rows: Vec<_> = series.buckets().iter().enumerate().map(row).collect();
     write_table(path, &SERIES, &rows)
 }

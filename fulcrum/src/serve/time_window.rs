@@ -1,7 +1,7 @@
 //! A stretch of simulated time, written `60s..70s`.
 
 use hwprofiles::Seconds;
-use sim::SimTime;
+use sim::{SimTime, Tick};
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -14,8 +14,9 @@ pub struct TimeWindow {
 
 impl TimeWindow {
     /// The window as the simulator counts time.
-    pub(crate) fn picos(self) -> Range<SimTime> {
-        SimTime::rounding_up(self.from)..SimTime::rounding_up(self.until)
+    pub(crate) fn sim_times(self) -> Range<SimTime> {
+        let sim_time = |time| SimTime::rounding_up(time, Tick::Picosecond);
+        sim_time(self.from)..sim_time(self.until)
     }
 }
 

@@ -14,7 +14,7 @@ pub struct LimitSearch {
     /// The least and the most value.
     pub range: [f64; 2],
     /// Whole numbers, or to a fiftieth.
-    pub fineness: SearchPrecision,
+    pub precision: SearchPrecision,
     /// The unit behind the number; empty where there is none.
     unit: String,
 }
@@ -35,15 +35,15 @@ impl FromStr for LimitSearch {
             return Err(format!("{}; from more than 0 to more than that", wanted()));
         }
         let whole = unit.is_empty() && [from.trim(), to].iter().all(|text| text.parse::<u64>().is_ok());
-        let fineness = if whole { SearchPrecision::Whole } else { SearchPrecision::Share(0.02) };
-        Ok(Self { key: key.trim().to_owned(), range, fineness, unit: unit.to_owned() })
+        let precision = if whole { SearchPrecision::Whole } else { SearchPrecision::Share(0.02) };
+        Ok(Self { key: key.trim().to_owned(), range, precision, unit: unit.to_owned() })
     }
 }
 
 impl LimitSearch {
     /// A value as a scenario writes it.
     pub(crate) fn value(&self, at: f64) -> Value {
-        match (self.fineness, &*self.unit) {
+        match (self.precision, &*self.unit) {
             (SearchPrecision::Whole, _) => Value::from(at as u64),
             (_, "") => Number::from_f64(at).map_or(Value::Null, Value::Number),
             (_, unit) => Value::from(format!("{at} {unit}")),
@@ -52,7 +52,7 @@ impl LimitSearch {
 
     /// The search as a sweep's identity has it.
     pub(super) fn identity(&self) -> Value {
-        let whole = matches!(self.fineness, SearchPrecision::Whole);
+        let whole = matches!(self.precision, SearchPrecision::Whole);
         json!({ "key": self.key, "range": self.range, "whole": whole, "unit": self.unit })
     }
 }

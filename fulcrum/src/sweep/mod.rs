@@ -30,7 +30,7 @@ pub use points::{PointBudget, SweepShard};
 pub use rank::RowRank;
 
 use crate::error::{Error, OrError, Result};
-use crate::pipeline::{MachineCache, ModelCache, PreparedScenario};
+use crate::pipeline::{CachedCatalog, PreparedScenario};
 use crate::progress::{ProgressFn, no_progress};
 use cache::AnswerCache;
 use execution::SweepExecution;
@@ -38,7 +38,7 @@ use file_digests::FileDigests;
 use journal::SweepJournal;
 use points::SweepPoints;
 use row::{PointAnswer, PointStatus, SweepColumns};
-use scenarios::{SweepAxis, Document, GRID_LIMIT, Grid, Model, Requests, Scenario, ScenarioError};
+use scenarios::{Document, GRID_LIMIT, Grid, Model, Requests, ScenarioError, SweepAxis};
 use serde_json::{Value, json};
 use shard_stamp::ShardStamp;
 use sim::CapacityBracket;
@@ -54,8 +54,7 @@ pub struct Sweep {
     /// What the grid was made of, for its identity.
     axes: Vec<SweepAxis>,
     columns: SweepColumns,
-    machines: MachineCache,
-    models: ModelCache,
+    catalog: CachedCatalog,
     /// The digests of traces, each computed once.
     traces: Mutex<BTreeMap<PathBuf, String>>,
     cache: Option<AnswerCache>,
@@ -143,8 +142,7 @@ impl Sweep {
             grid,
             axes,
             columns: SweepColumns::new(keys),
-            machines: MachineCache::default(),
-            models: ModelCache::default(),
+            catalog: CachedCatalog::default(),
             traces: Mutex::default(),
             cache: cache.map(AnswerCache::open).transpose()?,
             extra,
@@ -161,7 +159,8 @@ impl Sweep {
             files.add(value, &[folder, Path::new("")]);
         }
         let (document, folder) = self.document();
-        let axis = |axis: &SweepAxis| json!({ "keys": axis.keys, "rows": axis.rows, "own": axis.from_document });
+        let axis =
+            |axis: &SweepAxis| json!({ "keys": axis.keys, "rows": axis.rows, "own": axis.from_document });
         // The rank decides which points go on in a halving, and nothing otherwise.
         let rank = run.rank.as_ref().filter(|_| self.extra.rungs() > 1);
         identity::short_digest(&json!({
@@ -253,8 +252,8 @@ impl Sweep {
     /// The result of point `index`, with one key more.
     fn point(&self, index: u64, extra: Option<(&str, &Value)>) -> Result<PointResult> {
         let prepared = self.grid.point_with(index, extra).or_input().and_then(|point| {
-            let scenario = PreparedScenario::cached(&point.scenario, &self.machines, &self.models)?;
-            Ok((self.inputs(index, extra, &point.scenario, &scenario)?, scenario))
+            let scenario = PreparedScenario::cached(&point.scenario, &self.catalog)?;
+            Ok((self.inputs(index, extra, &scenario), scenario))
         });
         Ok(match prepared {
             Err(error) => PointResult { answer: PointAnswer::from_error(&error), inputs: String::new() },
@@ -274,7 +273,7 @@ impl Sweep {
         let mut best: Option<(f64, PointResult)> = None;
         let mut other: Option<PointResult> = None;
         let [least, most] = search.range;
-        let found = sim::search_capacity(search.range, least, search.fineness, |at| {
+        let found = sim::search_capacity(search.range, least, search.precision, |at| {
             let point = self.point(index, Some((&search.key, &search.value(at)))).map_err(Some)?;
             let keeps = point.answer.keeps(share);
             match (keeps, point.answer.status) {
@@ -319,14 +318,7 @@ impl Sweep {
 
     /// A digest of everything that a point's numbers depend on: the scenario as it is written, and
     /// the contents of machine, model and trace.
-    fn inputs(
-        &self,
-        index: u64,
-        extra: Option<(&str, &Value)>,
-        scenario: &Scenario,
-        prepared: &PreparedScenario,
-    ) -> Result<String> {
-        let machine = self.machines.get(&scenario.machine, &scenario.tensor_parallel)?;
+    fn inputs(&self, index: u64, extra: Option<(&str, &Value)>, prepared: &PreparedScenario) -> String {
         let trace = match prepared.serving().map(|serving| &serving.requests) {
             Some(Requests::Trace { path, .. }) => Some(self.trace_digest(path)),
             _ => None,
@@ -336,16 +328,16 @@ impl Sweep {
         // on both.
         let model =
             |model: &Model| json!({ "name": model.name, "shape": model.fingerprint(), "dtype": model.dtype });
-        Ok(identity::digest(&json!({
+        identity::digest(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "document": identity::document(self.document().0, settings.chain(extra)),
-            "machine": machine.fingerprint,
+            "machines": prepared.machine_fingerprints(),
             "model": model(prepared.model()),
-            "draft": prepared.resolved.speculative.as_ref().map(|(draft, _)| model(draft)),
+            "draft": prepared.resolved.speculative.as_ref().map(|choice| model(&choice.draft)),
             "formats": prepared.formats().allowed,
             "lossy": prepared.formats().lossy,
             "trace": trace,
-        })))
+        }))
     }
 
     fn trace_digest(&self, path: &Path) -> String {

@@ -1,9 +1,9 @@
 //! A Parquet file as columns of a report.
 
-use crate::error::{OrError, Result, ErrorContext};
+use crate::error::{ErrorContext, OrError, Result};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use reports::{DataColumn, DataTable, ColumnValues};
+use reports::{ColumnValues, DataColumn, DataTable};
 use std::error::Error as StdError;
 use std::fs::File;
 use std::path::Path;
@@ -35,8 +35,10 @@ fn read_columns(path: &Path) -> Result<DataTable, Box<dyn StdError + Send + Sync
 /// Numbers, where every cell is a number or absent; words otherwise.
 fn values(cells: &[Field]) -> ColumnValues {
     match cells.iter().map(Number::from_field).collect::<Option<Vec<_>>>() {
-        // Reports write an absent number as NaN.
-        Some(numbers) => ColumnValues::Numbers(numbers.iter().map(|n| n.0.unwrap_or(f64::NAN)).collect()),
+        Some(numbers) => {
+            let finite = |number: &Number| number.0.filter(|value| value.is_finite());
+            ColumnValues::Numbers(numbers.iter().map(finite).collect())
+        }
         None => {
             let words: Vec<_> = cells.iter().map(word).collect();
             ColumnValues::from_words(words.iter().map(String::as_str))

@@ -1,0 +1,81 @@
+//! The machines and models that scenarios name, each looked up once.
+
+use super::lookup::machine_library;
+use hwprofiles::Machine;
+use planner::Identity;
+use scenarios::{Catalog, MachineSpec, Model, Reference, ScenarioError};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A catalog that remembers what it has looked up: a sweep asks for the same machines and models
+/// again and again, and to read one takes longer than to plan.
+#[derive(Debug, Default)]
+pub(crate) struct CachedCatalog {
+    /// A sweep names few machines, so they are searched one by one.
+    machines: Mutex<Vec<KnownMachine>>,
+    models: Mutex<BTreeMap<Reference, Model>>,
+}
+
+/// A machine that was looked up, once for each degree of tensor parallelism.
+#[derive(Debug)]
+struct KnownMachine {
+    spec: MachineSpec,
+    /// The degrees that the scenario names.
+    degrees: Vec<u64>,
+    machines: Arc<[Machine]>,
+    /// What plans record of each.
+    identities: Arc<[Identity]>,
+}
+
+impl CachedCatalog {
+    /// Lets scenarios that lie in no folder call `model` by `name`.
+    pub(crate) fn add_model(&self, name: &str, model: Model) {
+        let reference = Reference { text: name.to_owned(), folder: PathBuf::new() };
+        lock(&self.models).insert(reference, model);
+    }
+
+    /// What plans record of each of the machines that `spec` means; `None` where it was not looked
+    /// up.
+    pub(crate) fn identities(&self, spec: &MachineSpec, degrees: &[u64]) -> Option<Arc<[Identity]>> {
+        find(&lock(&self.machines), spec, degrees).map(|known| known.identities.clone())
+    }
+}
+
+impl Catalog for CachedCatalog {
+    fn model(&self, reference: &Reference) -> Result<Model, ScenarioError> {
+        let known = lock(&self.models).get(reference).cloned();
+        match known {
+            Some(model) => Ok(model),
+            None => {
+                let model = reference.load()?;
+                lock(&self.models).insert(reference.clone(), model.clone());
+                Ok(model)
+            }
+        }
+    }
+
+    fn machines(&self, spec: &MachineSpec, degrees: &[u64]) -> Result<Arc<[Machine]>, ScenarioError> {
+        if let Some(known) = find(&lock(&self.machines), spec, degrees) {
+            return Ok(known.machines.clone());
+        }
+        let machines = spec.grouped(machine_library().this, degrees).map_err(ScenarioError::Machine)?;
+        let identities = machines.iter().map(Identity::of_machine).collect();
+        let mut all = lock(&self.machines);
+        // Another thread may have looked the same machine up meanwhile.
+        if let Some(known) = find(&all, spec, degrees) {
+            return Ok(known.machines.clone());
+        }
+        let (spec, degrees) = (spec.clone(), degrees.to_vec());
+        all.push(KnownMachine { spec, degrees, machines: machines.clone(), identities });
+        Ok(machines)
+    }
+}
+
+fn find<'k>(all: &'k [KnownMachine], spec: &MachineSpec, degrees: &[u64]) -> Option<&'k KnownMachine> {
+    all.iter().find(|known| known.spec == *spec && known.degrees == degrees)
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
