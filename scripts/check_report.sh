@@ -13,7 +13,7 @@ else
   trap 'rm -rf "$tools"' EXIT
 fi
 if [ -z "${FULCRUM:-}" ]; then
-  cargo build --release --locked -p fulcrum
+  cargo build --release --locked --bin fulcrum
   FULCRUM=$PWD/target/release/fulcrum
 fi
 [ -e "$tools/node_modules/playwright-core" ] || npm install --silent --prefix "$tools" playwright-core

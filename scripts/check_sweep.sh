@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${FULCRUM:-}" ]; then
-  cargo build --release --locked -p fulcrum
+  cargo build --release --locked --bin fulcrum
   FULCRUM=$PWD/target/release/fulcrum
 fi
 if [ $# -gt 0 ]; then

@@ -6,7 +6,7 @@ set -euo pipefail
 [ $# -ge 1 ] || { echo "usage: $0 FOLDER [ROUNDS]" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 mkdir -p "$1" && folder=$(cd "$1" && pwd)
-cargo build --release --quiet
+cargo build --release --quiet --bin fulcrum
 if [ ! -e "$folder/venv/complete" ]; then
   python3 -m venv "$folder/venv"
   "$folder/venv/bin/pip" install --quiet cmake ninja numpy gguf

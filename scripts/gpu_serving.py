@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Simulates every row of sim/data/gpu_serving.csv and prints how far TTFT and TPOT are off.
 
-    cargo build --release -p fulcrum && scripts/gpu_serving.py [--engine "host_per_step: 1 ms"] [--spread 10]
+    cargo build --release --bin fulcrum && scripts/gpu_serving.py [--engine "host_per_step: 1 ms"] [--spread 10]
 
 A row says how many users there were and how long their requests, not how many requests each sent: ten here, as
 InferenceMAX sends. It does not say the format of the KV cache either: fp8 where the weights are, but for SGLang, which

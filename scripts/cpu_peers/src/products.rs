@@ -4,7 +4,7 @@ use crate::contest::{Contender, contest};
 use gemm::Parallelism;
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
-use kernels::{Memory, Pool, Scratch, Weights};
+use kernels::{MemoryArena, Pool, Scratch, StridedRows, StridedRowsMut, Weights};
 use std::cell::RefCell;
 
 const ROW_MAJOR: i32 = 101;
@@ -62,7 +62,7 @@ fn noise(len: usize, seed: usize) -> Vec<f32> {
 fn one(pools: &[Pool], m: usize, n: usize, k: usize, runs: usize) {
     let threads = pools[0].members();
     let (x, w) = (noise(m * k, 1), noise(n * k, 2));
-    let memory = Memory::new("weights", Bytes::new(1 << 32));
+    let memory = MemoryArena::new("weights", Bytes::new(1 << 32));
     let packed = Weights::from_f32(&memory, DType::F32, n, k, &w).expect("memory");
     let y = RefCell::new(vec![0.0f32; m * n]);
     let (x, w, y) = (&x, &w, &y);
@@ -109,7 +109,11 @@ fn one(pools: &[Pool], m: usize, n: usize, k: usize, runs: usize) {
         vec![Contender::new("OpenBLAS", false, blas), Contender::new("gemm crate", false, crate_gemm)];
     for (pool, scratch) in pools.iter().zip(&mut scratches) {
         let packed = packed.view();
-        let work = move || kernels::gemm(pool, m, &mut y.borrow_mut(), n, x, k, packed, scratch);
+        let work = move || {
+            let mut y = y.borrow_mut();
+            let (y, x) = (StridedRowsMut::new(&mut y, n), StridedRows::new(x, k));
+            kernels::gemm(pool, m, y, x, packed, scratch);
+        };
         contenders.push(Contender::new(format!("ours, {}", pool.path()), true, work));
     }
     let results = contenders.iter_mut().map(|contender| {
