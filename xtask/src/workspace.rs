@@ -122,11 +122,8 @@ impl SourceFile {
     fn read(root: &Path, src: &Path, path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let syntax = syn::parse_file(&text).with_context(|| path.display().to_string())?;
-        let mut module: Vec<String> = relative(src, path)
-            .trim_end_matches(".rs")
-            .split('/')
-            .map(str::to_owned)
-            .collect();
+        let mut module: Vec<String> =
+            relative(src, path).trim_end_matches(".rs").split('/').map(str::to_owned).collect();
         if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
             module.pop();
         }

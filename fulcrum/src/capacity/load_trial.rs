@@ -7,7 +7,7 @@ use hwprofiles::{Ratio, Seconds};
 use reports::capacity::LoadPoint;
 use scenarios::{LoadUnit, Requests, Serving};
 use sim::serving::{LatencyStats, Summary};
-use sim::{SearchPrecision, CapacityBracket};
+use sim::{CapacityBracket, SearchPrecision};
 
 /// A load is found to a fiftieth.
 const FINE: f64 = 0.02;

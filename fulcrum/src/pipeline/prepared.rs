@@ -9,7 +9,8 @@ use hwprofiles::Machine;
 #[cfg(feature = "run")]
 use planner::Rule;
 use planner::{
-    ChosenFormats, Criterion, DraftModel, Front, Identity, PlanOrigin, Placement, Plan, PlannerError, CostModel, PhaseTimes,
+    ChosenFormats, CostModel, Criterion, DraftModel, Front, Identity, PhaseTimes, Placement, Plan,
+    PlanOrigin, PlannerError,
 };
 #[cfg(feature = "run")]
 use scenarios::MachineSpec;

@@ -1,9 +1,9 @@
 //! A Parquet file as columns of a report.
 
-use crate::error::{OrError, Result, ErrorContext};
+use crate::error::{ErrorContext, OrError, Result};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use reports::{DataColumn, DataTable, ColumnValues};
+use reports::{ColumnValues, DataColumn, DataTable};
 use std::error::Error as StdError;
 use std::fs::File;
 use std::path::Path;
