@@ -53,8 +53,8 @@ pub use run::{
 };
 pub use serve::{DayTables, RebalancedDay, ServedDay, TimeWindow, serve_day};
 pub use sweep::{
-    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,
-    SweepShard, merge_shards, sweep,
+    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, SweepShard, Sweep, SweepCounts, SweepRun,
+    merge_shards, sweep,
 };
 pub use table::is_parquet;
 

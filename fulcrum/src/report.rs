@@ -3,7 +3,7 @@
 use crate::error::{OrError, Result};
 use crate::pipeline::{ResolvedPlan, machine_library};
 use hwprofiles::Machine;
-use reports::{PlannedRun, Report, ResultFile, ResultKind};
+use reports::{ResultKind, PlannedRun, Report, ResultFile};
 use scenarios::{MachineSource, MachineSpec};
 use sim::RandomDraws;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 use crate::text::terminal::{self, ProgressDisplay, out, out_json, outln};
 use fulcrum::{Error, OrError, Result};
-use hwprofiles::{Host, HostChanges, MachineParts};
+use hwprofiles::{HostChanges, Host, MachineParts};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -49,10 +49,7 @@ impl BenchArguments {
         if json {
             out_json!(&host);
         } else {
-            outln!(
-                "{}",
-                MachineParts::from_host(host.clone()).with_own_gpu().machine(&host.host).or_failed()?
-            );
+            outln!("{}", MachineParts::from_host(host.clone()).with_own_gpu().machine(&host.host).or_failed()?);
             outln!("{host}");
             outln!("written to {}", out.display());
         }

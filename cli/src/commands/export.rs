@@ -4,7 +4,7 @@ use crate::text::plan::tpot;
 use crate::text::terminal::{out, out_json, outln};
 use fulcrum::{Error, OrError, ResolvedPlan, Result};
 use hwprofiles::write_atomically;
-use planner::{Export, ExportError, ExportTarget, PhaseTimes, Plan};
+use planner::{ExportTarget, Export, ExportError, Plan, PhaseTimes};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

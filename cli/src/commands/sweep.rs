@@ -3,9 +3,9 @@
 use crate::text::terminal::{ProgressDisplay, outln};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
-    Setting, Sweep, SweepRun, SweepShard, is_parquet,
+    Setting, SweepShard, Sweep, SweepRun, is_parquet,
 };
-use scenarios::{GRID_LIMIT, SweepAxis};
+use scenarios::{SweepAxis, GRID_LIMIT};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;

@@ -15,10 +15,7 @@ pub fn to_text(fitted: &FittedGpu) -> String {
         let share =
             value("bandwidth_share").map(|it| format!("; {:.0} % of the bandwidth", it.min(1.0) * 100.0));
         let details = launch.into_iter().chain(share).collect::<String>();
-        text += &format!(
-            "  {dtype} products: 80 % within ±{:.1} %{details}\n",
-            surface.bytes_by_memory() * 100.0
-        );
+        text += &format!("  {dtype} products: 80 % within ±{:.1} %{details}\n", surface.bytes_by_memory() * 100.0);
     }
     if let Some(link) = &fitted.link {
         text += &format!(

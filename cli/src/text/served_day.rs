@@ -2,7 +2,7 @@
 
 use fulcrum::{RebalancedDay, ServedDay};
 use hwprofiles::{Bytes, Dollars, Joules, Seconds};
-use sim::serving::{Account, LatencyStats, RebalanceRecord, Summary};
+use sim::serving::{Account, RebalanceRecord, LatencyStats, Summary};
 use std::fmt;
 
 /// A day of serving, to be printed.

@@ -7,7 +7,7 @@ use hwprofiles::{Ratio, Seconds};
 use reports::capacity::LoadPoint;
 use scenarios::{LoadUnit, Requests, Serving};
 use sim::serving::{LatencyStats, Summary};
-use sim::{CapacityBracket, SearchPrecision};
+use sim::{SearchPrecision, CapacityBracket};
 
 /// A load is found to a fiftieth.
 const FINE: f64 = 0.02;

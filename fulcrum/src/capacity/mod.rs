@@ -12,8 +12,8 @@ use load_trial::{LargestLoad, LoadSearch, LoadTrial};
 use planner::{CostModel, PhasePrograms};
 use rayon::prelude::*;
 use reports::capacity::{
-    BandedValue, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, CapacityResult, Figure, Fleet,
-    FleetMachine, FleetTerms, GpuArrangement, tornado,
+    BandedValue, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, Figure, Fleet, CapacityResult, FleetMachine, FleetTerms,
+    GpuArrangement, tornado,
 };
 use scenarios::{CapacityQuestion, Document, LoadUnit, MachineOption, Requests, Step, ThinkTime};
 
@@ -305,10 +305,7 @@ enum BestPlacement {
 /// The largest load of each way to use a machine's GPUs, and the best of them. Of equal ones the
 /// first is best, whose engines have the fewest GPUs. Where none keeps the limits, the day is that
 /// of the last, whose GPUs work together most.
-fn best_of(
-    trial: &LoadTrial<'_>,
-    placements: Vec<ServingPlacement>,
-) -> Result<(Vec<GpuArrangement>, BestPlacement)> {
+fn best_of(trial: &LoadTrial<'_>, placements: Vec<ServingPlacement>) -> Result<(Vec<GpuArrangement>, BestPlacement)> {
     let tried = placements.into_par_iter().map(|placed| {
         let start = trial.one_at_a_time() * placed.engines as f64;
         Ok((trial.largest(&placed, start)?, placed))
@@ -320,11 +317,9 @@ fn best_of(
             largest_load: Some(reached.within.0),
             fails: reached.beyond.as_ref().map(|(_, day)| trial.fails(&day.summary)),
         },
-        LoadSearch::Nowhere(day) => GpuArrangement {
-            plan: day.plan.clone(),
-            largest_load: None,
-            fails: Some(trial.fails(&day.summary)),
-        },
+        LoadSearch::Nowhere(day) => {
+            GpuArrangement { plan: day.plan.clone(), largest_load: None, fails: Some(trial.fails(&day.summary)) }
+        }
     };
     let ways = if tried.len() > 1 { tried.iter().map(way).collect() } else { vec![] };
     let mut best: Option<BestPlacement> = None;

@@ -1,6 +1,6 @@
 //! What came of a choice among number formats and degrees of tensor parallelism.
 
-use planner::{PhaseTimes, PlannerError, Variant};
+use planner::{PlannerError, PhaseTimes, Variant};
 use scenarios::FormatChoice;
 
 /// One combination that was tried.

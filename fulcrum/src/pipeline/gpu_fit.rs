@@ -106,8 +106,7 @@ fn fit(part: &GpuPart, points: &DevicePoints, options: &GpuFitOptions) -> Result
     let names = options.points.iter().filter_map(|path| path.file_name());
     let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
     let command = format!("fulcrum machine fit {}", names.join(" "));
-    let source =
-        Provenance::Measured { date: options.date.clone(), command, spread: points.bytes_by_memory() };
+    let source = Provenance::Measured { date: options.date.clone(), command, spread: points.bytes_by_memory() };
     let link = LinkPart::fitted(&format!("{}-link", part.gpu), &points.transfers(), &source).or_input()?;
     let mut counts = BTreeMap::new();
     for (operation, _) in points.operations() {

@@ -4,7 +4,7 @@ use super::prepared::{PreparedScenario, planner_error};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::Ratio;
 use planner::{GridCell, Placement, PlanTable};
-use scenarios::{Document, Grid, Setting, SweepAxis, Workload};
+use scenarios::{SweepAxis, Document, Grid, Setting, Workload};
 
 /// Cells that a table may have.
 const MOST_CELLS: u64 = 10_000;

@@ -9,8 +9,7 @@ use hwprofiles::Machine;
 #[cfg(feature = "run")]
 use planner::Rule;
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, Front, Identity, PhaseTimes, Placement, Plan,
-    PlanOrigin, PlannerError,
+    ChosenFormats, Criterion, DraftModel, Front, Identity, PlanOrigin, Placement, Plan, PlannerError, CostModel, PhaseTimes,
 };
 #[cfg(feature = "run")]
 use scenarios::MachineSpec;

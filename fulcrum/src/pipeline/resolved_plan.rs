@@ -4,7 +4,7 @@ use super::format_trial::FormatTrial;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, yaml};
-use planner::{CostModel, PhasePrograms, Placement, Plan, Trace};
+use planner::{Placement, Plan, CostModel, PhasePrograms, Trace};
 use reports::StepRates;
 use scenarios::{MachineSpec, Model};
 use sim::{Drafting, RandomDraws};
@@ -159,8 +159,7 @@ impl ResolvedPlan {
         let (cost_model, plan) = (self.cost_model(), &self.plan);
         let Plan { workload, objective, slo, costs, .. } = *plan;
         let problem = planner::Problem { cost_model, workload, objective, slo, costs, draft: None };
-        let score =
-            |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
+        let score = |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);
         Ok(Plan { from: plan.from.clone(), ..other.or_input()? })
     }

@@ -69,10 +69,7 @@ impl RowDevices {
 
     /// The device of the row that `rows` stands at, and its index for [`RowDevices::name`]; `None`
     /// where the row is left out.
-    pub(crate) fn device_of_row(
-        &mut self,
-        rows: &TableRows<impl BufRead>,
-    ) -> Result<Option<(usize, &Device)>> {
+    pub(crate) fn device_of_row(&mut self, rows: &TableRows<impl BufRead>) -> Result<Option<(usize, &Device)>> {
         let cell = self.column.map_or(&[][..], |column| rows.cell(column));
         if self.named.get(self.last).is_none_or(|named| named.cell != cell) {
             let known = self.named.iter().position(|named| named.cell == cell);

@@ -10,11 +10,11 @@ mod testbed;
 
 pub use fit::fit_constants;
 
-use crate::error::{Error, ErrorContext, OrError, Result};
+use crate::error::{Error, OrError, Result, ErrorContext};
 use published_run::PublishedRun;
 use rayon::prelude::*;
 use reports::published::{EngineConstant, ReproducedRow, Reproduction, Reproductions, Standing};
-use scenarios::published::{Publication, PublishedRow, Resources, RowGroup, Scope, read_rows};
+use scenarios::published::{RowGroup, Publication, PublishedRow, Resources, Scope, read_rows};
 use std::collections::BTreeMap;
 use std::path::Path;
 

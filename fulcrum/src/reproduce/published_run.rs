@@ -8,7 +8,7 @@ use super::testbed::{Testbed, read_testbed};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::ModelCache;
 use hwprofiles::{DType, Device, DeviceKind, Machine, MemoryKind};
-use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, Rule};
+use planner::{Placement, CostModel, PhasePrograms, Rule, PhaseTimes};
 use scenarios::published::{Publication, Scope};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::Deserialize;
@@ -193,18 +193,12 @@ impl PublishedRun<'_> {
 
 impl RunTemplate {
     /// The placement that the run names, and the times that it comes to.
-    fn placed(
-        &self,
-        cost_model: CostModel<'_>,
-        workload: Workload,
-        chunk: u64,
-    ) -> Result<(Placement, PhaseTimes)> {
+    fn placed(&self, cost_model: CostModel<'_>, workload: Workload, chunk: u64) -> Result<(Placement, PhaseTimes)> {
         let CostModel { machine, model, .. } = cost_model;
         let objective = self.plan.unwrap_or_default();
         let (slo, costs) = (Slo::default(), Costs::default());
         let problem = planner::Problem { cost_model, workload, objective, slo, costs, draft: None };
-        let scorer =
-            |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
+        let scorer = |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let (placement, chunk) = match (&self.place, &self.rule, self.plan) {
             (Some(place), ..) => (place.placement(machine, model)?, chunk),
             (None, Some(name), _) => {

@@ -4,7 +4,7 @@ use super::batch_file::BatchRequest;
 use super::text_stream::TextStream;
 use crate::error::{Error, Result};
 use crate::pipeline::ResolvedPlan;
-use executor::{Client, FinishReason, GenerationRequest, GenerationResult, PassReport, Tokenizer};
+use executor::{GenerationResult, Client, FinishReason, PassReport, GenerationRequest, Tokenizer};
 use hwprofiles::Seconds;
 use planner::{Recorder, StepSpan, Trace};
 use scenarios::{Phase, Step};
@@ -101,8 +101,7 @@ impl BatchAnswers {
 
     /// How many answers came to their own end.
     pub fn whole(&self) -> u64 {
-        let is_whole =
-            |answer: &&GenerationResult| matches!(answer.finish, FinishReason::Length | FinishReason::Stop);
+        let is_whole = |answer: &&GenerationResult| matches!(answer.finish, FinishReason::Length | FinishReason::Stop);
         self.answers.iter().filter(is_whole).count() as u64
     }
 

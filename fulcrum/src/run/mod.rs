@@ -14,7 +14,7 @@ mod validation;
 
 pub use batch::BatchAnswers;
 pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
-pub use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, Tokenizer};
+pub use executor::{Checkpoint, GeneratedBatch, Sampling, Session, RunSetup, Tokenizer};
 pub use host::{compare_gpu_kernels, init_model, measure_host};
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
 pub use kernels::Path as KernelPath;

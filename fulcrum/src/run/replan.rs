@@ -2,7 +2,7 @@
 
 use crate::pipeline::ResolvedPlan;
 use hwprofiles::{Bytes, Ratio, Seconds};
-use planner::{CostModel, Placement, PlannerError, moved, moving_time};
+use planner::{Placement, PlannerError, CostModel, moved, moving_time};
 use scenarios::{Costs, Slo, Workload};
 use std::fmt;
 

@@ -6,17 +6,12 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, read_scenario};
 use crate::progress::{ProgressEvent, no_progress};
 use crate::serve::{RequestFeed, write_requests};
-use executor::{
-    Batching, Checkpoint, Client, GenerationEvent, GenerationRequest, GenerationResult, Sampling,
-};
+use executor::{GenerationResult, Batching, Checkpoint, Client, GenerationEvent, GenerationRequest, Sampling};
 use planner::PhasePrograms;
 use rand::{Rng, SeedableRng};
 use scenarios::{EngineChoice, EngineName, Model, Requests, Routing, Scheduler, Serving};
 use serde_json::{Map, Value, json};
-use sim::serving::{
-    EngineObserver, HostTimes, PlanPrices, Replica, RequestOutcome, RequestSource, ServedRequest,
-    ServingEngine, SimTime,
-};
+use sim::serving::{RequestOutcome, ServingEngine, HostTimes, SimTime, PlanPrices, Replica, ServedRequest, RequestSource, EngineObserver};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -80,8 +75,7 @@ impl RequestDay {
     /// # Errors
     /// A rate is missing, or the table of requests is wrong.
     pub fn forecast(&self, planned: &ResolvedPlan) -> Result<Vec<ServedRequest>> {
-        let programs =
-            PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
+        let programs = PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
         let mut replica = Replica::new(self.engine.clone(), PlanPrices::new(planned.cost_model(), &programs));
         let (mut feed, mut all) = (RequestFeed::new(&self.serving, 0, 1)?, ServedRequests(vec![]));
         sim::serving::serve(&mut feed, &mut replica, &mut all).or_input()?;

@@ -10,13 +10,13 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use crate::progress::{ProgressEvent, ProgressFn};
 use executor::{
-    Batching, Checkpoint, Client, GeneratedBatch, GenerationEvent, GpuPassCounts, PassReport, RunSetup,
-    Sampling, Service, Session, Tokenizer,
+    Batching, Checkpoint, Client, GenerationEvent, GeneratedBatch, PassReport, GpuPassCounts, Sampling, Service, Session, RunSetup,
+    Tokenizer,
 };
 use hwprofiles::{DeviceId, Machine, Ratio, Seconds};
 use planner::{Drift, PhasePrograms};
 use scenarios::Scheduler;
-use sim::serving::{Batch, PlanPrices, PrefillChunk};
+use sim::serving::{Batch, PrefillChunk, PlanPrices};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

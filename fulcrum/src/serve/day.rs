@@ -9,7 +9,7 @@ use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
 use hwprofiles::{Seconds, write_atomically};
-use planner::{CostModel, Placement};
+use planner::{Placement, CostModel};
 use scenarios::Serving;
 use serde_json::{Value, json};
 use sim::serving::{Account, ResourceUse, ServingEngine, ServingTimeline, Summary};

@@ -2,10 +2,7 @@
 
 use super::tables::DayTables;
 use hwprofiles::MissingRate;
-use sim::serving::{
-    EngineObserver, ObservedSteps, RequestOutcome, ResourceMeter, ResourceUse, Series, ServedRequest,
-    ServingTimeline, SimTime, SloLimits, SummaryCollector,
-};
+use sim::serving::{ResourceUse, RequestOutcome, SloLimits, ResourceMeter, SimTime, ServingTimeline, Series, ServedRequest, ObservedSteps, SummaryCollector, EngineObserver};
 
 /// The record of one engine's day.
 pub(crate) struct EngineDay<'a> {

@@ -6,12 +6,12 @@ use super::tables::DayTables;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
 use hwprofiles::Machine;
-use planner::{CostModel, PhasePrograms, Placement};
+use planner::{Placement, CostModel, PhasePrograms};
 use rayon::prelude::*;
-use scenarios::{Formats, Routing, Serving, Shift, ShiftChange};
+use scenarios::{ShiftChange, Formats, Routing, Serving, Shift};
 use sim::serving::{
-    Demand, ForecastTables, MultiPlanPrices, PlanAlternative, RebalanceRecord, Rebalancer, Replica,
-    ResourceMeter, Router, ServingEngine, ShiftedSource, SimTime, SloLimits, WallClock, serve_fleet,
+    PlanAlternative, WallClock, Demand, ServingEngine, ForecastTables, SloLimits, ResourceMeter, SimTime, Rebalancer, RebalanceRecord, Replica, Router,
+    ShiftedSource, MultiPlanPrices, serve_fleet,
 };
 
 /// A plan that engines may follow.
@@ -92,13 +92,8 @@ impl<'q> EngineFleet<'q> {
     fn alternatives(&self) -> Result<Vec<PlanAlternative>> {
         let longest = self.scenario.model().max_positions;
         let all = self.plans.par_iter().zip(&self.programs).map(|(plan, programs)| {
-            let forecasts =
-                ForecastTables::new(self.cost_model(0), programs, &plan.engine, longest).or_input()?;
-            Ok(PlanAlternative {
-                placement: plan.placement.clone(),
-                blocks: plan.engine.num_blocks,
-                forecasts,
-            })
+            let forecasts = ForecastTables::new(self.cost_model(0), programs, &plan.engine, longest).or_input()?;
+            Ok(PlanAlternative { placement: plan.placement.clone(), blocks: plan.engine.num_blocks, forecasts })
         });
         all.collect()
     }
@@ -120,15 +115,12 @@ impl<'q> EngineFleet<'q> {
             let mut replicas: Vec<_> =
                 (0..engines).map(|_| Replica::new(self.engine(follows), prices())).collect();
             let meters = || {
-                let by_state = |programs| {
-                    pricings.iter().map(move |&cost_model| ResourceMeter::new(cost_model, programs))
-                };
+                let by_state = |programs| pricings.iter().map(move |&cost_model| ResourceMeter::new(cost_model, programs));
                 self.programs.iter().flat_map(by_state).collect()
             };
             let mut days: Vec<_> =
                 (0..engines).map(|_| EngineDay::new(self.limits, tables, meters())).collect();
-            let mut feed =
-                ShiftedSource::new(RequestFeed::new(self.serving, share, groups)?, &self.serving.shifts);
+            let mut feed = ShiftedSource::new(RequestFeed::new(self.serving, share, groups)?, &self.serving.shifts);
             let mut router = Router::new(self.serving.routing, self.serving.seed);
             let load = self.scenario.workload();
             let mut rebalancer = Rebalancer::new(

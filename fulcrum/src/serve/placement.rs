@@ -3,9 +3,9 @@
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
 use hwprofiles::{DeviceKind, Machine};
-use planner::{CostModel, Placement};
+use planner::{Placement, CostModel};
 use scenarios::{EngineChoice, Formats, Workload};
-use sim::serving::{KvOffload, NoKvRoom, ServingEngine, kv_blocks};
+use sim::serving::{ServingEngine, NoKvRoom, KvOffload, kv_blocks};
 
 /// An engine whose KV blocks are not counted yet.
 pub(crate) struct EngineSizing<'q> {
@@ -43,11 +43,10 @@ impl<'q> EngineSizing<'q> {
             (None, Err(full)) => return Ok(SizedEngine::NoKvRoom(full)),
         };
         let choice = self.choice.swap.as_ref();
-        let swap =
-            choice.map(|swap| KvOffload::of(swap, cost_model, placement, block_size, max_num_batched_tokens));
+        let swap = choice.map(|swap| KvOffload::of(swap, cost_model, placement, block_size, max_num_batched_tokens));
         let prefixes = self.choice.prefix_cache.as_ref();
-        let second_level = prefixes
-            .map(|prefixes| KvOffload::of_prefixes(prefixes, choice, cost_model, placement, &self.draft));
+        let second_level =
+            prefixes.map(|prefixes| KvOffload::of_prefixes(prefixes, choice, cost_model, placement, &self.draft));
         let swap = swap.transpose().or_input()?;
         let second_level = second_level.transpose().or_input()?;
         let engine = ServingEngine { num_blocks, swap, second_level, ..self.draft.clone() };

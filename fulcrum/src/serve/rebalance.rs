@@ -7,11 +7,11 @@ use super::tables::DayTables;
 use crate::error::{Error, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan};
 use hwprofiles::{Bytes, Ratio, Seconds};
-use planner::{CostModel, Placement};
+use planner::{Placement, CostModel};
 use rayon::prelude::*;
 use scenarios::Workload;
 use serde_json::{Value, json};
-use sim::serving::{RebalanceRecord, ServingEngine, SummaryCollector};
+use sim::serving::{ServingEngine, RebalanceRecord, SummaryCollector};
 
 /// What rebalancing came to.
 pub struct RebalancedDay {

@@ -1,8 +1,8 @@
 //! The requests of a serving scenario, from random numbers or from a recorded trace.
 
 use crate::error::{Error, OrError, Result};
-use scenarios::{RequestTrace, RequestTraceError, Requests, Serving};
-use sim::serving::{GeneratedRequests, Request, RequestSource, SimTime};
+use scenarios::{RequestTrace, Requests, Serving, RequestTraceError};
+use sim::serving::{GeneratedRequests, SimTime, Request, RequestSource};
 use std::fs::File;
 use std::io::BufReader;
 
@@ -41,19 +41,13 @@ impl RequestFeed {
         let part = |whole: u64| whole / groups + u64::from(share < whole % groups);
         let requests = match &serving.requests {
             &Requests::Closed { concurrency, think, ramp, requests, prompt, output } => {
-                let made = GeneratedRequests::closed(
-                    part(concurrency),
-                    part(requests),
-                    prompt,
-                    output,
-                    seed + share,
-                );
+                let made = GeneratedRequests::closed(part(concurrency), part(requests), prompt, output, seed + share);
                 let requests = RequestOrigin::GeneratedRequests(made.thinking(think, ramp));
                 return Ok(Self { requests, share, groups, own: true, wrong: None });
             }
-            &Requests::Open { arrivals, requests, prompt, output } => RequestOrigin::GeneratedRequests(
-                GeneratedRequests::open(arrivals, requests, prompt, output, seed),
-            ),
+            &Requests::Open { arrivals, requests, prompt, output } => {
+                RequestOrigin::GeneratedRequests(GeneratedRequests::open(arrivals, requests, prompt, output, seed))
+            }
             Requests::Trace { path, requests, speedup } => {
                 let name = path.display().to_string();
                 let file = File::open(path).map_err(|error| Error::input(format!("{name}: {error}")))?;

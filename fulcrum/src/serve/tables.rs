@@ -4,7 +4,7 @@ use super::time_window::TimeWindow;
 use crate::error::Result;
 use crate::table::{CellReader, TableColumn, write_table};
 use hwprofiles::Seconds;
-use sim::serving::{Series, SeriesBucket, ServedRequest, SimTime};
+use sim::serving::{SimTime, Series, ServedRequest, SeriesBucket};
 use std::path::Path;
 
 /// The files that are written beside the sums of a day.

@@ -38,7 +38,7 @@ use file_digests::FileDigests;
 use journal::SweepJournal;
 use points::SweepPoints;
 use row::{PointAnswer, PointStatus, SweepColumns};
-use scenarios::{Document, GRID_LIMIT, Grid, Model, Requests, Scenario, ScenarioError, SweepAxis};
+use scenarios::{SweepAxis, Document, GRID_LIMIT, Grid, Model, Requests, Scenario, ScenarioError};
 use serde_json::{Value, json};
 use shard_stamp::ShardStamp;
 use sim::CapacityBracket;
@@ -161,8 +161,7 @@ impl Sweep {
             files.add(value, &[folder, Path::new("")]);
         }
         let (document, folder) = self.document();
-        let axis =
-            |axis: &SweepAxis| json!({ "keys": axis.keys, "rows": axis.rows, "own": axis.from_document });
+        let axis = |axis: &SweepAxis| json!({ "keys": axis.keys, "rows": axis.rows, "own": axis.from_document });
         // The rank decides which points go on in a halving, and nothing otherwise.
         let rank = run.rank.as_ref().filter(|_| self.extra.rungs() > 1);
         identity::short_digest(&json!({

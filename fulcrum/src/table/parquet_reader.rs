@@ -1,9 +1,9 @@
 //! A Parquet file as columns of a report.
 
-use crate::error::{ErrorContext, OrError, Result};
+use crate::error::{OrError, Result, ErrorContext};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use reports::{ColumnValues, DataColumn, DataTable};
+use reports::{DataColumn, DataTable, ColumnValues};
 use std::error::Error as StdError;
 use std::fs::File;
 use std::path::Path;
