@@ -36,6 +36,11 @@ pub const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
+/// The folder of the workspace that this program was built in.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
 /// One Rust file.
 pub struct SourceFile {
     /// Its path below the workspace's root, with `/`.
@@ -72,7 +77,7 @@ impl Workspace {
     /// # Errors
     /// A file that cannot be read or parsed, by name.
     pub fn read() -> Result<Self> {
-        Self::read_from(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        Self::read_from(&root())
     }
 
     /// Reads the workspace in the folder `root`.
