@@ -6,7 +6,7 @@
 
 use executor::{Checkpoint, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
-use planner::{RunExtent, Placement};
+use planner::{Placement, RunExtent};
 use scenarios::{Formats, Model, WeightFormats};
 use serde_json::json;
 use std::error::Error;

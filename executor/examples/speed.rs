@@ -12,7 +12,7 @@ use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
 use kernels::{
     Buffer, MemoryArena, Pool, Scratch, StridedRows, StridedRowsMut, Weights, affinity, gemm, stream,
 };
-use planner::{RunExtent, Placement};
+use planner::{Placement, RunExtent};
 use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats, Work};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -101,9 +101,10 @@ impl<'a> Bench<'a> {
         for sublayer in Sublayer::DENSE {
             let Some((rows, columns)) = sublayer.matrix(model) else { continue };
             let (n, k) = (rows as usize, columns as usize);
-            let matrix = Weights::from_rows(&memory, formats.weights.for_sublayer(sublayer), n, k, |row, out| {
-                out.fill(row as f32)
-            })?;
+            let matrix =
+                Weights::from_rows(&memory, formats.weights.for_sublayer(sublayer), n, k, |row, out| {
+                    out.fill(row as f32)
+                })?;
             weights.push((matrix, model.layers));
             (widest, deepest) = (n.max(widest), k.max(deepest));
         }

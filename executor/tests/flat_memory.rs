@@ -5,7 +5,7 @@ use executor::{
     Batching, Checkpoint, GenerationEvent, GenerationRequest, RunSetup, Sampling, Session, make_random,
 };
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{RunExtent, Placement};
+use planner::{Placement, RunExtent};
 use scenarios::{Formats, Model, Scheduler, WeightFormats};
 use std::time::Duration;
 

@@ -39,7 +39,7 @@
 //! and what would be right ([`FileError`]). [`Machine::check`] lists what is merely suspicious. All
 //! YAML is read by [`yaml`], which other crates use for their documents too.
 //!
-//! Rooms, each using only those before it: units, files, rates, machine, parts, library.
+//! Rooms, each using only those before it: statistics, units, files, rates, machine, parts, library.
 #![forbid(unsafe_code)]
 
 mod files;
@@ -47,6 +47,7 @@ mod library;
 mod machine;
 mod parts;
 mod rates;
+pub mod statistics;
 pub mod units;
 
 pub use files::yaml;

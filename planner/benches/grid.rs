@@ -3,7 +3,7 @@
 
 use hwprofiles::{DType, Library, Ratio, Seconds};
 use planner::{CostModel, GridCell, PhaseTimes, Placement, Problem, plan_grid};
-use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, WeightFormats, Workload};
 use std::time::Instant;
 
 const REPEATS: usize = 5;
@@ -24,11 +24,13 @@ fn main() {
         let machine = Library::default().machine(name).expect("shipped");
         let problem = Problem {
             cost_model: CostModel { machine: &machine, model: &model, formats: &formats },
-            workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: 128, speculation: None },
-            objective: Objective::Latency,
-            slo: Slo::default(),
-            costs: Costs::default(),
             draft: None,
+            requirements: Requirements {
+                workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: 128, speculation: None },
+                objective: Objective::Latency,
+                slo: Slo::default(),
+                costs: Costs::default(),
+            },
         };
         let mut seconds = Vec::new();
         let mut told = String::new();

@@ -7,7 +7,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use fixture::{Spec, formats, model};
 use hwprofiles::Seconds;
 use planner::{CostModel, PhaseTimes, Placement, Problem, plan};
-use scenarios::{Costs, Objective, Slo, Workload};
+use scenarios::{Costs, Objective, Requirements, Slo, Workload};
 
 fn planning(criterion: &mut Criterion) {
     let workload = Workload { batch: 4, prompt_tokens: 1024, output_tokens: 128, speculation: None };
@@ -25,7 +25,11 @@ fn planning(criterion: &mut Criterion) {
         let formats = formats();
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let problem = Problem {
+            cost_model,
+            draft: None,
+            requirements: Requirements { workload, objective, slo, costs },
+        };
         let once = || plan(&problem, &score);
         criterion.bench_function(name, |bencher| bencher.iter(once));
     }

@@ -3,7 +3,7 @@
 
 use hwprofiles::{DType, Library, Ratio, Seconds};
 use planner::{CostModel, GridCell, PhaseTimes, Placement, Problem, Replanner, plan_grid};
-use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, WeightFormats, Workload};
 use std::time::Instant;
 
 const QUERIES: usize = 100_000;
@@ -17,7 +17,11 @@ fn main() {
         let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
         let workload = Workload { batch: 16, prompt_tokens: 2048, output_tokens: 128, speculation: None };
-        let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let problem = Problem {
+            cost_model,
+            draft: None,
+            requirements: Requirements { workload, objective, slo, costs },
+        };
         let scored = PhaseTimes { ttft: Seconds::new(1e4), tpot: Some(Seconds::new(1e4)) };
         // The placements of a table come from the solver and have several runs of layers.
         let cell = GridCell { batch: 16, prompt_tokens: 2048, weight: Ratio::ONE };

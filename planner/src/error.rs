@@ -4,7 +4,7 @@ use crate::placement::PlanError;
 use crate::placement::Variant;
 use crate::program::LowerError;
 use hwprofiles::{Bytes, MissingRate, Seconds};
-use scenarios::{ScenarioError, IndivisibleModel};
+use scenarios::{IndivisibleModel, ScenarioError};
 
 /// Everything that the planner refuses.
 #[derive(Debug, thiserror::Error)]

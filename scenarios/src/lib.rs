@@ -54,6 +54,7 @@ pub use model::wiring::{BlockOrder, Wiring};
 pub use question::costs::Costs;
 pub use question::engine_choice::{EngineChoice, EngineName, Scheduler, SwapChoice};
 pub use question::format_choice::{FormatChoice, FormatLists, WeightLists};
+pub use question::keys::{SCENARIO_KEYS, ScenarioKey};
 pub use question::lookup::{Catalog, FileCatalog, MachineSource, MachineSpec, Reference};
 pub use question::objective::{Objective, Slo};
 pub use question::quality_loss::QualityLoss;

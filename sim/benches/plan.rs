@@ -1,8 +1,8 @@
 //! The time of planning, including simulations: `cargo bench -p sim --bench plan`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use planner::Problem;
-use scenarios::{Document, Setting};
+use planner::{CostModel, Problem};
+use scenarios::{Document, FileCatalog, Setting};
 
 /// Models of 126 layers over four memories, and of 61 layers with 256 experts each; with batches
 /// and prompt tokens.
@@ -18,23 +18,17 @@ fn planning(criterion: &mut Criterion) {
         let settings = [format!("workload.batch={batch}"), format!("workload.prompt_tokens={prompt}")];
         let settings = settings.map(|setting| setting.parse::<Setting>().expect("a setting"));
         let scenario = Document::from_yaml(name, text).expect("shipped").scenario_with(&settings);
-        let found = scenario.expect("shipped").resolve().expect("shipped");
-        let machine = found.machine.machine(None, 1).expect("shipped");
-        let question = Problem {
-            cost_model: planner::CostModel {
-                machine: &machine,
-                model: &found.model,
-                formats: &found.formats.allowed[0],
-            },
-            workload: found.workload,
-            objective: found.objective,
-            slo: found.slo.unwrap_or_default(),
-            costs: found.costs.unwrap_or_default(),
-            draft: None,
+        let found = scenario.expect("shipped").resolve(&FileCatalog::default()).expect("shipped");
+        let cost_model = CostModel {
+            machine: &found.machines[0],
+            model: &found.model,
+            formats: &found.formats.allowed[0],
         };
-        let score = |placement: &_, chunk| sim::estimate(question.cost_model, placement, &found.workload, chunk);
+        let problem = Problem { cost_model, requirements: found.requirements, draft: None };
+        let score =
+            |placement: &_, chunk| sim::estimate(cost_model, placement, &found.requirements.workload, chunk);
         criterion.bench_function(&format!("{name}/{batch}x{prompt}"), |bencher| {
-            bencher.iter(|| planner::plan(&question, &score).expect("it fits"));
+            bencher.iter(|| planner::plan(&problem, &score).expect("it fits"));
         });
     }
 }

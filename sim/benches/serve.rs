@@ -3,7 +3,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, Library};
-use planner::{Placement, CostModel, PhasePrograms};
+use planner::{CostModel, PhasePrograms, Placement};
 use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, RequestTrace, WeightFormats};
 use sim::SimTime;
 use sim::Tick;

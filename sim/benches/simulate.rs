@@ -2,7 +2,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{Placement, CostModel, Program, PhasePrograms, steps};
+use planner::{CostModel, PhasePrograms, Placement, Program, steps};
 use scenarios::{Formats, Model, Phase, Step, WeightFormats, Workload};
 use sim::{BatchRun, EventQueue, SimTime, Simulator};
 use std::hint::black_box;

@@ -5,8 +5,8 @@
 //! `cargo run --release -p sim --example value [machine] [model]`
 
 use hwprofiles::{DType, Library, Machine, Seconds};
-use planner::{Plan, PlannerError, CostModel, Problem, PhaseTimes, plan};
-use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
+use planner::{CostModel, PhaseTimes, Plan, PlannerError, Problem, plan};
+use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, Workload};
 use std::time::Instant;
 
 const MACHINES: [&str; 4] = ["spr-a100", "spr-h100-cxl", "gnr-h200", "rtx4090-desktop"];
@@ -89,7 +89,11 @@ fn row(machine: &Machine, model: &Model, batch: u64, context: u64, tally: &mut T
         let formats = Formats { weights: weights.into(), kv: DType::Bf16, activations: DType::Bf16 };
         let cost_model = CostModel { machine, model, formats: &formats };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let question = Problem {
+            cost_model,
+            draft: None,
+            requirements: Requirements { workload, objective, slo, costs },
+        };
         let start = Instant::now();
         let score = |placement: &_, chunk| sim::estimate(cost_model, placement, &workload, chunk);
         match plan(&question, &score) {

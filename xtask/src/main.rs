@@ -1,11 +1,14 @@
-//! `cargo xtask tidy`: checks of the workspace's structure and words.
+//! `cargo xtask tidy` checks the workspace, `cargo xtask reference` writes its reference pages.
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, bail};
 use std::path::Path;
-use xtask::{Workspace, tidy};
+use std::process::Command;
+use xtask::{Workspace, reference, root, tidy};
 
-const USAGE: &str = "usage: cargo xtask tidy [ROOT]    check rooms, circles, names, words and sizes";
+const USAGE: &str = "usage:
+  cargo xtask tidy [ROOT]   check rooms, circles, names, words and sizes
+  cargo xtask reference     write the pages of docs/reference";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +27,17 @@ fn main() -> Result<()> {
             }
             if complaints > 0 {
                 bail!("{complaints} complaints");
+            }
+            Ok(())
+        }
+        ["reference"] => {
+            for page in reference::refresh(&Workspace::read()?, &root(), true)? {
+                println!("written: {page}");
+            }
+            let test = ["test", "-p", "fulcrum-cli", "--test", "suite", "reference"];
+            let status = Command::new(env!("CARGO")).args(test).env("UPDATE_REFERENCE", "1").status()?;
+            if !status.success() {
+                bail!("the page of commands could not be written");
             }
             Ok(())
         }

@@ -36,6 +36,11 @@ pub const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
+/// The folder of the workspace that this program was built in.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
 /// One Rust file.
 pub struct SourceFile {
     /// Its path below the workspace's root, with `/`.
@@ -72,7 +77,7 @@ impl Workspace {
     /// # Errors
     /// A file that cannot be read or parsed, by name.
     pub fn read() -> Result<Self> {
-        Self::read_from(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        Self::read_from(&root())
     }
 
     /// Reads the workspace in the folder `root`.
@@ -122,11 +127,8 @@ impl SourceFile {
     fn read(root: &Path, src: &Path, path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let syntax = syn::parse_file(&text).with_context(|| path.display().to_string())?;
-        let mut module: Vec<String> = relative(src, path)
-            .trim_end_matches(".rs")
-            .split('/')
-            .map(str::to_owned)
-            .collect();
+        let mut module: Vec<String> =
+            relative(src, path).trim_end_matches(".rs").split('/').map(str::to_owned).collect();
         if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
             module.pop();
         }

@@ -75,7 +75,9 @@ impl Sampler {
 
     /// The parameters of the next choice, with the next random number.
     pub fn next_choice(&mut self) -> SamplingParams {
-        let Sampling::Random { temperature, top_k, top_p, .. } = self.sampling else { return SamplingParams::GREEDY };
+        let Sampling::Random { temperature, top_k, top_p, .. } = self.sampling else {
+            return SamplingParams::GREEDY;
+        };
         // 24 bits: as many as an f32 holds.
         let uniform = (self.random.next_u32() >> 8) as f32 / (1 << 24) as f32;
         let top_k = top_k.and_then(|k| i32::try_from(k).ok()).unwrap_or(0);

@@ -8,9 +8,11 @@ use crate::store::locks::read;
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::{DType, DeviceId};
 use kernels::cuda::Queue;
-use kernels::cuda::calls::{self, KernelCall, DecodeStep, ProductOutput, PagedCache, GpuSlice};
+use kernels::cuda::calls::{self, DecodeStep, GpuSlice, KernelCall, PagedCache, ProductOutput};
 use planner::OperandSource;
-use scenarios::{Activation, ActivationBuffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer};
+use scenarios::{
+    Activation, ActivationBuffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer,
+};
 
 /// A GPU at work on one micro-batch of a pass.
 pub(crate) struct GpuWorker<'a> {
@@ -141,7 +143,9 @@ impl<'a> GpuWorker<'a> {
         let (input, output) = (job.operator.reads()[0], job.operator.writes());
         let (first, width) = (job.rows.start as usize, output.columns(model) as usize);
         let y = match output {
-            Activations::Logits | Activations::Routes => ProductOutput::Wide(self.values(job, output).from(first)),
+            Activations::Logits | Activations::Routes => {
+                ProductOutput::Wide(self.values(job, output).from(first))
+            }
             _ => ProductOutput::Narrow(self.values(job, output).from(first)),
         };
         let (shape, bytes) = self.matrices(job).next().expect("it has a matrix");

@@ -8,7 +8,7 @@ use crate::store::locks::{read, write};
 use crate::store::slices::PackedSlice;
 use hwprofiles::DeviceId;
 use kernels::cuda::calls::{self, GpuSlice};
-use kernels::cuda::{StridedCopy, GpuEvent, Queue};
+use kernels::cuda::{GpuEvent, Queue, StridedCopy};
 use kernels::{Buffer, KvShape, KvSpan};
 use planner::Task;
 use scenarios::{ActivationBuffer as Activation, Model};

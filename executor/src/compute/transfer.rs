@@ -4,7 +4,7 @@ use crate::batch::pass::MicroBatchPass;
 use crate::store::buffers::Store;
 use crate::store::locks::{read, write};
 use hwprofiles::DeviceId;
-use kernels::{KvShape, RateLimitedLink, KvSpan};
+use kernels::{KvShape, KvSpan, RateLimitedLink};
 use planner::{Action, Lane, MicroBatch, Task};
 use scenarios::{ActivationBuffer, Model, Sublayer};
 use std::ops::Range;
@@ -111,7 +111,13 @@ impl<'a> Hop<'a> {
 }
 
 /// Carries out a hop of `share`, a micro-batch of the pass.
-pub(crate) fn hop(store: &Store, link: &RateLimitedLink, model: &Model, share: &MicroBatchPass, hop: &Hop<'_>) {
+pub(crate) fn hop(
+    store: &Store,
+    link: &RateLimitedLink,
+    model: &Model,
+    share: &MicroBatchPass,
+    hop: &Hop<'_>,
+) {
     let [from_lock, to_lock] =
         [hop.from, hop.to].map(|device| store.activation(device, hop.buffer, hop.part));
     // All lanes lock the copies of an activation in the order of the devices.
@@ -128,7 +134,8 @@ pub(crate) fn hop(store: &Store, link: &RateLimitedLink, model: &Model, share: &
     // The residual still has all rows when the head reads it. Later activations have one row for
     // each sampled sequence.
     let mut ends = share.ends.iter().copied().peekable();
-    let rows = if hop.head && hop.buffer != ActivationBuffer::Residual { share.ends.len() } else { share.rows() };
+    let rows =
+        if hop.head && hop.buffer != ActivationBuffer::Residual { share.ends.len() } else { share.rows() };
     let all = !hop.head || hop.buffer != ActivationBuffer::Residual;
     let wanted = lines.take(rows).filter(|&(row, _)| all || ends.next_if_eq(&row).is_some());
     link.copy_parts(wanted.map(|(_, (to, from))| (&mut to[range.clone()], &from[range.clone()])));

@@ -6,8 +6,8 @@ use crate::setup::run_setup::RunSetup;
 use hwprofiles::Bytes;
 use kernels::cuda::calls::GpuSlice;
 use kernels::cuda::{Accelerator, Queue};
-use kernels::{Buffer, SamplingParams, MemoryArena};
-use planner::{RunExtent, MicroBatch};
+use kernels::{Buffer, MemoryArena, SamplingParams};
+use planner::{MicroBatch, RunExtent};
 use std::sync::Arc;
 
 /// The integers of the current pass, of every micro-batch, on the host and on the GPU.
@@ -69,7 +69,10 @@ impl PassInputs {
             Ok(MicroBatchInputs { here, chosen, view: None })
         };
         let parts = MicroBatch::all(setup.placement.pipelining.micro_batches).map(part);
-        Ok(Self { parts: parts.collect::<Result<_, kernels::KernelError>>()?, context: extent.context as usize })
+        Ok(Self {
+            parts: parts.collect::<Result<_, kernels::KernelError>>()?,
+            context: extent.context as usize,
+        })
     }
 
     /// Bytes that a pass of `extent` takes on the GPU, padded so that what follows is aligned.

@@ -62,7 +62,8 @@ impl GpuRuntime {
         let events = |phase: Phase| {
             let events = |task: &Task| {
                 let enqueued = works_for(setup, device, task.lane);
-                let new = || Ok::<_, ExecutorError>(TaskEvents { start: GpuEvent::new()?, end: GpuEvent::new()? });
+                let new =
+                    || Ok::<_, ExecutorError>(TaskEvents { start: GpuEvent::new()?, end: GpuEvent::new()? });
                 enqueued.then(new).transpose()
             };
             programs.program(phase).tasks.iter().map(events).collect::<Result<Vec<_>, _>>()

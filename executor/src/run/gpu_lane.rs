@@ -37,7 +37,11 @@ struct LaneContext<'a> {
 }
 
 impl<'a> GpuLane<'a> {
-    pub fn new(run: &'a SharedRun<'a>, gpu: &'a GpuRuntime, lane: Lane) -> Result<Self, kernels::KernelError> {
+    pub fn new(
+        run: &'a SharedRun<'a>,
+        gpu: &'a GpuRuntime,
+        lane: Lane,
+    ) -> Result<Self, kernels::KernelError> {
         let (queue, start) = (gpu.queue(lane)?, GpuEvent::new()?);
         Ok(Self { context: LaneContext { run, gpu, lane }, queue, start, start_ns: 0, end: GpuEvent::new()? })
     }
@@ -137,7 +141,13 @@ impl LaneContext<'_> {
     }
 
     /// Enqueues a task of `pass`, between its events where it is `timed`.
-    fn enqueue(self, queue: &mut Queue, id: TaskId, pass: &Pass, timed: bool) -> Result<(), kernels::KernelError> {
+    fn enqueue(
+        self,
+        queue: &mut Queue,
+        id: TaskId,
+        pass: &Pass,
+        timed: bool,
+    ) -> Result<(), kernels::KernelError> {
         let events = self.gpu.events(pass.phase, id).expect("as in `finish`");
         let task = &self.run.engine.programs.program(pass.phase).tasks[id.0 as usize];
         if timed {

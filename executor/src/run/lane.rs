@@ -220,7 +220,7 @@ mod tests {
     use crate::weights::checkpoint::Checkpoint;
     use crate::weights::random::make_random;
     use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-    use planner::{RunExtent, LayerPlacement, Placement, whole_slice};
+    use planner::{LayerPlacement, Placement, RunExtent, whole_slice};
     use scenarios::{Formats, Model, Step, WeightFormats};
     use std::time::Instant;
 

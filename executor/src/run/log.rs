@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use crate::run::engine::RunEngine;
 use crate::run::shared::{BetweenPasses, TaskInterval};
-use planner::{TraceEvent, Recorder, StepSpan, TaskId, Trace};
+use planner::{Recorder, StepSpan, TaskId, Trace, TraceEvent};
 use scenarios::Step;
 
 /// Times of every task of every pass so far: 16 bytes each.
@@ -60,7 +60,15 @@ impl RunLog {
                 let time = time.expect("every task of every step has run");
                 let price = engine.setup.cost_model().task_cost(&program.tasks[task], step)?;
                 let (id, start, end) = (TaskId(task as u32), time.start - zero, time.end - zero);
-                events.push(TraceEvent::from_task(&engine.setup.machine, program, id, &price, index as u32, start, end));
+                events.push(TraceEvent::from_task(
+                    &engine.setup.machine,
+                    program,
+                    id,
+                    &price,
+                    index as u32,
+                    start,
+                    end,
+                ));
             }
         }
         Ok(engine.setup.trace(Recorder::Measured, spans, events))

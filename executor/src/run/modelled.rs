@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use crate::setup::run_setup::RunSetup;
 use hwprofiles::Seconds;
-use planner::{TraceEvent, Lane, TaskCost, Program, Recorder, StepSpan, TaskId, Trace};
+use planner::{Lane, Program, Recorder, StepSpan, TaskCost, TaskId, Trace, TraceEvent};
 use scenarios::Step;
 use std::collections::BTreeMap;
 
@@ -27,7 +27,15 @@ pub fn modelled(setup: &RunSetup, steps: &[Step]) -> Result<Trace, ExecutorError
         let times = schedule(setup, program, &prices);
         for (task, (&(start, end), price)) in times.iter().zip(&prices).enumerate() {
             let id = TaskId(task as u32);
-            events.push(TraceEvent::from_task(&setup.machine, program, id, price, index as u32, now + start, now + end));
+            events.push(TraceEvent::from_task(
+                &setup.machine,
+                program,
+                id,
+                price,
+                index as u32,
+                now + start,
+                now + end,
+            ));
         }
         let end = now + times.iter().map(|&(_, end)| end).max().unwrap_or(0);
         spans.push(StepSpan::new(*step, now, end));

@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use hwprofiles::{DType, DeviceKind, Machine};
 use kernels::cuda::calls::MOST_VALUES;
-use planner::{Action, Lane, PhasePrograms, OperandSource, Task};
+use planner::{Action, Lane, OperandSource, PhasePrograms, Task};
 use scenarios::{Formats, Model, Operator};
 
 /// Formats of matrices that the GPU's kernels read.

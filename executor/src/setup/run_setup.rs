@@ -4,7 +4,8 @@ use crate::error::ExecutorError;
 use crate::setup::gpu_limits;
 use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
 use planner::{
-    TraceEvent, RunExtent, Pipelining, Placement, Plan, CostModel, PhasePrograms, Recorder, Slice, Slices, StepSpan, Trace,
+    CostModel, PhasePrograms, Pipelining, Placement, Plan, Recorder, RunExtent, Slice, Slices, StepSpan,
+    Trace, TraceEvent,
 };
 use scenarios::{Formats, Model, Phase, Sublayer};
 use std::collections::BTreeSet;

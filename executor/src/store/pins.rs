@@ -6,7 +6,7 @@ use crate::store::buffers::{ACTIVATIONS, Store};
 use crate::store::locks::POISONED;
 use crate::store::slices::sublayer_index;
 use kernels::{Buffer, Weights};
-use planner::{Action, Lane, PhasePrograms, OperandSource};
+use planner::{Action, Lane, OperandSource, PhasePrograms};
 use scenarios::Sublayer;
 use std::sync::RwLock;
 

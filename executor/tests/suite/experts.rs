@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::laws::{EXTENT, generate};
 use crate::rig;
-use planner::{RunExtent, PhasePrograms};
+use planner::{PhasePrograms, RunExtent};
 use proptest::prelude::*;
 
 proptest! {

@@ -5,7 +5,7 @@ use executor::{Checkpoint, Sampling, Session, Tokenizer};
 use half::{bf16, f16};
 use hwprofiles::DType;
 use kernels::Path;
-use planner::{RunExtent, Placement};
+use planner::{Placement, RunExtent};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use scenarios::{Formats, WeightClass, WeightFormats};
 use serde::Deserialize;

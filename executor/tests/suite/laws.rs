@@ -4,10 +4,13 @@ use crate::cases::cases;
 use crate::rig;
 use executor::{ExecutorError, RunSetup, Sampling, Session, modelled};
 use hwprofiles::{Bytes, DType, Seconds};
-use planner::{Action, RunExtent, Lane, Placement, CostModel, PhasePrograms, Problem, Recorder, PhaseTimes, Trace};
+use planner::{
+    Action, CostModel, Lane, PhasePrograms, PhaseTimes, Placement, Problem, Recorder, RunExtent, Trace,
+};
 use proptest::prelude::*;
 use scenarios::{
-    Costs, Formats, Model, Objective, Phase, Slo, Sublayer, WeightClass, WeightFormats, Workload,
+    Costs, Formats, Model, Objective, Phase, Requirements, Slo, Sublayer, WeightClass, WeightFormats,
+    Workload,
 };
 
 pub const EXTENT: RunExtent = RunExtent { batch: 2, context: 40, chunk: 11, step_tokens: 1 };
@@ -261,7 +264,8 @@ fn a_plan_runs_for_the_model_and_machine_it_was_made_for_and_no_other() {
     let workload = Workload { batch: 2, prompt_tokens: 20, output_tokens: 5, speculation: None };
     let cost_model = CostModel { machine: &machine, model: &model, formats: &rig::F32 };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let question =
+        Problem { cost_model, draft: None, requirements: Requirements { workload, objective, slo, costs } };
     // The score does not matter here.
     let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: None });
     let placement = rig::split(&model);

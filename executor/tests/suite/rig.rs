@@ -3,7 +3,7 @@
 use crate::golden_files;
 use executor::{Checkpoint, RunSetup, Session};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{RunExtent, LayerPlacement, Pipelining, Placement, Slice, Slices, whole_slice};
+use planner::{LayerPlacement, Pipelining, Placement, RunExtent, Slice, Slices, whole_slice};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use scenarios::{Formats, Model, Sublayer, WeightFormats};
@@ -79,7 +79,12 @@ pub fn setup(model: &Model, placement: Placement, formats: Formats, extent: RunE
     RunSetup { machine: machine(), model: model.clone(), formats, placement, extent, plan: "test".to_owned() }
 }
 
-pub fn session(checkpoint: &Checkpoint, placement: Placement, formats: Formats, extent: RunExtent) -> Session {
+pub fn session(
+    checkpoint: &Checkpoint,
+    placement: Placement,
+    formats: Formats,
+    extent: RunExtent,
+) -> Session {
     Session::new(setup(checkpoint.model(), placement, formats, extent), checkpoint).expect("it fits")
 }
 
@@ -107,7 +112,8 @@ pub fn layered(
 
 /// Attention on one device and the feed-forward network on the other, alternating by layers.
 pub fn mixed(model: &Model) -> Placement {
-    let resident = |sublayer, device: DeviceId| vec![whole_slice(model, sublayer, OWN[device.0], device, device)];
+    let resident =
+        |sublayer, device: DeviceId| vec![whole_slice(model, sublayer, OWN[device.0], device, device)];
     layered(model, CPU, resident(Sublayer::Head, LOOPBACK), |layer, sublayer| {
         let ffn = matches!(sublayer, Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Experts);
         resident(sublayer, if ffn == (layer % 2 == 0) { LOOPBACK } else { CPU })

@@ -5,7 +5,7 @@ use crate::cases::cases;
 use crate::rig;
 use hwprofiles::{DType, DeviceKind};
 use kernels::cuda::{Queue, calls};
-use planner::{RunExtent, PhasePrograms};
+use planner::{PhasePrograms, RunExtent};
 use proptest::prelude::*;
 use scenarios::{Model, Sublayer};
 

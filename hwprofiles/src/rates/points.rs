@@ -14,6 +14,7 @@ use crate::rates::attention::{AttentionPoint, Phase};
 use crate::rates::gemm::GemmPoint;
 use crate::rates::operations::{Operation, Operations, microseconds, whole};
 use crate::rates::transfer::{Direction, HostMemory, TransferPoint};
+use crate::statistics::{median, upper_median};
 use crate::units::{Bytes, BytesPerSec, DType, Seconds};
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -238,10 +239,9 @@ impl DevicePoints {
     /// The spread of repeats, (largest − smallest) ÷ median: the median over everything measured
     /// more than once, zero where nothing was.
     pub fn spread(&self) -> f64 {
-        let mut spreads: Vec<_> =
+        let spreads: Vec<_> =
             self.measured.values().filter(|it| it.0.len() > 1).map(Repeats::spread).collect();
-        spreads.sort_by(f64::total_cmp);
-        spreads.get(spreads.len() / 2).copied().unwrap_or(0.0)
+        upper_median(&spreads).unwrap_or(0.0)
     }
 
     /// Splits the points for cross-validation: every `of`-th product and attention of its kind from
@@ -282,22 +282,19 @@ enum FoldKind {
 }
 
 impl Repeats {
-    fn sorted(&self) -> Vec<f64> {
-        let mut values: Vec<_> = self.0.iter().map(|(value, ..)| *value).collect();
-        values.sort_by(f64::total_cmp);
-        values
+    fn values(&self) -> Vec<f64> {
+        self.0.iter().map(|(value, ..)| *value).collect()
     }
 
     fn median(&self) -> f64 {
-        let sorted = self.sorted();
-        let upper = sorted[sorted.len() / 2];
-        let lower = sorted[(sorted.len() - 1) / 2];
-        lower + (upper - lower) / 2.0
+        median(&self.values()).expect("a point has a value")
     }
 
     fn spread(&self) -> f64 {
-        let sorted = self.sorted();
-        (sorted[sorted.len() - 1] - sorted[0]) / self.median()
+        let values = self.values();
+        let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
+        (largest - smallest) / self.median()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::method::series::SampleSeries;
 use crate::operands::arena::random_buffer;
 use crate::operands::kernel_set::AttentionInputs;
 use hwprofiles::{AttentionPoint, AttentionRates, AttentionShape, DType, Host, Phase, Seconds};
-use kernels::{Buffer, KvCache, KvShape, Scratch, KvSpan};
+use kernels::{Buffer, KvCache, KvShape, KvSpan, Scratch};
 
 /// The attention of one KV format, in several groupings of heads, which decide how much work there
 /// is for each byte of the cache.

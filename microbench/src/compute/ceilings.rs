@@ -8,7 +8,7 @@ use crate::method::record::{MeasurementRecord, TablePoints, threads, without_lau
 use crate::method::rig::Rig;
 use crate::method::series::SampleSeries;
 use crate::operands::arena::random_buffer;
-use hwprofiles::{Bytes, MeasuredCeilings, Crossover, DType, Flop, FlopPerSec, Host, Seconds};
+use hwprofiles::{Bytes, Crossover, DType, Flop, FlopPerSec, Host, MeasuredCeilings, Seconds};
 use kernels::peak::{self, CachedProduct, Instructions};
 use kernels::{Buffer, Path, Pool, Scratch, WeightsView};
 

@@ -2,7 +2,7 @@
 
 use hwprofiles::Seconds;
 use kernels::KernelError;
-use kernels::cuda::{GpuCheck, GpuFacts, Gpu, GpuWork};
+use kernels::cuda::{Gpu, GpuCheck, GpuFacts, GpuWork};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 use crate::gpu::table::{TableKind, WorkTable};
 use crate::method::options::Options;
 use crate::method::record::{MeasurementRecord, TablePoints};
-use crate::method::statistics::SampleSummary;
+use crate::method::sample_summary::SampleSummary;
 use hwprofiles::{
     Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, DirectionRates, GemmPoint, GemmRates, GpuPart,
     HostMemory, LaunchCosts, LinkPart, MeasuredGpu, Ratio, Seconds, Sourced, TransferCurve,
@@ -76,7 +76,9 @@ fn starts(
 fn size(work: GpuWork) -> Option<Bytes> {
     match work {
         GpuWork::Read(bytes) | GpuWork::Copy(bytes) | GpuWork::Transfer { bytes, .. } => Some(bytes),
-        GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip | GpuWork::Product { .. } => None,
+        GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip | GpuWork::Product { .. } => {
+            None
+        }
     }
 }
 

@@ -119,7 +119,8 @@ impl GpuUnderTest for ModelledGpu {
 
     fn check(&mut self, work: GpuWork) -> Result<Option<GpuCheck>, KernelError> {
         let got = if (self.spoils)(&work) { f64::NAN } else { 2.0 };
-        let computes = !matches!(work, GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip);
+        let computes =
+            !matches!(work, GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip);
         Ok(computes.then_some(GpuCheck { got, wanted: 2.0, tolerance: 0.0 }))
     }
 

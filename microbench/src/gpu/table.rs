@@ -2,7 +2,7 @@
 
 use crate::gpu::device::GpuUnderTest;
 use crate::method::options::Warning;
-use crate::method::statistics::{SampleSummary, summary};
+use crate::method::sample_summary::{SampleSummary, summary};
 use hwprofiles::{DType, Direction, HostMemory};
 use kernels::cuda::GpuWork;
 

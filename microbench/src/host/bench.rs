@@ -30,7 +30,8 @@ use crate::system::limits;
 use crate::system::numa_nodes;
 use crate::system::processor;
 use hwprofiles::{
-    Bytes, BytesPerSec, DType, Dram, Host, Loopback, Presence, Processor, Seconds, Sourced, CoreTeam, WriteError,
+    Bytes, BytesPerSec, CoreTeam, DType, Dram, Host, Loopback, Presence, Processor, Seconds, Sourced,
+    WriteError,
 };
 use kernels::{Buffer, Pool, affinity};
 use std::path::Path;

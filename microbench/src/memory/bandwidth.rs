@@ -11,7 +11,7 @@ use crate::method::rig::{Rig, TeamId};
 use crate::method::series::SampleSeries;
 use crate::operands::arena::random;
 use crate::operands::array_walk::ArrayWalk;
-use hwprofiles::{Bytes, Curve, CurvePoint, Host, Seconds, StreamKind, StreamCurve};
+use hwprofiles::{Bytes, Curve, CurvePoint, Host, Seconds, StreamCurve, StreamKind};
 use kernels::stream::StoreInstruction;
 use kernels::{Buffer, Pool};
 use std::hint::black_box;

@@ -6,7 +6,7 @@ use crate::method::record::{MeasurementRecord, TablePoints, threads, without_lau
 use crate::method::rig::Rig;
 use crate::method::series::SampleSeries;
 use crate::operands::array_walk::ArrayWalk;
-use hwprofiles::{Bytes, Host, ReadWriteMix, ReadWriteMixes, Presence, Seconds, StoreKind};
+use hwprofiles::{Bytes, Host, Presence, ReadWriteMix, ReadWriteMixes, Seconds, StoreKind};
 use kernels::Buffer;
 use kernels::stream::StoreInstruction;
 use std::hint::black_box;
@@ -103,6 +103,8 @@ fn pass(rig: &Rig<'_>, stores: StoreKind, to: &mut [f64], from: &[&[f64]], range
             black_box(rig.subject.read(rig.all(), parts[0]));
         }
         StoreKind::Ordinary => rig.subject.sum(rig.all(), &mut to[range], &parts, StoreInstruction::Ordinary),
-        StoreKind::NonTemporal => rig.subject.sum(rig.all(), &mut to[range], &parts, StoreInstruction::NonTemporal),
+        StoreKind::NonTemporal => {
+            rig.subject.sum(rig.all(), &mut to[range], &parts, StoreInstruction::NonTemporal)
+        }
     }
 }

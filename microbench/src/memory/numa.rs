@@ -129,7 +129,9 @@ impl NodeMemory {
         }
         let bound = || match Buffer::on_node(len.get() as usize, node.number) {
             Ok(buffer) => Ok(buffer),
-            Err(error @ kernels::KernelError::Bind { .. }) => Err(Refused::Here(format!("not measured: {error}"))),
+            Err(error @ kernels::KernelError::Bind { .. }) => {
+                Err(Refused::Here(format!("not measured: {error}")))
+            }
             Err(error) => Err(Refused::Everywhere(error.into())),
         };
         let field = ProbeMemory::new(rig.subject, rig.all(), bound()?);
@@ -175,7 +177,12 @@ impl Experiment for NumaExperiment {
                         }
                     }
                     write.visit(rig, || {
-                        rig.subject.write(pool, &mut to[slices.next()], FACTOR, StoreInstruction::NonTemporal);
+                        rig.subject.write(
+                            pool,
+                            &mut to[slices.next()],
+                            FACTOR,
+                            StoreInstruction::NonTemporal,
+                        );
                     });
                 }
                 _ => chase.visit(rig, field.ring())?,

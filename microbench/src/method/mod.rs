@@ -6,5 +6,5 @@ pub(crate) mod extent;
 pub(crate) mod options;
 pub(crate) mod record;
 pub(crate) mod rig;
+pub(crate) mod sample_summary;
 pub(crate) mod series;
-pub(crate) mod statistics;

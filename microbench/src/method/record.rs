@@ -1,7 +1,7 @@
 //! What is written beside the numbers: their provenance, and warnings.
 
 use crate::method::options::{Options, Warning};
-use crate::method::statistics::{SampleSummary, summary};
+use crate::method::sample_summary::{SampleSummary, summary};
 use hwprofiles::{Provenance, Sourced};
 
 /// Spread of samples above which a point is called noisy.

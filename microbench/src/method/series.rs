@@ -1,7 +1,7 @@
 //! The samples of one point.
 
 use crate::method::rig::Rig;
-use crate::method::statistics::{SampleSummary, summary};
+use crate::method::sample_summary::{SampleSummary, summary};
 
 /// Times of one call, in seconds, gathered over many visits.
 #[derive(Debug, Clone, Default)]

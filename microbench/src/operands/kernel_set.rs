@@ -71,13 +71,7 @@ pub(crate) trait KernelSet: std::fmt::Debug + Sync {
         kernels::gemm(pool, m, y, x, w, scratch);
     }
 
-    fn attention(
-        &self,
-        pool: &Pool,
-        out: &mut [f32],
-        operands: AttentionInputs<'_>,
-        scratch: &mut Scratch,
-    ) {
+    fn attention(&self, pool: &Pool, out: &mut [f32], operands: AttentionInputs<'_>, scratch: &mut Scratch) {
         let AttentionInputs { heads, scale, q, cache, spans } = operands;
         let width = heads * cache.shape().head_dim;
         let scores = kernels::Scores::scaled(scale);
@@ -156,7 +150,15 @@ mod tests {
             self.spoil_doubles("copy", to);
         }
 
-        fn triad(&self, pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreInstruction) {
+        fn triad(
+            &self,
+            pool: &Pool,
+            to: &mut [f64],
+            a: &[f64],
+            b: &[f64],
+            factor: f64,
+            store: StoreInstruction,
+        ) {
             RealKernels.triad(pool, to, a, b, factor, store);
             self.spoil_doubles("triad", to);
         }

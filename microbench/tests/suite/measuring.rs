@@ -2,7 +2,7 @@
 
 use hwprofiles::{
     AttentionShape, Basis, Bytes, BytesPerSec, DType, Device, Host, LoadedLatency, LoopbackLimit, Machine,
-    PageSize, MachineParts, Phase, Presence, Provenance, StreamKind,
+    MachineParts, PageSize, Phase, Presence, Provenance, StreamKind,
 };
 use kernels::affinity::available_cores;
 use microbench::{Depth, MeasuredHost, Options, Progress, measure};

@@ -12,7 +12,7 @@ use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
     Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, MissingRate, Ratio, Seconds,
 };
-use scenarios::{Formats, Model, Operator, Shape, Step, Sublayer, ExpertTraffic, Work};
+use scenarios::{ExpertTraffic, Formats, Model, Operator, Shape, Step, Sublayer, Work};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -255,7 +255,8 @@ impl CostModel<'_> {
     /// The bandwidth that bytes in these memories use, by the memory that owns the bandwidth.
     pub(crate) fn loads(&self, kept: [(MemoryId, Bytes); 2]) -> [Option<BandwidthUse>; 3] {
         let mut loads: [Option<BandwidthUse>; 3] = [None; 3];
-        for (memory, bytes) in kept.into_iter().flat_map(|(memory, bytes)| self.machine.bytes_by_memory(memory, bytes))
+        for (memory, bytes) in
+            kept.into_iter().flat_map(|(memory, bytes)| self.machine.bytes_by_memory(memory, bytes))
         {
             let memory = self.machine.bandwidth_owner(memory);
             let same = |load: &&mut Option<BandwidthUse>| load.is_none_or(|load| load.memory == memory);

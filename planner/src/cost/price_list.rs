@@ -151,7 +151,12 @@ impl<'a> PriceList<'a> {
         devices.filter(move |&device| self.get(sublayer, home, device).is_some())
     }
 
-    fn priced(&self, sublayer: usize, home: Home, device: DeviceId) -> Result<Option<SublayerCost>, MissingRate> {
+    fn priced(
+        &self,
+        sublayer: usize,
+        home: Home,
+        device: DeviceId,
+    ) -> Result<Option<SublayerCost>, MissingRate> {
         let CostModel { machine, model, .. } = self.cost_model;
         let sublayer_kind = self.sublayers[sublayer];
         if !home.admits(machine, sublayer_kind, device) {

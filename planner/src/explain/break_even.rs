@@ -196,7 +196,9 @@ impl<'a> SteadyRun<'a> {
     /// memories.
     fn time(&self, step: &Step) -> Result<Seconds, MissingRate> {
         let numbers = |program: &Program| {
-            Ok::<_, MissingRate>(Roofline::new(&self.cost_model, program, step)?.numbers(self.cost_model.machine))
+            Ok::<_, MissingRate>(
+                Roofline::new(&self.cost_model, program, step)?.numbers(self.cost_model.machine),
+            )
         };
         let (short, long) = (numbers(&self.programs[0])?, numbers(&self.programs[1])?);
         let added = short.iter().zip(&long).map(|(short, long)| long - short);

@@ -99,10 +99,10 @@ pub fn front(
     if !(2..=3).contains(&criteria.len()) || !criteria.iter().enumerate().all(different) {
         return Err(PlannerError::Criteria);
     }
-    problem.workload.check(problem.cost_model.model)?;
+    problem.requirements.workload.check(problem.cost_model.model)?;
     let goal = goal(problem, criteria)?;
-    let chunks = prefill_chunks(&problem.workload);
-    let batch_steps = |chunk: u64| BatchSteps::new(&problem.workload, chunk);
+    let chunks = prefill_chunks(&problem.requirements.workload);
+    let batch_steps = |chunk: u64| BatchSteps::new(&problem.requirements.workload, chunk);
     let spaces = chunks.iter().map(|&chunk| SearchSpace::new(problem.cost_model, &batch_steps(chunk), &goal));
     let spaces: Vec<_> = spaces.collect::<Result<_, _>>()?;
     let solver = |space| -> Box<Solver<'_>> { Box::new(move |measures| solve(space, measures)) };
@@ -117,7 +117,8 @@ pub fn front(
         let (space, chunk) = (&spaces[compromise.solver], chunks[compromise.solver]);
         let solution = &compromise.solution;
         let [ttft, tpot] = solution.times();
-        let bound = PhaseTimes { ttft, tpot: (problem.workload.output_tokens > 1).then_some(tpot) };
+        let bound =
+            PhaseTimes { ttft, tpot: (problem.requirements.workload.output_tokens > 1).then_some(tpot) };
         let mut best: Option<(f64, FrontPoint)> = None;
         // Runs of layers in one piece and dealt out evenly: the simulator decides which order
         // suffers less from contention.
@@ -165,7 +166,13 @@ fn goal(problem: &Problem<'_>, criteria: &[Criterion]) -> Result<Goal, PlannerEr
         () if has(Criterion::Energy) => Objective::Energy,
         () => Objective::Latency,
     };
-    Goal::new(problem.cost_model.machine, &problem.workload, objective, problem.slo, &problem.costs)
+    Goal::new(
+        problem.cost_model.machine,
+        &problem.requirements.workload,
+        objective,
+        problem.requirements.slo,
+        &problem.requirements.costs,
+    )
 }
 
 fn mark_beaten(points: &mut [FrontPoint], criteria: &[Criterion]) {

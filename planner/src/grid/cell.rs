@@ -11,7 +11,7 @@ use crate::search::{
 
 use hwprofiles::Ratio;
 use hwprofiles::Seconds;
-use scenarios::{Slo, Workload};
+use scenarios::{Requirements, Slo, Workload};
 use std::collections::BTreeSet;
 
 /// Most rows of a prefill step that are tried first: longer steps are hardly faster.
@@ -95,8 +95,8 @@ impl<'a> PlannedCell<'a> {
     /// Plans `cell` alone.
     pub fn plan(problem: &Problem<'a>, cell: &GridCell) -> Result<CellOutcome<'a>, PlannerError> {
         let GridCell { batch, prompt_tokens, .. } = *cell;
-        let workload = Workload { batch, prompt_tokens, ..problem.workload };
-        let problem = Problem { workload, ..*problem };
+        let workload = Workload { batch, prompt_tokens, ..problem.requirements.workload };
+        let problem = Problem { requirements: Requirements { workload, ..problem.requirements }, ..*problem };
         if let Err(wrong) = workload.check(problem.cost_model.model) {
             return Ok(CellOutcome::Impossible(wrong.to_string()));
         }
@@ -125,7 +125,7 @@ impl<'a> PlannedCell<'a> {
             })));
         }
         // The search for changes that would help takes long; `plan` does it.
-        Ok(CellOutcome::Impossible(match problem.slo == Slo::default() {
+        Ok(CellOutcome::Impossible(match problem.requirements.slo == Slo::default() {
             true => "nothing fits: plan it alone to see what would help".to_owned(),
             false => "nothing that fits keeps the limits: plan it alone to see what would help".to_owned(),
         }))

@@ -19,7 +19,7 @@ use crate::planning::{Problem, infeasible, too_slow};
 
 use hwprofiles::Ratio;
 use rayon::prelude::*;
-use scenarios::{Slo, Workload};
+use scenarios::{Requirements, Slo, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most residencies that are tried for all cells.
@@ -91,7 +91,8 @@ pub fn plan_grid(
 
 /// The table of `problem` without placements and cells.
 fn empty_table(problem: &Problem<'_>, sharing: SharingCost) -> PlanTable {
-    let Problem { cost_model, workload, objective, slo, costs, draft: _ } = *problem;
+    let Problem { cost_model, draft: _, requirements: Requirements { workload, objective, slo, costs } } =
+        *problem;
     let CostModel { machine, model, formats } = cost_model;
     PlanTable {
         table: TABLE_VERSION,
@@ -115,10 +116,10 @@ fn impossible(problem: &Problem<'_>, cells: &[GridCell]) -> Result<PlannerError,
     let Some(&GridCell { batch, prompt_tokens, .. }) = cells.first() else {
         return Ok(PlannerError::NoPlacement { change: "a grid needs a cell".into() });
     };
-    let workload = Workload { batch, prompt_tokens, ..problem.workload };
-    let problem = Problem { workload, ..*problem };
+    let workload = Workload { batch, prompt_tokens, ..problem.requirements.workload };
+    let problem = Problem { requirements: Requirements { workload, ..problem.requirements }, ..*problem };
     workload.check(problem.cost_model.model)?;
-    match problem.slo == Slo::default() {
+    match problem.requirements.slo == Slo::default() {
         true => infeasible(&problem),
         false => too_slow(&problem, &problem.goal()?, None),
     }

@@ -31,7 +31,10 @@ impl MemoryUsage {
 }
 
 /// The activation buffers of each device, with the most rows that each needs.
-pub fn activation_buffers(programs: &PhasePrograms, extent: &RunExtent) -> BTreeMap<(DeviceId, ActivationBuffer), u64> {
+pub fn activation_buffers(
+    programs: &PhasePrograms,
+    extent: &RunExtent,
+) -> BTreeMap<(DeviceId, ActivationBuffer), u64> {
     let mut buffers = BTreeMap::new();
     for program in programs.both() {
         let rows = extent.rows(program.phase);

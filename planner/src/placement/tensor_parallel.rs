@@ -56,7 +56,13 @@ impl<'a> ModelShare<'a> {
     }
 
     /// Bytes of `columns` columns of a buffer with `rows` rows, over all ranks.
-    pub fn buffer_bytes(&self, buffer: ActivationBuffer, formats: &Formats, rows: u64, columns: u64) -> Bytes {
+    pub fn buffer_bytes(
+        &self,
+        buffer: ActivationBuffer,
+        formats: &Formats,
+        rows: u64,
+        columns: u64,
+    ) -> Bytes {
         let columns = buffer.rank_columns(self.model, self.ranks, columns);
         buffer.bytes(formats, rows, columns) * self.ranks
     }

@@ -12,7 +12,7 @@ use crate::planning::scorer::{FormatScorer, Scorer};
 use crate::program::PhaseTimes;
 
 use hwprofiles::{DeviceId, Machine};
-use scenarios::{Formats, Speculation, Workload};
+use scenarios::{Formats, Requirements, Speculation, Workload};
 
 /// The best plan, and the outcome of every combination.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ fn planned(
 ) -> Result<(Plan, f64), PlannerError> {
     let Some((draft, device, speculation)) = proposal else {
         let score: &Scorer<'_> =
-            &|placement, chunk| scorer(problem.cost_model, &problem.workload, placement, chunk);
+            &|placement, chunk| scorer(problem.cost_model, &problem.requirements.workload, placement, chunk);
         return plan_with_value(problem, known, score);
     };
     let machine = problem.cost_model.machine;
@@ -111,7 +111,7 @@ fn planned(
     if gpus > 1 {
         return Err(PlannerError::Several { what: "a draft", gpus, ranks: gpus });
     }
-    let workload = Workload { speculation: Some(speculation), ..problem.workload };
+    let workload = Workload { speculation: Some(speculation), ..problem.requirements.workload };
     let drafting = CostModel { model: draft.model, ..problem.cost_model };
     let Some((beside, left)) = DraftPlan::new(drafting, device, &workload, scorer)? else {
         let device = machine.device(device);
@@ -120,7 +120,16 @@ fn planned(
     };
     let cost_model = CostModel { machine: &left, ..problem.cost_model };
     let score: &Scorer<'_> = &|placement, chunk| scorer(cost_model, &workload, placement, chunk);
-    plan_with_value(&Problem { cost_model, workload, draft: Some(&beside), ..*problem }, known, score)
+    plan_with_value(
+        &Problem {
+            cost_model,
+            draft: Some(&beside),
+            requirements: Requirements { workload, ..problem.requirements },
+            ..*problem
+        },
+        known,
+        score,
+    )
 }
 
 /// Whether another combination may succeed.

@@ -6,14 +6,14 @@ use crate::planning::problem::Problem;
 use crate::program::{BatchSteps, PhaseTimes, prefill_chunk, prefill_chunks};
 use crate::search::{Goal, PatternProgram, SearchBudget, SearchSpace};
 use hwprofiles::{Bytes, DType, Seconds};
-use scenarios::{Formats, Slo, Workload};
+use scenarios::{Formats, Requirements, Slo, Workload};
 
 /// Precision of reported sizes, in bytes.
 const GRAIN: u64 = 1_000_000;
 
 /// The error of a problem for which nothing fits, even without limits.
 pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerError> {
-    let Problem { cost_model, workload, .. } = *problem;
+    let Problem { cost_model, requirements: Requirements { workload, .. }, .. } = *problem;
     let goal = unlimited(problem)?;
     let space = SearchSpace::new(cost_model, &BatchSteps::new(&workload, prefill_chunk(&workload)), &goal)?;
     let machine = cost_model.machine;
@@ -118,7 +118,7 @@ pub(crate) fn too_slow(
     goal: &Goal,
     best: Option<&PhaseTimes>,
 ) -> Result<PlannerError, PlannerError> {
-    let Problem { cost_model, workload, .. } = *problem;
+    let Problem { cost_model, requirements: Requirements { workload, .. }, .. } = *problem;
     let limits = [("slo.ttft", goal.slo.ttft), ("slo.tpot", goal.slo.tpot)];
     let least = |phase: usize, slo: Slo| -> Result<Option<Seconds>, PlannerError> {
         let goal = goal.for_phase(phase).with_limits(slo);

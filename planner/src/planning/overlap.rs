@@ -75,7 +75,7 @@ impl Overlap<'_, '_> {
     /// The best of `best` and of placements whose devices work at the same time, with
     /// micro-batches.
     fn with_micro_batches(&self, best: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
-        let batch = self.problem.workload.batch;
+        let batch = self.problem.requirements.workload.batch;
         if self.problem.cost_model.machine.devices.len() < 2 || batch < CONCURRENT {
             return Ok(best);
         }
@@ -130,7 +130,8 @@ impl Overlap<'_, '_> {
 
     /// The search space of steps in `micro_batches` parts.
     fn space(&self, chunk: u64, micro_batches: u64) -> Result<SearchSpace<'_>, PlannerError> {
-        let batch_steps = BatchSteps::new(&self.problem.workload, chunk).with_micro_batches(micro_batches);
+        let batch_steps =
+            BatchSteps::new(&self.problem.requirements.workload, chunk).with_micro_batches(micro_batches);
         SearchSpace::new(self.problem.cost_model, &batch_steps, self.goal)
     }
 
@@ -241,7 +242,7 @@ impl Overlap<'_, '_> {
     }
 
     fn used(&self, scored: &ScoredPlacement) -> Result<Vec<MemoryUsage>, PlannerError> {
-        let workload = &self.problem.workload;
+        let workload = &self.problem.requirements.workload;
         let extent = RunExtent::from_workload(workload, scored.chunk);
         Ok(footprint(self.problem.cost_model, &extent, &scored.placement)?)
     }

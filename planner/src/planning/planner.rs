@@ -13,7 +13,7 @@ use crate::rules::{NoRule, Rule};
 use crate::search::{Goal, MARGINS, PatternSolution, Restriction, SearchBudget, SearchSpace};
 
 use rayon::prelude::*;
-use scenarios::Slo;
+use scenarios::{Requirements, Slo};
 use std::collections::BTreeMap;
 
 /// Plans `problem`: the memory of each matrix and KV cache, the device of each computation, and the
@@ -39,7 +39,7 @@ pub(crate) fn plan_with_value(
     known: Option<&Identity>,
     scorer: &Scorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
-    let Problem { cost_model, workload, .. } = *problem;
+    let Problem { cost_model, requirements: Requirements { workload, .. }, .. } = *problem;
     workload.check(cost_model.model)?;
     cost_model.machine.devices.iter().try_for_each(|device| match device.ranks() {
         1 => Ok(()),

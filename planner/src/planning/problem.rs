@@ -10,7 +10,7 @@ use crate::planning::scorer::Scorer;
 use crate::program::{BatchSteps, PhaseTimes, RunExtent};
 use crate::search::{DeviceWork, Goal, Restriction, device_work};
 use hwprofiles::{Ratio, Seconds};
-use scenarios::{Costs, Objective, Slo, Workload};
+use scenarios::Requirements;
 use std::collections::BTreeMap;
 
 /// A placement within this share of its lower bound is good enough: costs are not more precise.
@@ -24,14 +24,8 @@ pub const PLANNED: &str = "planned";
 pub struct Problem<'a> {
     /// Machine, model and number formats.
     pub cost_model: CostModel<'a>,
-    /// The workload.
-    pub workload: Workload,
-    /// The objective.
-    pub objective: Objective,
-    /// The limits.
-    pub slo: Slo,
-    /// The prices of the objective `cost`.
-    pub costs: Costs,
+    /// The workload, the objective, the limits, and the prices of the objective `cost`.
+    pub requirements: Requirements,
     /// The draft that proposes the tokens of the workload's speculation. The model is placed beside
     /// it.
     pub draft: Option<&'a DraftPlan>,
@@ -51,7 +45,13 @@ pub(crate) struct ScoredPlacement {
 
 impl Problem<'_> {
     pub(crate) fn goal(&self) -> Result<Goal, PlannerError> {
-        Goal::new(self.cost_model.machine, &self.workload, self.objective, self.slo, &self.costs)
+        Goal::new(
+            self.cost_model.machine,
+            &self.requirements.workload,
+            self.requirements.objective,
+            self.requirements.slo,
+            &self.requirements.costs,
+        )
     }
 
     /// `placement` with its simulated times.
@@ -80,7 +80,8 @@ impl Problem<'_> {
     }
 
     pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<DeviceWork, PlannerError> {
-        let mut all = device_work(&self.cost_model, placement, &BatchSteps::new(&self.workload, chunk))?;
+        let mut all =
+            device_work(&self.cost_model, placement, &BatchSteps::new(&self.requirements.workload, chunk))?;
         if let Some(draft) = self.draft {
             let drafts = draft.work.prefill.iter().chain(&draft.work.decode);
             let both = all.prefill.iter_mut().chain(&mut all.decode).zip(drafts);
@@ -110,7 +111,7 @@ impl Problem<'_> {
         baselines: BTreeMap<String, PhaseTimes>,
         without: BTreeMap<String, String>,
     ) -> Result<Plan, PlannerError> {
-        let batch_steps = BatchSteps::new(&self.workload, best.chunk);
+        let batch_steps = BatchSteps::new(&self.requirements.workload, best.chunk);
         let work = self.work(&best.placement, best.chunk)?;
         // The bound holds for steps without micro-batches.
         let whole = best.placement.pipelining.micro_batches == 1;
@@ -143,7 +144,8 @@ impl Problem<'_> {
         placement: &Placement,
         predicted: Prediction,
     ) -> Result<Plan, PlannerError> {
-        let Problem { cost_model, workload, objective, slo, costs, draft } = *self;
+        let Problem { cost_model, draft, requirements: Requirements { workload, objective, slo, costs } } =
+            *self;
         let CostModel { machine, model, formats } = cost_model;
         let (embed, layers, head) = named(machine, model, placement);
         let extent = RunExtent::from_workload(&workload, prefill_chunk);

@@ -39,13 +39,14 @@ impl Problem<'_> {
         memory: MemoryId,
         scorer: &Scorer<'_>,
     ) -> Result<ScoredPlacement, NoRule> {
-        let mut chunks = prefill_chunks(&self.workload);
+        let mut chunks = prefill_chunks(&self.requirements.workload);
         if rule.streams() {
             chunks.reverse();
         }
         let mut refused = None;
         for chunk in chunks {
-            let rule_placement = self.rule_placement(rule, memory, &BatchSteps::new(&self.workload, chunk));
+            let rule_placement =
+                self.rule_placement(rule, memory, &BatchSteps::new(&self.requirements.workload, chunk));
             match rule_placement {
                 Ok(placement) => return Ok(self.scored(goal, rule.name(), placement, chunk, scorer)?),
                 Err(reason) => refused = Some(reason),

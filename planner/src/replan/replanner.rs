@@ -269,7 +269,7 @@ mod tests {
     use crate::program::PhaseTimes;
     use hwprofiles::Machine;
     use proptest::prelude::*;
-    use scenarios::{Costs, Model, Objective, Slo, Workload};
+    use scenarios::{Costs, Model, Objective, Requirements, Slo, Workload};
 
     const BATCHES: [u64; 3] = [1, 4, 16];
     const CONTEXTS: [u64; 3] = [64, 256, 1024];
@@ -278,11 +278,13 @@ mod tests {
         let formats = formats();
         let problem = Problem {
             cost_model: CostModel { machine, model, formats: &formats },
-            workload: Workload { batch: 4, prompt_tokens: 96, output_tokens: 32, speculation: None },
-            objective: Objective::Latency,
-            slo: Slo::default(),
-            costs: Costs::default(),
             draft: None,
+            requirements: Requirements {
+                workload: Workload { batch: 4, prompt_tokens: 96, output_tokens: 32, speculation: None },
+                objective: Objective::Latency,
+                slo: Slo::default(),
+                costs: Costs::default(),
+            },
         };
         let second = Seconds::new(1.0);
         // So slow that the solver's first result is used.

@@ -32,7 +32,8 @@ pub(super) fn attention_rate(
     step: &Step,
 ) -> Result<FlopPerSec, PlannerError> {
     let CostModel { machine, model, formats } = cost_model;
-    let Shape::Attention(shape) = Work::count(Operator::Attention, model, formats, step, &(0..0)).shape else {
+    let Shape::Attention(shape) = Work::count(Operator::Attention, model, formats, step, &(0..0)).shape
+    else {
         unreachable!("attention has attention's shape")
     };
     let time = machine.device(device).attention_time(formats.kv, &shape)?.time;

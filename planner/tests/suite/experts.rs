@@ -9,8 +9,8 @@ use planner::{
 };
 use proptest::prelude::*;
 use scenarios::{
-    Costs, Formats, LayerKind, Model, Objective, Operator, Phase, Slo, Step, Sublayer, WeightFormats,
-    Workload, kv_bytes,
+    Costs, Formats, LayerKind, Model, Objective, Operator, Phase, Requirements, Slo, Step, Sublayer,
+    WeightFormats, Workload, kv_bytes,
 };
 
 const FORMATS: Formats =
@@ -24,7 +24,8 @@ fn plan(model: &Model, placement: &Placement) -> Plan {
     let workload = Workload { batch: 4, prompt_tokens: 40, output_tokens: 9, speculation: None };
     let cost_model = CostModel { machine: &machine, model, formats: &FORMATS };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let problem =
+        Problem { cost_model, draft: None, requirements: Requirements { workload, objective, slo, costs } };
     let score = |_: &Placement, _: u64| Ok(times);
     evaluate(&problem, "given", placement.clone(), 16, &score).unwrap()
 }

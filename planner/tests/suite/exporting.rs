@@ -9,8 +9,8 @@ use planner::{
 use proptest::prelude::*;
 use regex::Regex;
 use scenarios::{
-    Activation, Architecture, BlockOrder, Costs, Experts, Model, Norm, Objective, Positions, Slo, Sublayer,
-    Wiring, Workload,
+    Activation, Architecture, BlockOrder, Costs, Experts, Model, Norm, Objective, Positions, Requirements,
+    Slo, Sublayer, Wiring, Workload,
 };
 use serde_json::Value;
 
@@ -23,7 +23,8 @@ const HBM: MemoryId = MemoryId(1);
 fn plan_of(machine: &Machine, model: &Model, workload: Workload, placement: &Placement) -> Option<Plan> {
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
     let cost_model = CostModel { machine, model, formats: &formats() };
-    let problem = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let problem =
+        Problem { cost_model, draft: None, requirements: Requirements { workload, objective, slo, costs } };
     // The export does not depend on the prediction.
     let score = |_: &Placement, _: u64| Ok(PhaseTimes { ttft: hwprofiles::Seconds::ZERO, tpot: None });
     let chunk = prefill_chunk(&workload);

@@ -8,8 +8,8 @@ use planner::{
 };
 use proptest::prelude::*;
 use scenarios::{
-    Architecture, Costs, Experts, Formats, Model, Objective, Operator, Phase, Slo, Step, WeightClass,
-    WeightFormats, Workload,
+    Architecture, Costs, Experts, Formats, Model, Objective, Operator, Phase, Requirements, Slo, Step,
+    WeightClass, WeightFormats, Workload,
 };
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
@@ -74,7 +74,11 @@ fn judged(
 
 fn problem<'a>(machine: &'a Machine, model: &'a Model, objective: Objective, slo: Slo) -> Problem<'a> {
     let cost_model = CostModel { machine, model, formats: &ALL[0] };
-    Problem { cost_model, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None }
+    Problem {
+        cost_model,
+        draft: None,
+        requirements: Requirements { workload: WORKLOAD, objective, slo, costs: Costs::default() },
+    }
 }
 
 fn value(objective: Objective, times: &PhaseTimes) -> f64 {

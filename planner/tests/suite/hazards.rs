@@ -9,7 +9,7 @@ use planner::{
     Task, usage,
 };
 use proptest::prelude::*;
-use scenarios::{BlockOrder, ActivationBuffer, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
+use scenarios::{ActivationBuffer, BlockOrder, Formats, Model, Operator, Phase, Sublayer, WeightFormats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

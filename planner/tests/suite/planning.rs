@@ -8,18 +8,20 @@ use planner::{
     explain, plan, usage,
 };
 use proptest::prelude::*;
-use scenarios::{Costs, Model, Objective, Slo, Workload};
+use scenarios::{Costs, Model, Objective, Requirements, Slo, Workload};
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
 
 fn problem<'a>(cost_model: CostModel<'a>, workload: &Workload, objective: Objective) -> Problem<'a> {
     Problem {
         cost_model,
-        workload: *workload,
-        objective,
-        slo: Slo::default(),
-        costs: Costs::default(),
         draft: None,
+        requirements: Requirements {
+            workload: *workload,
+            objective,
+            slo: Slo::default(),
+            costs: Costs::default(),
+        },
     }
 }
 
@@ -164,7 +166,16 @@ fn a_limit_that_nothing_keeps_is_told_with_the_least_that_was_found() {
     let score = |placement: &Placement, chunk| roofline_times(&machine, &model, &WORKLOAD, placement, chunk);
     let within = |ttft: Option<f64>, tpot: Option<f64>| {
         let slo = Slo { ttft: ttft.map(Seconds::new), tpot: tpot.map(Seconds::new) };
-        plan(&Problem { slo, ..problem(cost_model, &WORKLOAD, Objective::Latency) }, &score)
+        plan(
+            &Problem {
+                requirements: Requirements {
+                    slo,
+                    ..problem(cost_model, &WORKLOAD, Objective::Latency).requirements
+                },
+                ..problem(cost_model, &WORKLOAD, Objective::Latency)
+            },
+            &score,
+        )
     };
     let free = within(None, None).unwrap().predicted.simulated;
     let (ttft, tpot) = (free.ttft.get(), free.tpot.unwrap().get());

@@ -7,7 +7,7 @@ use planner::{
     plan, plan_among,
 };
 use proptest::prelude::*;
-use scenarios::{Costs, Model, Objective, Slo, Speculation, Workload};
+use scenarios::{Costs, Model, Objective, Requirements, Slo, Speculation, Workload};
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 33, speculation: None };
 
@@ -33,8 +33,11 @@ fn asked(
 ) -> Result<ChosenFormats, PlannerError> {
     let formats = formats();
     let cost_model = CostModel { machine, model, formats: &formats };
-    let problem =
-        Problem { cost_model, workload: WORKLOAD, objective, slo, costs: Costs::default(), draft: None };
+    let problem = Problem {
+        cost_model,
+        draft: None,
+        requirements: Requirements { workload: WORKLOAD, objective, slo, costs: Costs::default() },
+    };
     let draft = draft.map(|(model, choices)| DraftModel { model, choices });
     plan_among(&problem, std::slice::from_ref(machine), None, &[formats], draft, &score)
 }
@@ -166,7 +169,11 @@ fn no_draft_is_the_plan_that_there_was() {
     let formats = formats();
     let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let problem = Problem { cost_model, workload: WORKLOAD, objective, slo, costs, draft: None };
+    let problem = Problem {
+        cost_model,
+        draft: None,
+        requirements: Requirements { workload: WORKLOAD, objective, slo, costs },
+    };
     let score = |placement: &Placement, chunk: u64| score(cost_model, &WORKLOAD, placement, chunk);
     assert_eq!(plan(&problem, &score).unwrap(), found.plan);
 }

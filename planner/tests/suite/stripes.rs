@@ -4,7 +4,7 @@ use crate::fixture::{Spec, formats, model};
 use crate::scorer::roofline_times;
 use hwprofiles::{DeviceId, Machine, MemoryId};
 use planner::{Action, CostModel, Lane, MicroBatch, Placement, Plan, Problem, Rule, Task, follow, plan};
-use scenarios::{Costs, Model, Objective, Phase, Slo, Step, Sublayer, Workload};
+use scenarios::{Costs, Model, Objective, Phase, Requirements, Slo, Step, Sublayer, Workload};
 
 /// Every token reads all weights, and little else takes time.
 const WORKLOAD: Workload = Workload { batch: 1, prompt_tokens: 32, output_tokens: 64, speculation: None };
@@ -25,7 +25,11 @@ fn answer(machine: &Machine, model: &Model, workload: Workload, rule: Option<Rul
     let formats = formats();
     let cost_model = CostModel { machine, model, formats: &formats };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let problem = Problem { cost_model, workload, objective: Objective::Latency, slo, costs, draft: None };
+    let problem = Problem {
+        cost_model,
+        draft: None,
+        requirements: Requirements { workload, objective: Objective::Latency, slo, costs },
+    };
     let score = |placement: &Placement, chunk| roofline_times(machine, model, &workload, placement, chunk);
     match rule {
         Some(rule) => follow(&problem, rule, &score).ok(),

@@ -8,7 +8,7 @@ use planner::{
     usage,
 };
 use proptest::prelude::*;
-use scenarios::{Costs, Model, Objective, Slo, Sublayer, Workload};
+use scenarios::{Costs, Model, Objective, Requirements, Slo, Sublayer, Workload};
 
 const OUTPUT: u64 = 32;
 
@@ -21,11 +21,13 @@ fn tabled(machine: &Machine, model: &Model, cells: &[GridCell]) -> Result<PlanTa
     let formats = formats();
     let problem = Problem {
         cost_model: CostModel { machine, model, formats: &formats },
-        workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: OUTPUT, speculation: None },
-        objective: Objective::Latency,
-        slo: Slo::default(),
-        costs: Costs::default(),
         draft: None,
+        requirements: Requirements {
+            workload: Workload { batch: 1, prompt_tokens: 1, output_tokens: OUTPUT, speculation: None },
+            objective: Objective::Latency,
+            slo: Slo::default(),
+            costs: Costs::default(),
+        },
     };
     let score = |workload: &Workload, placement: &Placement, chunk| {
         roofline_times(machine, model, workload, placement, chunk)

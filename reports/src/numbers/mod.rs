@@ -3,5 +3,5 @@
 pub(crate) mod format;
 pub(crate) mod pair;
 pub(crate) mod serde_forms;
-pub mod statistics;
+pub use hwprofiles::statistics;
 pub(crate) mod text;

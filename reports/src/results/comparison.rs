@@ -5,7 +5,7 @@
 use crate::numbers::pair::Pair;
 use crate::numbers::serde_forms::{in_seconds, line_by_line};
 use hwprofiles::Seconds;
-use planner::{TraceEvent, Recorder, StepSpan, Trace};
+use planner::{Recorder, StepSpan, Trace, TraceEvent};
 use scenarios::{Phase, Step};
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use crate::results::comparison::{Comparison, JoinError};
 use crate::results::error::ReportError;
 use crate::results::placement_map::PlacementMap;
 use hwprofiles::{Bytes, Machine, MemoryId, Seconds};
-use planner::{Trace, MemoryUsage};
+use planner::{MemoryUsage, Trace};
 use serde::{Deserialize, Serialize};
 
 /// The shape of a configuration's request.

@@ -47,7 +47,11 @@ impl StepRates {
     ///
     /// # Errors
     /// A rate that the machine's profile lacks.
-    pub fn from_steps(trace: &Trace, cost_model: CostModel<'_>, programs: &PhasePrograms) -> Result<Self, MissingRate> {
+    pub fn from_steps(
+        trace: &Trace,
+        cost_model: CostModel<'_>,
+        programs: &PhasePrograms,
+    ) -> Result<Self, MissingRate> {
         let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
         for StepSpan { step, .. } in &trace.steps {
             for task in &programs.program(step.phase).tasks {

@@ -10,7 +10,7 @@ use crate::results::configuration::MemoryUse;
 use crate::results::machine_facts::machine_facts;
 use crate::results::placement_map::PlacementMap;
 use hwprofiles::Machine;
-use planner::{Placement, Plan, PhaseTimes, Trace, MemoryUsage};
+use planner::{MemoryUsage, PhaseTimes, Placement, Plan, Trace};
 
 /// A plan with its machine and a simulated run.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use crate::page::{HOSTILE, check_tags};
 use crate::sample;
 use planner::{Problem, Recorder, evaluate};
 use reports::{PlannedRun, Report, ReportError, ResultFile, ResultKind};
-use scenarios::{Costs, Objective, Slo, Workload};
+use scenarios::{Costs, Objective, Requirements, Slo, Workload};
 use std::path::Path;
 
 /// Doubles the quotation marks in a text for CSV.
@@ -136,11 +136,13 @@ fn planned_run() -> PlannedRun {
     let workload = Workload::new(2, 16, 4);
     let question = Problem {
         cost_model,
-        workload,
-        objective: Objective::Latency,
-        slo: Slo::default(),
-        costs: Costs::default(),
         draft: None,
+        requirements: Requirements {
+            workload,
+            objective: Objective::Latency,
+            slo: Slo::default(),
+            costs: Costs::default(),
+        },
     };
     let score =
         |placement: &planner::Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);

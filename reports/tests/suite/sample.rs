@@ -4,8 +4,8 @@
 
 use hwprofiles::{Bytes, DType, Machine};
 use planner::{
-    TraceEvent, RunExtent, LayerPlacement, Placement, CostModel, PhasePrograms, Recorder, Slice, StepSpan, Trace, usage,
-    whole_slice,
+    CostModel, LayerPlacement, PhasePrograms, Placement, Recorder, RunExtent, Slice, StepSpan, Trace,
+    TraceEvent, usage, whole_slice,
 };
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Validation, machine_facts};
 use scenarios::{Formats, LayerKind, Model, Sublayer, WeightFormats, Workload};
@@ -35,7 +35,8 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
     let (cpu, loopback) = (device("cpu"), device("loopback"));
     let (dram, own) = (machine.device(cpu).memory, machine.device(loopback).memory);
     let mut placement = Placement::uniform(model, cpu, dram);
-    let dense = |slices: &dyn Fn(Sublayer) -> Vec<Slice>| LayerPlacement::from_slices(LayerKind::Dense, slices);
+    let dense =
+        |slices: &dyn Fn(Sublayer) -> Vec<Slice>| LayerPlacement::from_slices(LayerKind::Dense, slices);
     let layer = |home, on| dense(&|sublayer| vec![whole_slice(model, sublayer, home, on, on)]);
     let count = model.layers as usize;
     match kind {

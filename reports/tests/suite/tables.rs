@@ -2,7 +2,7 @@
 
 use crate::sample;
 use hwprofiles::{Bytes, Flop};
-use planner::{TraceEvent, Recorder, StepSpan, Trace};
+use planner::{Recorder, StepSpan, Trace, TraceEvent};
 use reports::{Configuration, PlacementMap, Validation};
 
 /// Microseconds of a task in a prefill step and in a decode step, by name and lane.

@@ -1,6 +1,6 @@
 //! The rows of a publication.
 
-use hwprofiles::{TableRows, RowsError};
+use hwprofiles::{RowsError, TableRows};
 use std::collections::BTreeMap;
 
 /// One published number.

@@ -3,6 +3,7 @@
 pub(crate) mod costs;
 pub(crate) mod engine_choice;
 pub(crate) mod format_choice;
+pub(crate) mod keys;
 pub(crate) mod lookup;
 pub(crate) mod objective;
 pub(crate) mod quality_loss;

@@ -2,7 +2,7 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::setting::Setting;
-use hwprofiles::{TableRows, RowsError, yaml};
+use hwprofiles::{RowsError, TableRows, yaml};
 use serde_json::Value;
 use std::io::BufRead;
 

@@ -1,5 +1,6 @@
 //! The tests of the public interface, as one program.
 
+mod keys;
 mod config;
 mod experts;
 mod formats;

@@ -6,7 +6,9 @@ use crate::step::expert_loads::{StepExpertLoads, is_routed};
 use crate::step::random_draws::RandomDraws;
 use crate::step::simulator::{Simulator, StepOutcome};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
-use planner::{TraceEvent, Lane, CostModel, Program, PhasePrograms, Recorder, StepSpan, TaskId, PhaseTimes, Trace};
+use planner::{
+    CostModel, Lane, PhasePrograms, PhaseTimes, Program, Recorder, StepSpan, TaskId, Trace, TraceEvent,
+};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use scenarios::{ActivationBuffer, Operator, Step};
@@ -48,7 +50,15 @@ impl<'a> BatchRun<'a> {
             let at = |time: SimTime| span.start_ns + time.nanos();
             for (task, (ran, price)) in outcome.spans.iter().zip(outcome.prices()).enumerate() {
                 let id = TaskId(task as u32);
-                events.push(TraceEvent::from_task(machine, program, id, &price, index, at(ran.start), at(ran.end)));
+                events.push(TraceEvent::from_task(
+                    machine,
+                    program,
+                    id,
+                    &price,
+                    index,
+                    at(ran.start),
+                    at(ran.end),
+                ));
             }
         })?;
         Ok(Trace {
@@ -79,7 +89,8 @@ impl<'a> BatchRun<'a> {
             let outcome = match &cost_model.model.experts {
                 Some(experts) if self.draws.experts => {
                     let loads = StepExpertLoads::draw(experts, program, &step, &mut random);
-                    simulator.step_priced_by(program, is_routed, |task| loads.price(&cost_model, task, &step))?
+                    simulator
+                        .step_priced_by(program, is_routed, |task| loads.price(&cost_model, task, &step))?
                 }
                 _ => simulator.step(program, &step)?,
             };
@@ -100,7 +111,11 @@ impl<'a> BatchRun<'a> {
 /// once, at its rate for elementwise work. Zero for a program without a head.
 pub fn sampling_time(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Seconds {
     let Some(device) = sampling_device(program) else { return Seconds::ZERO };
-    let logits = ActivationBuffer::Logits.bytes(cost_model.formats, step.sampled(), ActivationBuffer::Logits.columns(cost_model.model));
+    let logits = ActivationBuffer::Logits.bytes(
+        cost_model.formats,
+        step.sampled(),
+        ActivationBuffer::Logits.columns(cost_model.model),
+    );
     cost_model.machine.device(device).elementwise_time(logits).time
 }
 

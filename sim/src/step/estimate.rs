@@ -3,7 +3,7 @@
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::Simulator;
 use hwprofiles::{MissingRate, Seconds};
-use planner::{StepProbe, Placement, PlannerError, CostModel, Program, Sketch, PhaseTimes};
+use planner::{CostModel, PhaseTimes, Placement, PlannerError, Program, Sketch, StepProbe};
 use scenarios::{Phase, Step, Workload};
 
 impl StepProbe for Simulator<'_> {

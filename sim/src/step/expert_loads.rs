@@ -1,10 +1,10 @@
 //! The experts that tokens go to, drawn at random.
 
 use hwprofiles::MissingRate;
-use planner::{Action, TaskCost, CostModel, Program, Task};
+use planner::{Action, CostModel, Program, Task, TaskCost};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
-use scenarios::{Experts, Operator, Step, ExpertTraffic};
+use scenarios::{ExpertTraffic, Experts, Operator, Step};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -80,7 +80,12 @@ impl StepExpertLoads {
         Self(drawn)
     }
 
-    pub fn price(&self, cost_model: &CostModel<'_>, task: &Task, step: &Step) -> Result<TaskCost, MissingRate> {
+    pub fn price(
+        &self,
+        cost_model: &CostModel<'_>,
+        task: &Task,
+        step: &Step,
+    ) -> Result<TaskCost, MissingRate> {
         let loads = self.0.get(&(task.layer, task.micro_batch.index));
         let traffic = match (&task.action, loads) {
             (Action::Compute { operator: Operator::Experts, rows, .. }, Some(loads)) => {

@@ -1,6 +1,6 @@
 //! A trace as a Chrome trace-event file, which `ui.perfetto.dev` and `chrome://tracing` open.
 
-use planner::{TraceEvent, StepSpan, Trace};
+use planner::{StepSpan, Trace, TraceEvent};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

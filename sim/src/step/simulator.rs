@@ -21,7 +21,7 @@
 use crate::clock::{SimTime, Tick};
 use crate::step::fair_share::{FairShare, Flow, MemoryDraw};
 use hwprofiles::{Bytes, Machine, MissingRate, Seconds};
-use planner::{Lane, TaskCost, CostModel, Program, Task};
+use planner::{CostModel, Lane, Program, Task, TaskCost};
 use rustc_hash::FxHashMap;
 use scenarios::Step;
 use smallvec::SmallVec;

@@ -2,7 +2,7 @@
 
 use crate::step::simulator::Simulator;
 use hwprofiles::Machine;
-use planner::{TraceEvent, CostModel, Recorder, StepSpan, TaskId, Trace, TrainingStep};
+use planner::{CostModel, Recorder, StepSpan, TaskId, Trace, TraceEvent, TrainingStep};
 use scenarios::{Step, Training};
 
 /// The trace of `step`, the training step of `training`.

@@ -1,8 +1,8 @@
 //! Plans for the least energy, on a shipped machine.
 
 use hwprofiles::{DType, Library, Machine};
-use planner::{Plan, CostModel, Problem, Rule, follow, plan};
-use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
+use planner::{CostModel, Plan, Problem, Rule, follow, plan};
+use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, WeightFormats, Workload};
 
 const FORMATS: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -18,7 +18,8 @@ fn answered<T>(
     let workload = Workload { batch, prompt_tokens: 512, output_tokens: 64, speculation: None };
     let cost_model = CostModel { machine, model: &model, formats: &FORMATS };
     let (slo, costs) = (Slo::default(), Costs::default());
-    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let question =
+        Problem { cost_model, draft: None, requirements: Requirements { workload, objective, slo, costs } };
     answer(&question, &|placement, chunk| sim::estimate(cost_model, placement, &workload, chunk))
 }
 

@@ -3,7 +3,7 @@
 //! -- --nocapture` prints the rows of BENCHMARKS.md.
 
 use hwprofiles::{DType, Library, Machine, Seconds, Sourced};
-use planner::{Placement, CostModel, Program};
+use planner::{CostModel, Placement, Program};
 use scenarios::{Formats, Model, Phase, Step, WeightFormats};
 use sim::Simulator;
 

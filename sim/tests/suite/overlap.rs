@@ -2,8 +2,8 @@
 //! suite overlap -- --nocapture`.
 
 use hwprofiles::{DType, Library};
-use planner::{PLANNED, Placement, Plan, CostModel, Problem, PhaseTimes, plan};
-use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
+use planner::{CostModel, PLANNED, PhaseTimes, Placement, Plan, Problem, plan};
+use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, WeightFormats, Workload};
 
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -21,7 +21,8 @@ fn planned(
     let workload = Workload { batch, prompt_tokens, output_tokens: 64, speculation: None };
     let cost_model = CostModel { machine: &machine, model: &model, formats: &BF16 };
     let (objective, slo, costs) = (Objective::Throughput, Slo::default(), Costs::default());
-    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let question =
+        Problem { cost_model, draft: None, requirements: Requirements { workload, objective, slo, costs } };
     let score = |placement: &Placement, chunk| {
         let times = sim::estimate(cost_model, placement, &workload, chunk)?;
         let slower = if admits(placement) { 1.0 } else { 1000.0 };

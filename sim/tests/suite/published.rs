@@ -3,9 +3,10 @@
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Library, Machine, MemoryId, Seconds};
 use planner::{
-    LayerPlacement, Placement, Plan, PlannerError, CostModel, Problem, Rule, evaluate, follow, plan, whole_slice,
+    CostModel, LayerPlacement, Placement, Plan, PlannerError, Problem, Rule, evaluate, follow, plan,
+    whole_slice,
 };
-use scenarios::{Costs, Formats, Model, Objective, Slo, Sublayer, WeightFormats, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, Sublayer, WeightFormats, Workload};
 
 const F16: Formats =
     Formats { weights: WeightFormats::all(DType::F16), kv: DType::F16, activations: DType::F16 };
@@ -35,7 +36,11 @@ impl Case {
     fn question(&self) -> Problem<'_> {
         let cost_model = CostModel { machine: &self.machine, model: &self.model, formats: &self.formats };
         let (slo, costs) = (Slo::default(), Costs::default());
-        Problem { cost_model, workload: self.workload, objective: self.objective, slo, costs, draft: None }
+        Problem {
+            cost_model,
+            draft: None,
+            requirements: Requirements { workload: self.workload, objective: self.objective, slo, costs },
+        }
     }
 
     fn score(&self, placement: &Placement, chunk: u64) -> Result<planner::PhaseTimes, PlannerError> {

@@ -2,7 +2,7 @@
 //! hits in a recorded hour.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
-use planner::{Placement, CostModel, PhasePrograms};
+use planner::{CostModel, PhasePrograms, Placement};
 use scenarios::{EngineChoice, EngineName, Formats, Model, RequestTrace, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;

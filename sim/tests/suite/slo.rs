@@ -2,7 +2,7 @@
 //! come, first served.
 
 use hwprofiles::{DType, Library, Machine, Seconds, yaml};
-use planner::{Placement, CostModel, PhasePrograms};
+use planner::{CostModel, PhasePrograms, Placement};
 use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, Scheduler, WeightFormats};
 use sim::serving::{
     GeneratedRequests, PlanPrices, Replica, ServingEngine, SloLimits, Summary, SummaryCollector, kv_blocks,

@@ -1,8 +1,8 @@
 //! Laws of machines whose sockets are devices.
 
 use hwprofiles::{DType, Library, Machine, yaml};
-use planner::{Placement, Plan, CostModel, Problem, plan};
-use scenarios::{Costs, Formats, Model, Objective, Slo, WeightFormats, Workload};
+use planner::{CostModel, Placement, Plan, Problem, plan};
+use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, WeightFormats, Workload};
 
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
@@ -19,7 +19,8 @@ fn machine(sockets: &str, count: u64, more: &str) -> Machine {
 fn planned(machine: &Machine, model: &Model, workload: Workload) -> (Plan, f64) {
     let cost_model = CostModel { machine, model, formats: &BF16 };
     let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-    let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+    let question =
+        Problem { cost_model, draft: None, requirements: Requirements { workload, objective, slo, costs } };
     let score = |placement: &Placement, chunk| sim::estimate(cost_model, placement, &workload, chunk);
     let plan = plan(&question, &score).unwrap();
     let times = plan.predicted.simulated;

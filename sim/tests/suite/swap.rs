@@ -2,7 +2,7 @@
 //! short.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
-use planner::{Placement, CostModel, PhasePrograms};
+use planner::{CostModel, PhasePrograms, Placement};
 use scenarios::{EngineChoice, EngineName, Formats, Length, Model, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
@@ -29,7 +29,9 @@ fn placed<T>(machine: &Machine, test: impl FnOnce(CostModel<'_>, &Placement) -> 
 }
 
 fn swap_of(machine: &Machine, choice: &SwapChoice) -> Result<KvOffload, KvOffloadError> {
-    placed(machine, |cost_model, placement| KvOffload::new_swap_space(choice, cost_model, placement, BLOCK, 8192))
+    placed(machine, |cost_model, placement| {
+        KvOffload::new_swap_space(choice, cost_model, placement, BLOCK, 8192)
+    })
 }
 
 #[test]
@@ -78,7 +80,8 @@ fn day(machine: &Machine, num_blocks: u64, prefix_caching: bool, swap: Option<Sw
         let engine = ServingEngine::from_choice(&engine, num_blocks, cost_model.model.max_positions);
         let swap =
             swap.map(|swap| KvOffload::new_swap_space(&swap, cost_model, placement, BLOCK, 8192).unwrap());
-        let mut replica = Replica::new(ServingEngine { swap, ..engine }, PlanPrices::new(cost_model, &programs));
+        let mut replica =
+            Replica::new(ServingEngine { swap, ..engine }, PlanPrices::new(cost_model, &programs));
         let mut tally = SummaryCollector::new(SloLimits::default());
         let length = |mean| Length::LogNormal { mean, cv: 1.0 };
         let mut requests = GeneratedRequests::closed(64, 600, length(600.0), length(600.0), 1);

@@ -3,10 +3,13 @@
 use crate::cases::cases;
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine, Seconds, yaml};
 use planner::{
-    Action, Lane, MicroBatch, Placement, PlannerError, CostModel, PhasePrograms, Problem, OperandSource, Task, plan, usage,
+    Action, CostModel, Lane, MicroBatch, OperandSource, PhasePrograms, Placement, PlannerError, Problem,
+    Task, plan, usage,
 };
 use proptest::prelude::*;
-use scenarios::{Costs, Formats, Model, Objective, Operator, Slo, Step, Sublayer, WeightFormats, Workload};
+use scenarios::{
+    Costs, Formats, Model, Objective, Operator, Requirements, Slo, Step, Sublayer, WeightFormats, Workload,
+};
 
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -193,11 +196,13 @@ fn planned(machine: &Machine, model: &Model, load: Workload) -> Result<planner::
     let cost_model = cost_model(machine, model);
     let question = Problem {
         cost_model,
-        workload: load,
-        objective: Objective::Tpot,
-        slo: Slo::default(),
-        costs: Costs::default(),
         draft: None,
+        requirements: Requirements {
+            workload: load,
+            objective: Objective::Tpot,
+            slo: Slo::default(),
+            costs: Costs::default(),
+        },
     };
     plan(&question, &|placement, chunk| sim::estimate(cost_model, placement, &load, chunk))
 }

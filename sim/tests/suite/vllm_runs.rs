@@ -1,5 +1,6 @@
 //! Runs of a real vLLM, replayed from that GPU's layer times and the engine's settings.
 
+use hwprofiles::statistics::upper_median;
 use scenarios::Model;
 use sim::serving::{LayerTimes, RecordedRun, ServedRequest};
 use std::fs;
@@ -28,11 +29,6 @@ fn error(of: impl Fn(&ServedRequest) -> f64, ours: &[ServedRequest], theirs: &[S
     mean(ours) / mean(theirs) - 1.0
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 #[test]
 fn a_real_day_of_vllm_is_replayed() {
     for name in ["rtx4090_llama-3.1-8b", "rtxpro6000_llama-3.1-8b"] {
@@ -41,7 +37,7 @@ fn a_real_day_of_vllm_is_replayed() {
         let tpot = error(|served| served.tpot().map_or(0.0, seconds), &ours, &theirs);
         let e2el = error(|served| seconds(served.e2el()), &ours, &theirs);
         let each = ours.iter().zip(&theirs).map(|(a, b)| (seconds(a.e2el()) / seconds(b.e2el()) - 1.0).abs());
-        let median = median(each.collect());
+        let median = upper_median(&each.collect::<Vec<_>>()).expect("values");
         println!(
             "{name}: TTFT {:+.2} %, TPOT {:+.2} %, E2EL {:+.2} %, median |E2EL| {:.2} %, {} preemptions",
             100.0 * ttft,

@@ -1,7 +1,7 @@
 //! Links that share one wire.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Flop, Library, LinkId, Machine, Seconds};
-use planner::{Action, CostBound, Lane, MicroBatch, TaskCost, CostModel, Program, OperandSource, Task};
+use planner::{Action, CostBound, CostModel, Lane, MicroBatch, OperandSource, Program, Task, TaskCost};
 use scenarios::{Formats, Model, Operator, Phase, WeightFormats};
 use sim::Simulator;
 

@@ -7,9 +7,8 @@ pub fn downwards(workspace: &Workspace) -> Vec<String> {
     for (member, (_, allowed)) in workspace.crates.iter().zip(MAY_USE) {
         let normal = member.manifest.split("[dev-dependencies]").next().unwrap_or("");
         for (other, _) in MAY_USE.iter().filter(|(other, _)| !allowed.contains(other)) {
-            let uses = |line: &str| {
-                line.strip_prefix(other).is_some_and(|rest| rest.starts_with(['.', ' ', '=']))
-            };
+            let uses =
+                |line: &str| line.strip_prefix(other).is_some_and(|rest| rest.starts_with(['.', ' ', '=']));
             if normal.lines().any(uses) {
                 complaints.push(format!("{} must not depend on {other}", member.name));
             }
@@ -35,7 +34,8 @@ pub fn declared_once(workspace: &Workspace) -> Vec<String> {
 }
 
 pub fn unsafe_in_kernels(workspace: &Workspace) -> Vec<String> {
-    let roots = workspace.sources().filter(|file| file.module.is_empty() && !file.path.starts_with("kernels"));
+    let roots =
+        workspace.sources().filter(|file| file.module.is_empty() && !file.path.starts_with("kernels"));
     roots
         .filter(|file| !file.text.contains("#![forbid(unsafe_code)]"))
         .map(|file| format!("{} must say #![forbid(unsafe_code)]", file.path))
@@ -53,7 +53,11 @@ pub fn powers_of_units(workspace: &Workspace) -> Vec<String> {
         for (index, line) in product.lines().enumerate() {
             let code = line.split("//").next().unwrap_or("");
             for literal in LITERALS.iter().filter(|literal| code.contains(**literal)) {
-                complaints.push(format!("{}:{}: {literal} belongs to hwprofiles::units", file.path, index + 1));
+                complaints.push(format!(
+                    "{}:{}: {literal} belongs to hwprofiles::units",
+                    file.path,
+                    index + 1
+                ));
             }
         }
     }

@@ -17,11 +17,18 @@ pub fn imports(member: &Crate) -> Vec<Import<'_>> {
     let index = Index::new(member);
     let mut found = Vec::new();
     for (number, file) in member.sources.iter().enumerate() {
-        let mut collector =
-            Collector { module: file.module.clone(), contents: index.has_children(number), paths: BTreeSet::new() };
+        let mut collector = Collector {
+            module: file.module.clone(),
+            contents: index.has_children(number),
+            paths: BTreeSet::new(),
+        };
         collector.visit_file(&file.syntax);
-        let targets: BTreeSet<usize> =
-            collector.paths.iter().filter_map(|path| index.resolve(path, 0)).filter(|&to| to != number).collect();
+        let targets: BTreeSet<usize> = collector
+            .paths
+            .iter()
+            .filter_map(|path| index.resolve(path, 0))
+            .filter(|&to| to != number)
+            .collect();
         found.extend(targets.into_iter().map(|to| Import { from: file, to: &member.sources[to] }));
     }
     found

@@ -26,7 +26,8 @@ pub fn everyday(workspace: &Workspace) -> Vec<String> {
         .filter_map(|word| types.get(word).map(|paths| format!("type {word} in {}", paths.join(", "))))
         .collect();
     for file in workspace.sources() {
-        if let Some(word) = file.module.iter().find(|name| MODULES.split_whitespace().any(|word| word == *name))
+        if let Some(word) =
+            file.module.iter().find(|name| MODULES.split_whitespace().any(|word| word == *name))
             && !ALLOWED.iter().any(|folder| file.path.starts_with(folder))
         {
             complaints.push(format!("{}: module {word}", file.path));

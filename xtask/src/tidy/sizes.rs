@@ -15,7 +15,8 @@ pub fn folders(workspace: &Workspace) -> Vec<String> {
         let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
         *counts.entry(folder).or_default() += 1;
     }
-    let most = |folder: &str| if folder.ends_with("/commands") { MOST_COMMANDS } else { MOST_FILES_PER_FOLDER };
+    let most =
+        |folder: &str| if folder.ends_with("/commands") { MOST_COMMANDS } else { MOST_FILES_PER_FOLDER };
     counts
         .into_iter()
         .filter(|&(folder, count)| count > most(folder))
@@ -34,7 +35,8 @@ pub fn files(workspace: &Workspace) -> Vec<String> {
 }
 
 pub fn functions(workspace: &Workspace) -> Vec<String> {
-    let starts = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "unsafe fn ", "pub unsafe fn ", "const fn "];
+    let starts =
+        ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "unsafe fn ", "pub unsafe fn ", "const fn "];
     let mut complaints = Vec::new();
     for (path, text) in workspace.texts() {
         let lines: Vec<_> = text.lines().collect();
@@ -47,7 +49,8 @@ pub fn functions(workspace: &Workspace) -> Vec<String> {
             let close = format!("{}}}", &line[..line.len() - code.len()]);
             let length = lines[start..].iter().take_while(|line| **line != close).count() + 1;
             if length > MOST_LINES_PER_FUNCTION && !code.ends_with(';') && !code.ends_with('}') {
-                complaints.push(format!("{path}:{}: {length} lines, at most {MOST_LINES_PER_FUNCTION}", start + 1));
+                complaints
+                    .push(format!("{path}:{}: {length} lines, at most {MOST_LINES_PER_FUNCTION}", start + 1));
             }
         }
     }

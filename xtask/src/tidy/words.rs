@@ -12,7 +12,8 @@ pub fn comments(workspace: &Workspace) -> Vec<String> {
     let riddles = Regex::new(RIDDLES).expect("a valid pattern");
     let mut complaints = Vec::new();
     for (path, text) in workspace.texts() {
-        for (index, line) in text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//")) {
+        for (index, line) in text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"))
+        {
             let width = line.chars().count();
             if width > WIDEST_COMMENT {
                 complaints.push(format!("{path}:{}: {width} columns, at most {WIDEST_COMMENT}", index + 1));
@@ -27,7 +28,8 @@ pub fn comments(workspace: &Workspace) -> Vec<String> {
 
 pub fn unfinished(workspace: &Workspace) -> Vec<String> {
     // In two parts each, so that this file is not a find of its own.
-    let words = [["to", "do!("], ["unimple", "mented!("], ["#[ig", "nore"], ["allow(dead", "_code)"], ["FIX", "ME"]];
+    let words =
+        [["to", "do!("], ["unimple", "mented!("], ["#[ig", "nore"], ["allow(dead", "_code)"], ["FIX", "ME"]];
     let mut complaints = Vec::new();
     for (path, text) in workspace.texts() {
         for word in words.map(|parts| parts.concat()) {

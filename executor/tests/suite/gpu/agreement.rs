@@ -4,7 +4,7 @@ use crate::rig;
 use executor::{Checkpoint, ExecutorError, RunSetup, Sampling, Session};
 use hwprofiles::{DType, DeviceKind, Machine, MemoryKind};
 use kernels::cuda::Accelerator;
-use planner::{RunExtent, Placement, PhasePrograms};
+use planner::{PhasePrograms, Placement, RunExtent};
 use safetensors::SafeTensors;
 use scenarios::{Formats, Model};
 use serde::Deserialize;

@@ -4,6 +4,7 @@
 //! less, as under Student's t: with l its left-out residual, v that residual's variance and z² =
 //! l²/v, its noise grows by v · (z² − 1) / (ν + 1), and the surface is solved again.
 
+use crate::statistics::upper_median;
 use nalgebra::{DMatrix, DVector};
 
 /// Degrees of freedom of the noise. They are few because one measurement in ten is disturbed.
@@ -36,7 +37,7 @@ impl<const N: usize> Kriging<N> {
     /// The surface through `values` at `places`. Both have the same length, at least one.
     pub(crate) fn new(covariance: Covariance, places: Vec<[f64; N]>, values: &[f64]) -> Self {
         let count = places.len();
-        let mean = median(values.to_vec());
+        let mean = upper_median(values).unwrap_or(0.0);
         let centred = DVector::from_iterator(count, values.iter().map(|value| value - mean));
         let alike = DMatrix::from_fn(count, count, |i, j| covariance.between(&places[i], &places[j]));
         let mut noise = DVector::repeat(count, covariance.noise);
@@ -73,12 +74,6 @@ impl Covariance {
         let distance = 3f64.sqrt() * square.sqrt() / self.length;
         self.variance * (1.0 + distance) * (-distance).exp()
     }
-}
-
-/// The middle value; zero for no values.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -73,7 +73,11 @@ pub(super) unsafe fn triad(to: &mut [f64], a: &[f64], b: &[f64], factor: f64, st
 /// # Safety
 /// The CPU has AVX2; all of `from` are as long as `to`.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn sum<const ARRAYS: usize>(to: &mut [f64], from: [&[f64]; ARRAYS], store: StoreInstruction) {
+pub(super) unsafe fn sum<const ARRAYS: usize>(
+    to: &mut [f64],
+    from: [&[f64]; ARRAYS],
+    store: StoreInstruction,
+) {
     // SAFETY: `each_four` asks for four values only where `to` has four.
     let four = |at: usize| unsafe {
         from.iter().fold(_mm256_setzero_pd(), |sum, x| {

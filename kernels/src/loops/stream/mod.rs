@@ -81,7 +81,12 @@ pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, sto
 ///
 /// # Panics
 /// Where the lengths differ.
-pub fn sum<const ARRAYS: usize>(pool: &Pool, to: &mut [f64], from: [&[f64]; ARRAYS], store: StoreInstruction) {
+pub fn sum<const ARRAYS: usize>(
+    pool: &Pool,
+    to: &mut [f64],
+    from: [&[f64]; ARRAYS],
+    store: StoreInstruction,
+) {
     assert!(from.iter().all(|x| x.len() == to.len()));
     each_part(pool, to, |range, to| {
         let from = from.map(|x| &x[range.clone()]);

@@ -5,7 +5,7 @@ use crate::serving::engine::request::{RejectReason, Request};
 use crate::serving::kv::capacity::usage_with_one_block;
 use crate::serving::kv::offload::{KvOffload, KvOffloadError, OffloadPurpose};
 use hwprofiles::{Bytes, Seconds};
-use planner::{Placement, CostModel};
+use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS, Scheduler, SwapChoice};
 use serde::{Deserialize, Serialize};
 

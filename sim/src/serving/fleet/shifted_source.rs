@@ -3,7 +3,7 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::engine::request::Request;
 use crate::serving::fleet::source::RequestSource;
-use scenarios::{ShiftChange, Shift};
+use scenarios::{Shift, ShiftChange};
 
 /// The requests of `source`, changed by shifts.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! The size of the KV cache: the blocks that fit into the memory that a placement leaves free.
 
 use hwprofiles::Bytes;
-use planner::{RunExtent, Placement, PlannerError, CostModel, PhasePrograms, MemoryUsage, usage};
+use planner::{CostModel, MemoryUsage, PhasePrograms, Placement, PlannerError, RunExtent, usage};
 
 /// A memory in which weights and activations leave no room for a block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,8 @@ pub fn kv_blocks(
 ) -> Result<u64, KvCapacityError> {
     let used = usage_with_one_block(cost_model, placement, block_size, tokens)?;
     let mut least = u64::MAX;
-    for (memory, used) in cost_model.machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO)
+    for (memory, used) in
+        cost_model.machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO)
     {
         let usable = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
         let taken = used.weights + used.activations + used.staging;

@@ -4,7 +4,7 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::kv::capacity::usage_with_one_block;
 use hwprofiles::{Bytes, BytesPerSec, Machine, MemoryId, Seconds};
-use planner::{LowerError, Placement, PlannerError, CostModel, MemoryUsage};
+use planner::{CostModel, LowerError, MemoryUsage, Placement, PlannerError};
 use scenarios::SwapChoice;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use crate::serving::metrics::meter::ResourceUse;
 use hwprofiles::{DeviceId, FlopPerSec, Seconds};
-use planner::{Lane, PlannerError, CostModel, PhasePrograms, Task, cost, energy};
+use planner::{CostModel, Lane, PhasePrograms, PlannerError, Task, cost, energy};
 use scenarios::Costs;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

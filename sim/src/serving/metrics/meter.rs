@@ -14,7 +14,7 @@ use crate::serving::prices::plan_prices::{
 };
 use crate::step::batch_run::{sampling_device, sampling_time};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
-use planner::{Action, Lane, MicroBatch, TaskCost, CostModel, Program, PhasePrograms, Task};
+use planner::{Action, CostModel, Lane, MicroBatch, PhasePrograms, Program, Task, TaskCost};
 use scenarios::Operator;
 
 /// The resources used of one machine, or of several equal machines together.
@@ -122,12 +122,18 @@ impl<'a> PhaseMeter<'a> {
 
     /// Adds the time of attention. Between the first and the last of several steps it is taken for
     /// a straight line, like the prices of decode steps.
-    fn add_attention(&mut self, cost_model: &CostModel<'_>, batch: &Batch<'_>, steps: u64) -> Result<(), MissingRate> {
+    fn add_attention(
+        &mut self,
+        cost_model: &CostModel<'_>,
+        batch: &Batch<'_>,
+        steps: u64,
+    ) -> Result<(), MissingRate> {
         let last = Batch { decode_tokens: batch.decode_tokens + (steps - 1) * batch.decodes, ..*batch };
         let attention = |task: &Task| BatchDependence::from_task(task) == BatchDependence::Attention;
         for (task, kind_count) in self.kinds.iter().filter(|(task, _)| attention(task)) {
             let Lane::Device(device) = task.lane else { continue };
-            let ends = task_price(cost_model, task, batch)?.alone + task_price(cost_model, task, &last)?.alone;
+            let ends =
+                task_price(cost_model, task, batch)?.alone + task_price(cost_model, task, &last)?.alone;
             self.attention_time[device.0] += ends * (0.5 * kind_count * steps as f64);
         }
         Ok(())

@@ -37,7 +37,10 @@ impl PolynomialSums {
     ///
     /// # Errors
     /// Those of `f`.
-    pub fn total(&self, mut f: impl FnMut(u64, u64, i128) -> Result<(), MissingRate>) -> Result<(), MissingRate> {
+    pub fn total(
+        &self,
+        mut f: impl FnMut(u64, u64, i128) -> Result<(), MissingRate>,
+    ) -> Result<(), MissingRate> {
         let [count, n, nn, p, np] = [self.count, self.n, self.nn, self.p, self.np].map(|sum| sum as i128);
         // f(1, 0), its first and second difference along n, its difference along p, and the
         // difference of that along n.

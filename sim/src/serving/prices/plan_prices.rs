@@ -6,7 +6,7 @@ use crate::serving::prices::step_line::StepLine;
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
-use planner::{Action, Lane, MicroBatch, TaskCost, CostModel, Program, PhasePrograms, Task};
+use planner::{Action, CostModel, Lane, MicroBatch, PhasePrograms, Program, Task, TaskCost};
 use rustc_hash::FxHashMap;
 use scenarios::{Operator, Phase, Step, Sublayer};
 use std::collections::HashMap;
@@ -334,14 +334,20 @@ pub(crate) fn sampled_step(batch: &Batch<'_>) -> Step {
 }
 
 /// The price of `task` in a step of `batch`.
-pub(crate) fn task_price(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Result<TaskCost, MissingRate> {
+pub(crate) fn task_price(
+    cost_model: &CostModel<'_>,
+    task: &Task,
+    batch: &Batch<'_>,
+) -> Result<TaskCost, MissingRate> {
     let past = |batch: &Batch<'_>| {
         batch.decode_tokens - batch.decodes + batch.chunks.iter().map(|chunk| chunk.past).sum::<u64>()
     };
     let rows = |batch: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens: 0 };
     match BatchDependence::from_task(task) {
         BatchDependence::Attention => attention_price(cost_model, task, batch),
-        BatchDependence::PastTokens => cost_model.task_cost(task, &Step { past_tokens: past(batch), ..rows(1) }),
+        BatchDependence::PastTokens => {
+            cost_model.task_cost(task, &Step { past_tokens: past(batch), ..rows(1) })
+        }
         BatchDependence::SampledSequences => cost_model.task_cost(task, &sampled_step(batch)),
         BatchDependence::NewTokens => cost_model.task_cost(task, &rows(batch.tokens())),
     }
@@ -350,7 +356,11 @@ pub(crate) fn task_price(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<
 /// The price of attention of each chunk and of the decodes, one after the other, launched once. The
 /// decodes count as sequences of the mean context, because the time of their attention depends on
 /// the sum of their tokens.
-fn attention_price(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Result<TaskCost, MissingRate> {
+fn attention_price(
+    cost_model: &CostModel<'_>,
+    task: &Task,
+    batch: &Batch<'_>,
+) -> Result<TaskCost, MissingRate> {
     let mut steps = Vec::with_capacity(batch.chunks.len() + 1);
     for chunk in batch.chunks {
         let (new_tokens, past_tokens) = (chunk.new, chunk.past);
@@ -369,7 +379,8 @@ fn attention_price(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -
     }
     match all {
         Some(all) => Ok(all),
-        None => cost_model.task_cost(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
+        None => cost_model
+            .task_cost(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
     }
 }
 
@@ -380,5 +391,10 @@ fn sum_launched_once(one: TaskCost, other: TaskCost) -> TaskCost {
         (load, None) | (None, load) => load,
     });
     let longer = if other.alone > one.alone { other } else { one };
-    TaskCost { alone: one.alone + (other.alone - other.overhead), loads, flop: one.flop + other.flop, ..longer }
+    TaskCost {
+        alone: one.alone + (other.alone - other.overhead),
+        loads,
+        flop: one.flop + other.flop,
+        ..longer
+    }
 }

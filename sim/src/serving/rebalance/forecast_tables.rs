@@ -187,7 +187,11 @@ impl ForecastTables {
 }
 
 /// Seconds of a prompt that enters alone, in chunks of as many tokens as fit into a step.
-fn whole_prompt(prices: &mut PlanPrices<'_>, engine: &ServingEngine, prompt: u64) -> Result<f64, MissingRate> {
+fn whole_prompt(
+    prices: &mut PlanPrices<'_>,
+    engine: &ServingEngine,
+    prompt: u64,
+) -> Result<f64, MissingRate> {
     let chunk = if engine.chunked_prefill { engine.max_num_batched_tokens } else { prompt };
     let mut seconds = 0.0;
     for past in (0..prompt).step_by(chunk.max(1) as usize) {

@@ -58,7 +58,8 @@ impl<'a> MultiPlanPrices<'a> {
     /// The prices of each of `programs` with each of `states`, which differ in the speeds of
     /// devices. Begins with plan `plan` in the first state.
     pub fn new(programs: &'a [PhasePrograms], states: &[CostModel<'a>], plan: usize) -> Self {
-        let in_all_states = |programs| states.iter().map(move |&cost_model| PlanPrices::new(cost_model, programs));
+        let in_all_states =
+            |programs| states.iter().map(move |&cost_model| PlanPrices::new(cost_model, programs));
         let prices = programs.iter().flat_map(in_all_states).collect();
         Self { prices, states: states.len(), plan, state: 0, chunks: Vec::new(), sums: None }
     }

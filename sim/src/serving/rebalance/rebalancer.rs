@@ -9,7 +9,7 @@ use crate::serving::rebalance::forecast_tables::{ForecastTables, LASTING};
 use crate::serving::rebalance::multi_plan_prices::{DeviceTimes, SwitchablePrices};
 use crate::serving::schedule::replica::Replica;
 use hwprofiles::{Bytes, MissingRate, Seconds};
-use planner::{Monitor, Moves, Placement, CostModel, moved, moving_time};
+use planner::{CostModel, Monitor, Moves, Placement, moved, moving_time};
 
 /// A plan that engines may follow.
 #[derive(Debug, Clone)]

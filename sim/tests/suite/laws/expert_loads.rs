@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, tiny_experts};
 use hwprofiles::{DType, DeviceId, Flop, MemoryId};
-use planner::{Action, LayerPlacement, Placement, CostModel, Program, PhasePrograms, Slice, steps};
+use planner::{Action, CostModel, LayerPlacement, PhasePrograms, Placement, Program, Slice, steps};
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -110,14 +110,16 @@ fn a_run_of_drawn_tokens_does_the_work_of_its_draws_and_the_same_seed_gives_the_
                     event.step == index as u32 && event.layer == Some(layer) && event.name == "experts"
                 });
                 let flop: Flop = routed.map(|event| event.flop).sum();
-                let all = Work::count(Operator::Experts, &model, &FORMATS, &span.step, &(0..experts.count)).flop;
+                let all =
+                    Work::count(Operator::Experts, &model, &FORMATS, &span.step, &(0..experts.count)).flop;
                 assert!(flop.get().abs_diff(all.get()) <= 2, "{layer} of {span:?}: {flop} and {all}");
             }
         }
     }
     // Layers choose independently: the size of one part varies between them.
     let program: &Program = programs.program(Phase::Decode);
-    let on_gpu = |event: &&planner::TraceEvent| event.name == "experts" && event.lane == "gpu" && event.step == 5;
+    let on_gpu =
+        |event: &&planner::TraceEvent| event.name == "experts" && event.lane == "gpu" && event.step == 5;
     let parts: Vec<_> = drawn.events.iter().filter(on_gpu).map(|event| event.flop).collect();
     assert!(parts.len() == 3 && parts.iter().any(|part| *part != parts[0]), "{parts:?}");
     let split = program.tasks.iter().filter(

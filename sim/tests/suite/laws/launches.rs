@@ -4,9 +4,9 @@ use crate::cases::cases;
 use crate::laws::random_programs::{Work, gpu, micros, quiet, simulate, works};
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId, Seconds, Sourced};
-use planner::{Lane, Placement, TaskCost, CostModel, Program, Problem, Roofline, plan};
+use planner::{CostModel, Lane, Placement, Problem, Program, Roofline, TaskCost, plan};
 use proptest::prelude::*;
-use scenarios::{Costs, Formats, Objective, Slo, Step, WeightFormats, Workload};
+use scenarios::{Costs, Formats, Objective, Requirements, Slo, Step, WeightFormats, Workload};
 use sim::{Simulator, estimate};
 
 const FORMATS: Formats =
@@ -119,7 +119,11 @@ fn a_plan_includes_the_cost_of_issuing() {
         let machine = &machine;
         let cost_model = CostModel { machine, model: &model, formats: &FORMATS };
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let question = Problem { cost_model, workload, objective, slo, costs, draft: None };
+        let question = Problem {
+            cost_model,
+            draft: None,
+            requirements: Requirements { workload, objective, slo, costs },
+        };
         let score = |placement: &Placement, chunk: u64| estimate(cost_model, placement, &workload, chunk);
         let plan = plan(&question, &score).unwrap();
         let predicted = &plan.predicted;

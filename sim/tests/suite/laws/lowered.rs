@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, placed, tiny_model};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
-use planner::{Action, LayerPlacement, Placement, CostModel, Program, OperandSource};
+use planner::{Action, CostModel, LayerPlacement, OperandSource, Placement, Program};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats};
 use sim::{Simulator, TaskSpan, Tick};

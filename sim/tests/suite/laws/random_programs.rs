@@ -3,7 +3,10 @@
 use crate::cases::cases;
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{Basis, Bytes, BytesPerSec, DType, Flop, LinkId, Machine, MemoryId, Seconds};
-use planner::{Action, CostBound, Lane, BandwidthUse, MicroBatch, TaskCost, CostModel, Program, OperandSource, Task, TaskId};
+use planner::{
+    Action, BandwidthUse, CostBound, CostModel, Lane, MicroBatch, OperandSource, Program, Task, TaskCost,
+    TaskId,
+};
 use proptest::prelude::*;
 use scenarios::{Formats, Operator, Phase, WeightFormats};
 use sim::{SimTime, Simulator, TaskSpan, Tick};
@@ -32,7 +35,8 @@ impl Work {
     }
 
     pub(crate) fn add(&mut self, lane: Lane, after: &[u32], price: TaskCost) -> &mut Self {
-        let action = Action::Compute { operator: Operator::AttnNorm, rows: 0..0, source: OperandSource::Resident };
+        let action =
+            Action::Compute { operator: Operator::AttnNorm, rows: 0..0, source: OperandSource::Resident };
         let after = after.iter().copied().map(TaskId).collect();
         self.program.tasks.push(Task { lane, layer: None, micro_batch: MicroBatch::WHOLE, action, after });
         self.prices.push(price);

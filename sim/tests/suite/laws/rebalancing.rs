@@ -4,9 +4,9 @@ use crate::cases::cases;
 use crate::laws::serving::{Observations, Prices, by_id, engines, requests};
 use crate::machine::{machine, placements, tiny_model};
 use hwprofiles::{Bytes, DType, DeviceId, MemoryId, Ratio, Seconds};
-use planner::{RunExtent, Placement, CostModel, PhasePrograms, moved, usage};
+use planner::{CostModel, PhasePrograms, Placement, RunExtent, moved, usage};
 use proptest::prelude::*;
-use scenarios::{ShiftChange, EngineChoice, Formats, Routing, Shift, WeightFormats};
+use scenarios::{EngineChoice, Formats, Routing, Shift, ShiftChange, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{

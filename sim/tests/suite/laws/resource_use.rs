@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, placed};
 use hwprofiles::{DType, Machine, Seconds};
-use planner::{Action, Lane, Placement, CostModel, Program, PhasePrograms, Task};
+use planner::{Action, CostModel, Lane, PhasePrograms, Placement, Program, Task};
 use proptest::prelude::*;
 use scenarios::{Costs, Formats, Operator, Phase, Step, Sublayer, WeightFormats};
 use sim::SimTime;

@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, placed, placements, tiny_model};
 use hwprofiles::{DType, DeviceId, MemoryId, Seconds};
-use planner::{Placement, CostModel, PhasePrograms, steps};
+use planner::{CostModel, PhasePrograms, Placement, steps};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

@@ -3,7 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{DType, DeviceId, MemoryId, Ratio, Seconds};
-use planner::{Placement, CostModel, PhasePrograms, Trace, steps};
+use planner::{CostModel, PhasePrograms, Placement, Trace, steps};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Phase, Speculation, WeightFormats, Workload};
 use sim::{BatchRun, Drafting, RandomDraws, estimate};

@@ -4,7 +4,7 @@
 use crate::cases::cases;
 use crate::machine;
 use hwprofiles::{Bytes, DType, Flop, Library, Machine, Seconds};
-use planner::{PlannerError, CostModel, Trace, TrainingStep};
+use planner::{CostModel, PlannerError, Trace, TrainingStep};
 use proptest::prelude::*;
 use scenarios::{Formats, Model, Operator, Phase, Step, Sublayer, Training, WeightFormats, Work};
 use sim::training_trace;

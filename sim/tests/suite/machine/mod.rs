@@ -5,7 +5,8 @@ use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Pipelining, Placement, Slice, Slices};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, BlockOrder, Experts, LatentAttention, LayerKind, Model, Norm, Positions, Sublayer, Wiring,
+    Activation, Architecture, BlockOrder, Experts, LatentAttention, LayerKind, Model, Norm, Positions,
+    Sublayer, Wiring,
 };
 use std::sync::LazyLock;
 
@@ -78,7 +79,8 @@ pub fn tiny_parallel(layers: u64, block: BlockOrder) -> Model {
 /// A model of `layers` layers of any kind, and any placement of it.
 pub fn placed(layers: u64) -> impl Strategy<Value = (Model, Placement)> {
     let any = |model: Model| placements(&model, &machine()).prop_map(move |it| (model.clone(), it));
-    let [two, one] = [BlockOrder::Parallel, BlockOrder::ParallelOneNorm].map(|block| any(tiny_parallel(layers, block)));
+    let [two, one] =
+        [BlockOrder::Parallel, BlockOrder::ParallelOneNorm].map(|block| any(tiny_parallel(layers, block)));
     prop_oneof![any(tiny_model(layers)), any(tiny_experts(layers)), two, one]
 }
 

@@ -189,7 +189,11 @@ impl<P: StepPrices> Replica<P> {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub fn advance(&mut self, until: SimTime, observer: &mut impl EngineObserver) -> Result<Pause, MissingRate> {
+    pub fn advance(
+        &mut self,
+        until: SimTime,
+        observer: &mut impl EngineObserver,
+    ) -> Result<Pause, MissingRate> {
         loop {
             if !self.served.is_empty() {
                 return Ok(Pause::Served);

@@ -26,7 +26,10 @@ impl<P: StepPrices> Replica<P> {
 
     /// Continues the prompt that has not fully entered. Returns whether its sequence was preempted
     /// for want of blocks.
-    pub(super) fn continue_prompt(&mut self, observer: &mut impl EngineObserver) -> Result<bool, MissingRate> {
+    pub(super) fn continue_prompt(
+        &mut self,
+        observer: &mut impl EngineObserver,
+    ) -> Result<bool, MissingRate> {
         let Some(place) = self.entering else { return Ok(false) };
         let sequence = &self.sequences[place as usize];
         let beside = if self.engine.prefill_first { 0 } else { self.decoding.count };

@@ -1,4 +1,6 @@
-//! Median and spread of samples.
+//! Summaries of samples.
+
+use hwprofiles::statistics::quantile;
 
 /// Median and spread of a set of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,18 +26,9 @@ pub(crate) fn sum(parts: impl IntoIterator<Item = Option<SampleSummary>>) -> Opt
 
 /// The summary of positive samples; `None` where there are none.
 pub(crate) fn summary(samples: &[f64]) -> Option<SampleSummary> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let median = quantile(&sorted, 0.5)?;
-    let spread = (quantile(&sorted, 0.75)? - quantile(&sorted, 0.25)?) / median;
+    let median = quantile(samples, 0.5)?;
+    let spread = (quantile(samples, 0.75)? - quantile(samples, 0.25)?) / median;
     Some(SampleSummary { count: samples.len(), median, spread })
-}
-
-/// The quantile `q` of ascending samples, linear between neighbours.
-fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
-    let at = q * sorted.len().checked_sub(1)? as f64;
-    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
-    Some(low + (high - low) * at.fract())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The statistics behind every summarised number of a report.
+//! The statistics behind every summarised number: of measurements, fits and reports.
 //!
 //! All functions take finite numbers of one unit and return that unit, or a ratio. They return
 //! `None` where the result does not exist: for no values, or after a division by zero.
@@ -14,6 +14,25 @@ pub fn median(values: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = sorted[(sorted.len() - 1) / 2];
     Some(lower + (upper - lower) / 2.0)
+}
+
+/// The upper middle value: for an even number of values, the larger of the two in the middle. It is
+/// always one of the values.
+pub fn upper_median(values: &[f64]) -> Option<f64> {
+    let sorted = sorted(values);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+/// The quantile `q` from 0 to 1, interpolated linearly between neighbours.
+///
+/// # Panics
+/// If `q` is not within 0 to 1.
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    assert!((0.0..=1.0).contains(&q), "the quantile {q} is not within 0 to 1");
+    let sorted = sorted(values);
+    let at = q * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    Some(low + (high - low) * at.fract())
 }
 
 /// The percentile by nearest rank: the ⌈percent ÷ 100 · n⌉-th smallest value, and the smallest for
@@ -117,8 +136,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::test_cases::config())]
-
         #[test]
         fn a_percentile_is_one_of_the_values_and_enough_of_them_are_not_above_it(
             values in values(), percent in 0.0..=100.0_f64,
@@ -139,6 +156,17 @@ mod tests {
             prop_assert!(at(low.min(high)) <= at(low.max(high)));
             prop_assert_eq!(at(0.0), values.iter().copied().fold(f64::INFINITY, f64::min));
             prop_assert_eq!(at(100.0), values.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+        }
+
+        #[test]
+        fn quantiles_agree_with_the_median_and_the_ends(values in values()) {
+            let at = |q| quantile(&values, q).unwrap();
+            prop_assert!(close(at(0.5), median(&values).unwrap()));
+            prop_assert_eq!(Some(at(0.0)), percentile(&values, 0.0));
+            prop_assert_eq!(Some(at(1.0)), percentile(&values, 100.0));
+            prop_assert!(at(0.25) <= at(0.75));
+            prop_assert!(values.contains(&upper_median(&values).unwrap()));
+            prop_assert!(upper_median(&values) >= median(&values));
         }
 
         #[test]

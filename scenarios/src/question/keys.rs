@@ -1,0 +1,239 @@
+//! Every key of a scenario file: its values and its meaning. A test holds the table against the keys
+//! that the reader accepts, and the reference page is made of it.
+
+/// A key of a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScenarioKey {
+    /// The dotted path from the root. `[]` stands for an element of a list.
+    pub path: &'static str,
+    /// The values that it takes, by example.
+    pub values: &'static str,
+    /// Its meaning, and its default where it has one.
+    pub meaning: &'static str,
+}
+
+const fn key(path: &'static str, values: &'static str, meaning: &'static str) -> ScenarioKey {
+    ScenarioKey { path, values, meaning }
+}
+
+/// All keys, in the order of the reference page.
+pub const SCENARIO_KEYS: &[ScenarioKey] = &[
+    key(
+        "machine",
+        "`rtx4090-desktop`, `machine.yaml`, `this`, `{cpu: …, gpu: …}`",
+        "The machine: a shipped one, a file, the one that `fulcrum bench` measured, or its parts.",
+    ),
+    key(
+        "model",
+        "`llama-3.1-70b`, `folder`, `config.json`, `model.gguf`",
+        "The model: a preset, or files that describe it. Relative paths start at the scenario's folder.",
+    ),
+    key(
+        "expert_skew",
+        "`0.8`",
+        "The exponent of Zipf's law by which tokens choose experts. Default 0: all experts alike.",
+    ),
+    key(
+        "dtype.weights",
+        "`int4`, `[bf16, int8, int4]`, `{default: bf16, experts: int4}`",
+        "The format of weights, or several to choose from, also by class. Default: the model's own.",
+    ),
+    key("dtype.weights.default", "`bf16`, `[bf16, int8]`", "The format of classes that are not named."),
+    key("dtype.weights.attention", "`bf16`", "The format of attention's projections."),
+    key("dtype.weights.ffn", "`int8`", "The format of feed-forward networks, shared experts included."),
+    key("dtype.weights.experts", "`[int8, int4]`", "The format of experts."),
+    key("dtype.weights.ends", "`bf16`", "The format of the token table and the output projection."),
+    key("dtype.kv", "`bf16`, `[bf16, int8]`", "The format of the KV cache. Default bf16."),
+    key(
+        "dtype.activations",
+        "`f32`, `bf16`",
+        "The format between operators. Default f32, or bf16 with an engine other than `fulcrum`.",
+    ),
+    key(
+        "quality.max_loss",
+        "`1 %`",
+        "Formats that are known to raise perplexity by more are left out.",
+    ),
+    key("workload.batch", "`8`", "A static batch: sequences that start and end together."),
+    key(
+        "workload.prompt_tokens",
+        "`512`, `{from: 16, to: 512}`, `{mean: 900, cv: 1}`",
+        "Tokens of each prompt; for requests also a uniform or a log-normal distribution.",
+    ),
+    key(
+        "workload.output_tokens",
+        "`128`, `{from: 8, to: 64}`, `{mean: 200, cv: 1}`",
+        "Tokens of each answer, likewise.",
+    ),
+    key(
+        "workload.concurrency",
+        "`32`",
+        "A closed loop: users who send the next request after each answer.",
+    ),
+    key(
+        "workload.think_time",
+        "`20 s`, `{from: 5 s, to: 40 s}`, `{mean: 20 s, cv: 1}`",
+        "The time between an answer and the user's next request. Default 0.",
+    ),
+    key(
+        "workload.ramp",
+        "`30 s`",
+        "The time within which the users of a closed loop begin. Default: the mean think time.",
+    ),
+    key(
+        "workload.arrivals",
+        "`{poisson: 5 req/s}`, `{uniform: …}`, `{gamma: …, cv: 2}`, `{bursts: …, size: 8}`",
+        "An open loop: how requests arrive.",
+    ),
+    key(
+        "workload.trace",
+        "`requests.csv`, `conversation.jsonl`",
+        "A recorded load: Azure's CSV, Mooncake's JSON lines, or `arrival_s,prompt_tokens,output_tokens`.",
+    ),
+    key("workload.speedup", "`2`", "A trace is replayed this many times as fast. Default 1."),
+    key(
+        "workload.requests",
+        "`1000`",
+        "The number of requests. Default: 20 for each user of a closed loop, all of a trace.",
+    ),
+    key("workload.seed", "`7`", "The seed of random lengths and arrivals. Default 1."),
+    key("workload.replicas", "`4`", "Engines that share the requests. Default 1."),
+    key(
+        "workload.router",
+        "`round_robin`, `least_requests`, `two_choices`, `cache_aware`",
+        "How requests are shared among replicas.",
+    ),
+    key(
+        "workload.training.sequences",
+        "`8`",
+        "A training step with its state in the host's memory: sequences of the batch.",
+    ),
+    key("workload.training.tokens", "`2048`", "Tokens of each sequence of a training step."),
+    key(
+        "objective",
+        "`latency`, `tpot`, `throughput`, `energy`, `cost`",
+        "What the plan is to be best at. Default `latency`: TTFT + output tokens · TPOT.",
+    ),
+    key("slo.ttft", "`2 s`", "The limit on the time to the first token."),
+    key("slo.tpot", "`50 ms`", "The limit on the time per output token."),
+    key("costs.lifetime", "`4 y`", "The years over which the machine's price is paid."),
+    key("costs.per_kwh", "`0.12 USD`", "The price of a kilowatt-hour."),
+    key(
+        "engine",
+        "`fulcrum`, `vllm`, `trtllm`, `sglang`, `llama.cpp`, `{name: vllm, …}`",
+        "The serving engine that is simulated. Default `fulcrum`: without overheads that were not measured.",
+    ),
+    key("engine.name", "`vllm`", "The engine, where other keys stand beside it."),
+    key("engine.max_num_seqs", "`256`", "Sequences that run at once. Default: the engine's."),
+    key("engine.max_num_batched_tokens", "`8192`", "Tokens of a step. Default: the engine's."),
+    key("engine.block_size", "`16`", "Tokens of a KV block. Default: the engine's."),
+    key(
+        "engine.num_blocks",
+        "`2588`",
+        "KV blocks. Default: counted from the memory that weights and activations leave.",
+    ),
+    key(
+        "engine.gpu_memory_utilization",
+        "`0.9`",
+        "The share of a device's memory that the engine uses. Default: the engine's.",
+    ),
+    key("engine.prefix_caching", "`true`, `false`", "Whether KV blocks of a known prefix are found again."),
+    key(
+        "engine.prefix_cache.to",
+        "`dram`, `cxl`",
+        "The memory of a second level of the prefix cache. Default `dram`.",
+    ),
+    key("engine.prefix_cache.space", "`256 GB`", "The size of that second level."),
+    key("engine.chunked_prefill", "`true`, `false`", "Whether prompts enter in chunks."),
+    key(
+        "engine.prefill_first",
+        "`true`, `false`",
+        "Whether prompts enter in steps of their own, before others decode on.",
+    ),
+    key(
+        "engine.scheduler",
+        "`fcfs`, `shortest_first`, `slo`",
+        "The order of waiting requests; `slo` goes by `slo.ttft` and `slo.tpot`. Default `fcfs`.",
+    ),
+    key(
+        "engine.preemption",
+        "`recompute`, `swap`, `cheaper`",
+        "What happens to the KV cache of a preempted sequence. Default `recompute`.",
+    ),
+    key("engine.swap_space", "`16 GB`", "The room for swapped KV caches."),
+    key("engine.swap_to", "`dram`", "The memory for swapped KV caches. Default `dram`."),
+    key("engine.host_per_step", "`1 ms`", "The host's time for each step. Default: the engine's."),
+    key(
+        "engine.host_per_sequence",
+        "`8 us`",
+        "The host's time for each sequence of a step. Default: the engine's.",
+    ),
+    key(
+        "shifts",
+        "`[{from: 2 min, until: 6 min, device: cpu, slower: 2}]`",
+        "Changes during a served day: a `slower` device, `longer` prompts, or a `busier` time.",
+    ),
+    key(
+        "rebalance",
+        "`true`",
+        "Whether engines change to another plan when the load or a device changes. Default false.",
+    ),
+    key(
+        "tensor_parallel",
+        "`4`, `[1, 2, 4]`",
+        "GPUs that work as one, or several degrees to choose from. Default: every degree that divides them.",
+    ),
+    key("speculative.draft", "`llama-3.2-1b`", "The draft model of speculative decoding."),
+    key("speculative.tokens", "`4`, `[2, 4, 8]`", "Tokens that it proposes, or several numbers to choose from."),
+    key("speculative.acceptance", "`0.8`", "The chance that a proposed token is accepted."),
+    key(
+        "capacity.load",
+        "`60 req/s`, `900 users`",
+        "The load that all machines together must serve. Default: the workload's own.",
+    ),
+    key("capacity.growth", "`40 %`", "The growth of the load from year to year. Default 0."),
+    key("capacity.years", "`3`", "The years that are counted. Default 3."),
+    key(
+        "capacity.attainment",
+        "`99 %`",
+        "The share of requests that must keep every limit. Default 99 %.",
+    ),
+    key("capacity.duty", "`60 %`", "The share of the time in which the load is there. Default 100 %."),
+    key("capacity.prices.lifetime", "`5 y`", "The years after which a machine is bought again."),
+    key("capacity.prices.per_kwh", "`0.10 USD`", "The price of a kilowatt-hour."),
+    key("capacity.prices.pue", "`1.3`", "Energy of the building ÷ energy of the machines."),
+    key("capacity.prices.hosting", "`180 USD`", "Room and cooling for a kilowatt over a month."),
+    key("capacity.prices.server", "`12000 USD`", "Chassis, boards, supplies, network and system disk."),
+    key("capacity.prices.dram_per_gb", "`5 USD`", "A gigabyte of host memory."),
+    key("capacity.prices.cxl_per_gb", "`8 USD`", "A gigabyte of CXL memory, the card included."),
+    key("capacity.prices.nvme_per_gb", "`0.1 USD`", "A gigabyte of a disk."),
+    key(
+        "capacity.currencies",
+        "`{EUR: 1.08 USD on 2026-11-01}`",
+        "The worth of other currencies that prices are given in, with the day of the rate.",
+    ),
+    key(
+        "capacity.machines",
+        "`[l40s, h100-sxm, {name: …, machine: {…}}]`",
+        "The machines that may be bought, each a name or a mapping.",
+    ),
+    key("capacity.machines[].name", "`eight GPUs`", "A name for people."),
+    key("capacity.machines[].machine", "`h100-sxm`, `{cpu: …, gpu: …}`", "The machine."),
+    key(
+        "capacity.machines[].set",
+        "`{tensor_parallel: [1, 2, 4, 8]}`",
+        "Keys of the scenario that are different on this machine.",
+    ),
+    key(
+        "capacity.machines[].price",
+        "`250000 USD`",
+        "The price of the whole machine. Default: the sum of its parts.",
+    ),
+    key("capacity.machines[].power", "`2 kW`", "The power that it draws when busy."),
+    key("capacity.machines[].idle_power", "`400 W`", "The power that it draws while it waits."),
+    key(
+        "sweep",
+        "`{workload.batch: [1, 8, 64], workload.prompt_tokens: 512..8192*2}`",
+        "Lists of values that `fulcrum sweep` runs through; keys that go together are separated by commas.",
+    ),
+];
