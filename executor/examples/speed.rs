@@ -1,8 +1,8 @@
 //! How close a real run comes to what the machine can do: decode is compared with the read
 //! bandwidth, prefill with the rate of bare matrix products, and the time between tasks is printed.
 //!
-//! `cargo run --release -p executor --example speed [PRESET [CORES]]` (default: fulcrum-1b on all
-//! cores). Measurements of the run and of the machine alternate, because the machine drifts.
+//! `cargo run --release -p fulcrum-executor --example speed [PRESET [CORES]]` (default: fulcrum-1b
+//! on all cores). Measurements of the run and of the machine alternate, because the machine drifts.
 //! Medians are compared, and a second figure that other programs disturb less: the sum of each
 //! task's lower quartile over the steps, against the upper quartile of the machine's rates over
 //! pieces of a matrix's size.

@@ -1,4 +1,5 @@
-//! Any bytes are read or refused, never a panic; a row that is read asks for the same when it stands alone.
+//! Any bytes are read or refused, never a panic; a row that is read asks for the same when it
+//! stands alone.
 #![no_main]
 
 use hwprofiles::Operations;

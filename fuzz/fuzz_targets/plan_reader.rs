@@ -1,4 +1,5 @@
-//! Any text is read or refused, never a panic; a plan that is read is written and read back the same.
+//! Any text is read or refused, never a panic; a plan that is read is written and read back the
+//! same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes are points or refused, never a panic; points that are read have times above zero and none is lost in folds.
+//! Any bytes are points or refused, never a panic; points that are read have times above zero and
+//! none is lost in folds.
 #![no_main]
 
 use hwprofiles::{MeasuredPoints, Seconds};

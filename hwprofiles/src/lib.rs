@@ -39,7 +39,8 @@
 //! and what would be right ([`FileError`]). [`Machine::check`] lists what is merely suspicious. All
 //! YAML is read by [`yaml`], which other crates use for their documents too.
 //!
-//! Rooms, each using only those before it: statistics, units, files, rates, machine, parts, library.
+//! Rooms, each using only those before it: statistics, units, files, rates, machine, parts,
+//! library.
 #![forbid(unsafe_code)]
 
 mod files;

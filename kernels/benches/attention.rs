@@ -1,8 +1,8 @@
 //! Attention of prompts with each instruction set of this CPU: 16 query heads over 4 key/value
 //! heads, with heads of 64 and of 128 values, a bf16 cache, and one core.
 //!
-//! `cargo bench -p kernels --bench attention`. All paths take turns. Printed is the median of a
-//! path's rounds in GFLOP/s: 4·heads·head size for each token and each position that it sees.
+//! `cargo bench -p fulcrum-kernels --bench attention`. All paths take turns. Printed is the median
+//! of a path's rounds in GFLOP/s: 4·heads·head size for each token and each position that it sees.
 #![allow(missing_docs)]
 
 #[path = "../tests/noise/mod.rs"]

@@ -1,8 +1,8 @@
 //! The element-wise kernels, in bytes of their operands per second, with operands in the
 //! second-level cache and from memory.
 //!
-//! `cargo bench -p kernels --bench elementwise`. All kernels take turns. Printed are the median and
-//! the best of a kernel's rounds.
+//! `cargo bench -p fulcrum-kernels --bench elementwise`. All kernels take turns. Printed are the
+//! median and the best of a kernel's rounds.
 #![allow(missing_docs)]
 
 use hwprofiles::units::Bytes;

@@ -2,9 +2,9 @@
 //! AVX-512 and by AVX2, one call for several experts and a call for each, sparse weights and dense
 //! ones.
 //!
-//! `cargo bench -p kernels --bench experts`. Weights are larger than the caches, so they come from
-//! memory. Printed are each side's fastest call with their ratio, and the median and the middle
-//! half of the rounds' ratios. The fastest calls matter on a busy machine.
+//! `cargo bench -p fulcrum-kernels --bench experts`. Weights are larger than the caches, so they
+//! come from memory. Printed are each side's fastest call with their ratio, and the median and the
+//! middle half of the rounds' ratios. The fastest calls matter on a busy machine.
 #![allow(missing_docs)]
 
 #[path = "../tests/noise/mod.rs"]

@@ -1,9 +1,9 @@
 //! The highest rates of cores in FLOP/s: loops on registers, and products that stay in the
 //! second-level cache.
 //!
-//! `cargo bench -p kernels --bench peaks`. All loops take turns. Printed are the median of a loop's
-//! rounds, their spread (the width of the middle half over the median), and the best round, which
-//! matters on a busy machine.
+//! `cargo bench -p fulcrum-kernels --bench peaks`. All loops take turns. Printed are the median of
+//! a loop's rounds, their spread (the width of the middle half over the median), and the best
+//! round, which matters on a busy machine.
 #![allow(missing_docs)]
 
 use hwprofiles::DType;

@@ -1,8 +1,8 @@
 //! Matrix products of 4096 × 4096 weights that come from memory: 2·m·n·k FLOP and the weights'
 //! bytes for each call.
 //!
-//! `cargo bench -p kernels --bench products -- bf16` runs only the bf16 products. Each call uses
-//! the next copy of the weights; the copies are larger than all caches. Each result is checked
+//! `cargo bench -p fulcrum-kernels --bench products -- bf16` runs only the bf16 products. Each call
+//! uses the next copy of the weights; the copies are larger than all caches. Each result is checked
 //! against the definition before its rate is printed.
 #![allow(missing_docs)]
 

@@ -1,5 +1,5 @@
 //! Replays recorded runs of vLLM. Plots the predicted against the measured end-to-end latency of
-//! every request and prints the errors. `cargo run -p reports --example replayed_runs --
+//! every request and prints the errors. `cargo run -p fulcrum-reports --example replayed_runs --
 //! replayed_runs.svg`
 
 use reports::{Pair, scatter, statistics};

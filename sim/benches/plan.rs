@@ -1,4 +1,4 @@
-//! The time of planning, including simulations: `cargo bench -p sim --bench plan`.
+//! The time of planning, including simulations: `cargo bench -p fulcrum-sim --bench plan`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use planner::{CostModel, Problem};

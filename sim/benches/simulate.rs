@@ -1,4 +1,4 @@
-//! The speed of the event core and of a step: `cargo bench -p sim`.
+//! The speed of the event core and of a step: `cargo bench -p fulcrum-sim`.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};

@@ -2,7 +2,7 @@
 //! latency of the plan beside that of every rule. If bf16 weights do not fit, it tries int8 and
 //! then int4.
 //!
-//! `cargo run --release -p sim --example value [machine] [model]`
+//! `cargo run --release -p fulcrum-sim --example value [machine] [model]`
 
 use hwprofiles::{DType, Library, Machine, Seconds};
 use planner::{CostModel, PhaseTimes, Plan, PlannerError, Problem, plan};

@@ -1,9 +1,9 @@
 //! What would happen: discrete-event simulation of a plan.
 //!
 //! [`Simulator`] runs one step of a [`planner::Program`]. [`BatchRun`] runs all steps of a static
-//! batch and gives its [`planner::PhaseTimes`], or the same [`planner::Trace`] that the executor writes.
-//! [`serving`] runs requests that come and go. Everything here is pure and deterministic: the same
-//! inputs give the same bytes.
+//! batch and gives its [`planner::PhaseTimes`], or the same [`planner::Trace`] that the executor
+//! writes. [`serving`] runs requests that come and go. Everything here is pure and deterministic:
+//! the same inputs give the same bytes.
 //!
 //! Rooms, each using only those before it: clock, step, serving.
 #![forbid(unsafe_code)]

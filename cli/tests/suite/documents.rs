@@ -1,8 +1,8 @@
 //! The commands shown in README.md and in the guide print what the pages say.
 //!
-//! A block that begins with ```` ```console ```` holds commands after `$ `, further lines of a command
-//! after `> `, and the output. In the output `[..]` stands for any text within a line, and a line
-//! `...` for any number of lines. The commands of a page share a folder.
+//! A block that begins with ```` ```console ```` holds commands after `$ `, further lines of a
+//! command after `> `, and the output. In the output `[..]` stands for any text within a line, and
+//! a line `...` for any number of lines. The commands of a page share a folder.
 
 use regex::Regex;
 use std::fs;

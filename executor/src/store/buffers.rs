@@ -4,8 +4,8 @@
 //! conflicting uses, with one exception that does not affect values: a lane may copy some columns
 //! of an activation while the activation's owner computes others. There the lock makes the copy
 //! wait. Micro-batches have their own buffers, so that none waits for another. Lanes lock
-//! activations in the order of ([`scenarios::ActivationBuffer`], device) and other buffers after them, so
-//! they cannot deadlock.
+//! activations in the order of ([`scenarios::ActivationBuffer`], device) and other buffers after
+//! them, so they cannot deadlock.
 
 use crate::error::ExecutorError;
 use crate::gpu::runtime::GpuRuntime;

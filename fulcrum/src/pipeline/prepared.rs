@@ -257,7 +257,11 @@ impl PreparedScenario {
     /// The question as the planner takes it.
     pub(crate) fn problem(&self) -> planner::Problem<'_> {
         let Requirements { workload, objective, slo, costs } = self.resolved.requirements;
-        planner::Problem { cost_model: self.cost_model(), draft: None, requirements: Requirements { workload, objective, slo, costs } }
+        planner::Problem {
+            cost_model: self.cost_model(),
+            draft: None,
+            requirements: Requirements { workload, objective, slo, costs },
+        }
     }
 
     /// The simulator's judgement of a placement.

@@ -6,7 +6,7 @@ use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, yaml};
 use planner::{CostModel, PhasePrograms, Placement, Plan, Trace};
 use reports::StepRates;
-use scenarios::{Requirements, MachineSpec, Model};
+use scenarios::{MachineSpec, Model, Requirements};
 use sim::{Drafting, RandomDraws};
 use std::path::Path;
 
@@ -158,7 +158,11 @@ impl ResolvedPlan {
         self.require_no_draft("a comparison of placements")?;
         let (cost_model, plan) = (self.cost_model(), &self.plan);
         let Plan { workload, objective, slo, costs, .. } = *plan;
-        let problem = planner::Problem { cost_model, draft: None, requirements: Requirements { workload, objective, slo, costs } };
+        let problem = planner::Problem {
+            cost_model,
+            draft: None,
+            requirements: Requirements { workload, objective, slo, costs },
+        };
         let score =
             |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);

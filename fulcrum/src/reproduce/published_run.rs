@@ -10,7 +10,7 @@ use crate::pipeline::CachedCatalog;
 use hwprofiles::{DType, Device, DeviceKind, Machine, MemoryKind};
 use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, Rule};
 use scenarios::published::{Publication, Scope};
-use scenarios::{Requirements, Costs, Formats, Model, Objective, Slo, Workload};
+use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, Workload};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -202,7 +202,11 @@ impl RunTemplate {
         let CostModel { machine, model, .. } = cost_model;
         let objective = self.plan.unwrap_or_default();
         let (slo, costs) = (Slo::default(), Costs::default());
-        let problem = planner::Problem { cost_model, draft: None, requirements: Requirements { workload, objective, slo, costs } };
+        let problem = planner::Problem {
+            cost_model,
+            draft: None,
+            requirements: Requirements { workload, objective, slo, costs },
+        };
         let scorer =
             |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let (placement, chunk) = match (&self.place, &self.rule, self.plan) {

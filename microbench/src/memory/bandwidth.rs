@@ -1,8 +1,8 @@
 //! Streams through memory: read, write, copy, triad.
 //!
-//! The counted bytes are those that the program asks for ([`hwprofiles::StreamKind`]). Arrays beyond
-//! the caches are stored around the caches, so that no line is read before it is written. Each call
-//! goes through the next slice of an [`ArrayWalk`].
+//! The counted bytes are those that the program asks for ([`hwprofiles::StreamKind`]). Arrays
+//! beyond the caches are stored around the caches, so that no line is read before it is written.
+//! Each call goes through the next slice of an [`ArrayWalk`].
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};

@@ -17,7 +17,8 @@ pub enum TaskEdge {
     Dependency,
 }
 
-/// The tasks of a program as a directed graph. Each edge leads from a task to one that waits for it.
+/// The tasks of a program as a directed graph. Each edge leads from a task to one that waits for
+/// it.
 #[derive(Debug, Clone)]
 pub struct TaskGraph {
     graph: DiGraph<TaskId, TaskEdge>,

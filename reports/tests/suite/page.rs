@@ -23,7 +23,7 @@ static VALIDATION: LazyLock<Validation> = LazyLock::new(|| {
 
 /// The page and every plot file, with their names.
 static TEXTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
-    // To look at the pages: `FULCRUM_KEEP_PAGES=folder cargo test -p reports`.
+    // To look at the pages: `FULCRUM_KEEP_PAGES=folder cargo test -p fulcrum-reports`.
     if let Some(folder) = std::env::var_os("FULCRUM_KEEP_PAGES") {
         let folder = std::path::Path::new(&folder);
         VALIDATION.write_html(folder.join("report.html")).unwrap();

@@ -1,5 +1,5 @@
-//! Every key of a scenario file: its values and its meaning. A test holds the table against the keys
-//! that the reader accepts, and the reference page is made of it.
+//! Every key of a scenario file: its values and its meaning. A test holds the table against the
+//! keys that the reader accepts, and the reference page is made of it.
 
 /// A key of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +49,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "`f32`, `bf16`",
         "The format between operators. Default f32, or bf16 with an engine other than `fulcrum`.",
     ),
-    key(
-        "quality.max_loss",
-        "`1 %`",
-        "Formats that are known to raise perplexity by more are left out.",
-    ),
+    key("quality.max_loss", "`1 %`", "Formats that are known to raise perplexity by more are left out."),
     key("workload.batch", "`8`", "A static batch: sequences that start and end together."),
     key(
         "workload.prompt_tokens",
@@ -65,11 +61,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "`128`, `{from: 8, to: 64}`, `{mean: 200, cv: 1}`",
         "Tokens of each answer, likewise.",
     ),
-    key(
-        "workload.concurrency",
-        "`32`",
-        "A closed loop: users who send the next request after each answer.",
-    ),
+    key("workload.concurrency", "`32`", "A closed loop: users who send the next request after each answer."),
     key(
         "workload.think_time",
         "`20 s`, `{from: 5 s, to: 40 s}`, `{mean: 20 s, cv: 1}`",
@@ -184,7 +176,11 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "GPUs that work as one, or several degrees to choose from. Default: every degree that divides them.",
     ),
     key("speculative.draft", "`llama-3.2-1b`", "The draft model of speculative decoding."),
-    key("speculative.tokens", "`4`, `[2, 4, 8]`", "Tokens that it proposes, or several numbers to choose from."),
+    key(
+        "speculative.tokens",
+        "`4`, `[2, 4, 8]`",
+        "Tokens that it proposes, or several numbers to choose from.",
+    ),
     key("speculative.acceptance", "`0.8`", "The chance that a proposed token is accepted."),
     key(
         "capacity.load",
@@ -193,11 +189,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     ),
     key("capacity.growth", "`40 %`", "The growth of the load from year to year. Default 0."),
     key("capacity.years", "`3`", "The years that are counted. Default 3."),
-    key(
-        "capacity.attainment",
-        "`99 %`",
-        "The share of requests that must keep every limit. Default 99 %.",
-    ),
+    key("capacity.attainment", "`99 %`", "The share of requests that must keep every limit. Default 99 %."),
     key("capacity.duty", "`60 %`", "The share of the time in which the load is there. Default 100 %."),
     key("capacity.prices.lifetime", "`5 y`", "The years after which a machine is bought again."),
     key("capacity.prices.per_kwh", "`0.10 USD`", "The price of a kilowatt-hour."),

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 const BATCH: &str = "machine: m\nmodel: opt-125m\n";
 const LOAD: &str = "workload: {batch: 1, prompt_tokens: 8, output_tokens: 8}\n";
-const DAY: &str = "workload: {arrivals: {poisson: 1 req/s}, requests: 10, prompt_tokens: 8, output_tokens: 8}\n";
+const DAY: &str =
+    "workload: {arrivals: {poisson: 1 req/s}, requests: 10, prompt_tokens: 8, output_tokens: 8}\n";
 
 /// The keys that the reader accepts beside an unknown one in `text`.
 fn accepted(text: &str) -> BTreeSet<String> {
@@ -42,7 +43,10 @@ fn the_table_lists_the_keys_that_the_reader_accepts() {
         ("engine.prefix_cache", format!("{BATCH}{DAY}engine: {{name: vllm, prefix_cache: {{zzz: 1}}}}")),
         ("capacity", format!("{BATCH}{DAY}{capacity}capacity: {{zzz: 1}}")),
         ("capacity.prices", format!("{BATCH}{DAY}{capacity}capacity: {{machines: [m], prices: {{zzz: 1}}}}")),
-        ("capacity.machines[]", format!("{BATCH}{DAY}{capacity}capacity: {{machines: [{{name: n, zzz: 1}}]}}")),
+        (
+            "capacity.machines[]",
+            format!("{BATCH}{DAY}{capacity}capacity: {{machines: [{{name: n, zzz: 1}}]}}"),
+        ),
         ("workload.training", format!("{BATCH}workload: {{training: {{zzz: 1}}}}")),
     ];
     for (path, text) in sections {

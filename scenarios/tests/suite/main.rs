@@ -1,9 +1,9 @@
 //! The tests of the public interface, as one program.
 
-mod keys;
 mod config;
 mod experts;
 mod formats;
+mod keys;
 mod no_panic;
 mod operator_laws;
 mod presets;

@@ -1,7 +1,8 @@
 //! Fulcrum's CPU loops beside public ones, in the same process, on the same arrays, in turn.
 //!
-//! Within a run every contender is visited once a round; the fastest call of each visit and the median of the rounds count.
-//! The spread is that of the medians of several runs. Printed is each contender's rate and Fulcrum's share of the better peer's.
+//! Within a run every contender is visited once a round; the fastest call of each visit and the
+//! median of the rounds count. The spread is that of the medians of several runs. Printed is each
+//! contender's rate and Fulcrum's share of the better peer's.
 //!
 //! `cpu_peers [streams|products] [runs]`
 

@@ -43,7 +43,8 @@ pub fn wake_the_peers(threads: usize) {
     unsafe { openblas_set_num_threads(threads as i32) };
 }
 
-/// Products of matrices in memory (4096 × 4096) and of one that the caches hold, by the threads of `pools`.
+/// Products of matrices in memory (4096 × 4096) and of one that the caches hold, by the threads of
+/// `pools`.
 pub fn compare(pools: &[Pool], runs: usize) {
     pools[0].pin_caller().expect("our core");
     // SAFETY: the call sets a number.

@@ -18,7 +18,8 @@ unsafe extern "C" {
     fn stream_threads(cores: *const usize, threads: i32);
 }
 
-/// Sum, copy and triad by the threads of `pools`. All on the same arrays, in huge pages where the system gives them.
+/// Sum, copy and triad by the threads of `pools`. All on the same arrays, in huge pages where the
+/// system gives them.
 pub fn compare(pools: &[Pool], runs: usize) {
     let threads = pools[0].members();
     pools[0].pin_caller().expect("our core");
@@ -39,7 +40,8 @@ pub fn compare(pools: &[Pool], runs: usize) {
     let title = |what: &str| format!("{what}, {threads} threads");
     let sums = vec![
         Contender::new("gcc sum", false, || {
-            // SAFETY: (all of this file) the arrays have VALUES values, and nobody else uses `to` meanwhile.
+            // SAFETY: (all of this file) the arrays have VALUES values, and nobody else uses `to`
+            // meanwhile.
             assert_eq!(unsafe { stream_sum(a.as_ptr(), VALUES) }, VALUES as f64);
         }),
         Contender::new("ours", true, || assert_eq!(stream::read(pool, a), VALUES as f64)),

@@ -1,6 +1,6 @@
 //! The batch from which the GPU, and no longer the host that issues its kernels, limits the speed:
-//! SKIP's transition, on PCIe machines and on a GH200. `cargo test -p sim --test suite launch_bound
-//! -- --nocapture` prints the rows of BENCHMARKS.md.
+//! SKIP's transition, on PCIe machines and on a GH200. `cargo test -p fulcrum-sim --test suite
+//! launch_bound -- --nocapture` prints the rows of BENCHMARKS.md.
 
 use hwprofiles::{DType, Library, Machine, Seconds, Sourced};
 use planner::{CostModel, Placement, Program};

@@ -1,5 +1,5 @@
-//! The gain from more overlap in the planner. The test prints its rows: `cargo test -p sim --test
-//! suite overlap -- --nocapture`.
+//! The gain from more overlap in the planner. The test prints its rows: `cargo test -p fulcrum-sim
+//! --test suite overlap -- --nocapture`.
 
 use hwprofiles::{DType, Library};
 use planner::{CostModel, PLANNED, PhaseTimes, Placement, Plan, Problem, plan};

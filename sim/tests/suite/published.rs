@@ -1,5 +1,6 @@
 //! With the machines and models of published systems, our planner makes the same choices as these
-//! systems. Each test prints its rows: `cargo test -p sim --test suite published -- --nocapture`.
+//! systems. Each test prints its rows: `cargo test -p fulcrum-sim --test suite published --
+//! --nocapture`.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Library, Machine, MemoryId, Seconds};
 use planner::{

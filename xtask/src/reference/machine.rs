@@ -25,7 +25,8 @@ pub fn page(workspace: &Workspace) -> Result<String> {
     );
     for (name, heading) in TYPES {
         let found = find(workspace, name).with_context(|| format!("hwprofiles has no struct {name}"))?;
-        page += &format!("\n## {heading}\n\n{}\n\n| key | type | meaning |\n|---|---|---|\n", doc(&found.attrs));
+        page +=
+            &format!("\n## {heading}\n\n{}\n\n| key | type | meaning |\n|---|---|---|\n", doc(&found.attrs));
         let Fields::Named(fields) = &found.fields else { continue };
         for field in fields.named.iter().filter(|field| !serde_word(&field.attrs, "skip")) {
             let ident = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -72,5 +73,7 @@ fn serde_word(attributes: &[Attribute], word: &str) -> bool {
 
 fn serde_text(attributes: &[Attribute]) -> Vec<String> {
     let serde = attributes.iter().filter(|attribute| attribute.path().is_ident("serde"));
-    serde.filter_map(|attribute| attribute.meta.require_list().ok().map(|list| list.tokens.to_string())).collect()
+    serde
+        .filter_map(|attribute| attribute.meta.require_list().ok().map(|list| list.tokens.to_string()))
+        .collect()
 }

@@ -23,7 +23,8 @@ pub fn page(workspace: &Workspace) -> Result<String> {
 
 /// Path, values and meaning of each key.
 pub fn keys(workspace: &Workspace) -> Result<Vec<[String; 3]>> {
-    let file = workspace.sources().find(|file| file.path == SOURCE).with_context(|| format!("no {SOURCE}"))?;
+    let file =
+        workspace.sources().find(|file| file.path == SOURCE).with_context(|| format!("no {SOURCE}"))?;
     let table = file.syntax.items.iter().find_map(|item| match item {
         Item::Const(item) if item.ident == TABLE => Some(&*item.expr),
         _ => None,

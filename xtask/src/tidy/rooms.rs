@@ -1,4 +1,5 @@
-//! Rooms: the folders directly under a crate's `src`, and the order in which they may use each other.
+//! Rooms: the folders directly under a crate's `src`, and the order in which they may use each
+//! other.
 
 use super::imports::{Import, imports};
 use crate::workspace::{Crate, Workspace};

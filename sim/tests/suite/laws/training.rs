@@ -1,5 +1,5 @@
-//! Laws of a training step whose state is in the host's memory. `cargo test -p sim --test suite
-//! training -- --nocapture` prints the rows of BENCHMARKS.md.
+//! Laws of a training step whose state is in the host's memory. `cargo test -p fulcrum-sim --test
+//! suite training -- --nocapture` prints the rows of BENCHMARKS.md.
 
 use crate::cases::cases;
 use crate::machine;
