@@ -256,12 +256,8 @@ impl PreparedScenario {
 
     /// The question as the planner takes it.
     pub(crate) fn problem(&self) -> planner::Problem<'_> {
-        let Requirements { workload, objective, slo, costs } = self.resolved.requirements;
-        planner::Problem {
-            cost_model: self.cost_model(),
-            draft: None,
-            requirements: Requirements { workload, objective, slo, costs },
-        }
+        let requirements = self.resolved.requirements;
+        planner::Problem { cost_model: self.cost_model(), requirements, draft: None }
     }
 
     /// The simulator's judgement of a placement.

@@ -158,11 +158,8 @@ impl ResolvedPlan {
         self.require_no_draft("a comparison of placements")?;
         let (cost_model, plan) = (self.cost_model(), &self.plan);
         let Plan { workload, objective, slo, costs, .. } = *plan;
-        let problem = planner::Problem {
-            cost_model,
-            draft: None,
-            requirements: Requirements { workload, objective, slo, costs },
-        };
+        let requirements = Requirements { workload, objective, slo, costs };
+        let problem = planner::Problem { cost_model, requirements, draft: None };
         let score =
             |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);

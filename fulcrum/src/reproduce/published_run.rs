@@ -10,7 +10,7 @@ use crate::pipeline::CachedCatalog;
 use hwprofiles::{DType, Device, DeviceKind, Machine, MemoryKind};
 use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, Rule};
 use scenarios::published::{Publication, Scope};
-use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, Workload};
+use scenarios::{Formats, Model, Objective, Requirements, Workload};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -201,12 +201,8 @@ impl RunTemplate {
     ) -> Result<(Placement, PhaseTimes)> {
         let CostModel { machine, model, .. } = cost_model;
         let objective = self.plan.unwrap_or_default();
-        let (slo, costs) = (Slo::default(), Costs::default());
-        let problem = planner::Problem {
-            cost_model,
-            draft: None,
-            requirements: Requirements { workload, objective, slo, costs },
-        };
+        let requirements = Requirements { objective, ..Requirements::from(workload) };
+        let problem = planner::Problem { cost_model, requirements, draft: None };
         let scorer =
             |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let (placement, chunk) = match (&self.place, &self.rule, self.plan) {

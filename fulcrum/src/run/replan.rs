@@ -3,7 +3,7 @@
 use crate::pipeline::ResolvedPlan;
 use hwprofiles::{Bytes, Ratio, Seconds};
 use planner::{CostModel, Placement, PlannerError, moved, moving_time};
-use scenarios::{Costs, Requirements, Slo, Workload};
+use scenarios::{Requirements, Workload};
 use std::fmt;
 
 /// A placement that is better while devices are slow.
@@ -40,12 +40,8 @@ pub(crate) fn better_placement(
     let load = planned.plan.workload;
     let (chunk, objective) = (planned.plan.prefill_chunk, planned.plan.objective);
     let score = |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &load, chunk);
-    let (slo, costs) = (Slo::default(), Costs::default());
-    let problem = planner::Problem {
-        cost_model,
-        draft: None,
-        requirements: Requirements { workload: load, objective, slo, costs },
-    };
+    let requirements = Requirements { objective, ..Requirements::from(load) };
+    let problem = planner::Problem { cost_model, requirements, draft: None };
     let plan = planner::plan(&problem, &score).ok()?;
     let mut placement = plan.placement(&machine, &planned.model).ok()?;
     placement.pipelining.micro_batches = present.pipelining.micro_batches;

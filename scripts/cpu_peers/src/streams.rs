@@ -1,7 +1,7 @@
 //! Fulcrum's memory loops beside STREAM's, compiled by gcc.
 
 use crate::contest::{Contender, contest};
-use kernels::stream::{self, StoreKind};
+use kernels::stream::{self, StoreInstruction};
 use kernels::{Buffer, Pool};
 use std::cell::RefCell;
 
@@ -28,7 +28,7 @@ pub fn compare(pools: &[Pool], runs: usize) {
     let array = |value: f64| {
         let mut buffer = Buffer::new(8 * VALUES).expect("memory");
         // First touched by the thread that will use it.
-        stream::write(&pools[0], buffer.view_mut(), value, StoreKind::Ordinary);
+        stream::write(&pools[0], buffer.view_mut(), value, StoreInstruction::Ordinary);
         buffer
     };
     let (a, b, to) = (array(1.0), array(2.0), RefCell::new(array(0.0)));
@@ -54,7 +54,7 @@ pub fn compare(pools: &[Pool], runs: usize) {
     copies.push(Contender::new("STREAM scale", false, || unsafe {
         stream_scale(to.borrow_mut().view_mut::<f64>().as_mut_ptr(), a.as_ptr(), FACTOR, VALUES)
     }));
-    for store in [StoreKind::Ordinary, StoreKind::NonTemporal] {
+    for store in [StoreInstruction::Ordinary, StoreInstruction::NonTemporal] {
         copies.push(Contender::new(format!("ours, {store:?}"), true, move_copy(pool, &to, a, store)));
     }
     contest(&title("copy"), "GB/s", 2.0 * gib, copies, runs);
@@ -74,7 +74,7 @@ pub fn compare(pools: &[Pool], runs: usize) {
             )
         }),
     ];
-    for store in [StoreKind::Ordinary, StoreKind::NonTemporal] {
+    for store in [StoreInstruction::Ordinary, StoreInstruction::NonTemporal] {
         let to = &to;
         let work = move || stream::triad(pool, to.borrow_mut().view_mut(), a, b, FACTOR, store);
         triads.push(Contender::new(format!("ours, {store:?}"), true, work));
@@ -83,6 +83,6 @@ pub fn compare(pools: &[Pool], runs: usize) {
     assert_eq!(to.borrow().view::<f64>()[VALUES / 2], 7.0);
 }
 
-fn move_copy<'a>(pool: &'a Pool, to: &'a RefCell<Buffer>, a: &'a [f64], store: StoreKind) -> impl FnMut() + 'a {
+fn move_copy<'a>(pool: &'a Pool, to: &'a RefCell<Buffer>, a: &'a [f64], store: StoreInstruction) -> impl FnMut() + 'a {
     move || stream::copy(pool, to.borrow_mut().view_mut(), a, store)
 }
