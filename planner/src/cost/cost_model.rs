@@ -10,7 +10,8 @@
 use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
-    Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, MissingRate, Ratio, Seconds,
+    Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, MissingRate, Provenance,
+    Ratio, Seconds,
 };
 use scenarios::{ExpertTraffic, Formats, Model, Operator, Shape, Step, Sublayer, Work};
 use serde::{Deserialize, Serialize};
@@ -173,9 +174,11 @@ impl CostModel<'_> {
         let device = self.machine.device(device);
         let kept = (work.weights + work.kv_read + work.kv_written) * shared.ranks;
         let loads = self.loads([(home, kept), (device.memory, work.activations * shared.ranks)]);
+        let rated = self.rated(device, operator, home, &work)?;
+        let measured = matches!(rated.basis, Basis::Measured | Basis::Interpolated) && home == device.memory;
+        let loads = if measured { self.within_measured_time(loads, rated.time) } else { loads };
         let time = |load: BandwidthUse| load.bytes / self.machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
-        let rated = self.rated(device, operator, home, &work)?;
         let combine_time = self.combine_time(operator, rows, device, step);
         let launch = device.launch.value * f64::from(work.launches);
         let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
@@ -250,6 +253,27 @@ impl CostModel<'_> {
                 Ok(device.elementwise_time(work.activations + work.weights + work.kv_written))
             }
         }
+    }
+
+    /// `loads` without the bytes that a memory of assumed bandwidth could not move within a measured
+    /// `time`. The measurement is the better evidence: caches served those bytes, or the memory is
+    /// faster than assumed. A measured bandwidth stays a lower bound of the time.
+    fn within_measured_time(
+        &self,
+        loads: [Option<BandwidthUse>; 3],
+        time: Seconds,
+    ) -> [Option<BandwidthUse>; 3] {
+        loads.map(|load| {
+            let load = load?;
+            let bandwidth = &self.machine.memory(load.memory).bandwidth;
+            let most = match bandwidth.source {
+                Provenance::Measured { .. } => load.bytes,
+                Provenance::Datasheet { .. } | Provenance::Estimated { .. } => {
+                    Bytes::new((bandwidth.value.get() * time.get()) as u64)
+                }
+            };
+            Some(BandwidthUse { bytes: load.bytes.min(most), ..load })
+        })
     }
 
     /// The bandwidth that bytes in these memories use, by the memory that owns the bandwidth.

@@ -8,6 +8,7 @@ mod formats;
 mod front;
 mod hazards;
 mod machine;
+mod measured_floor;
 mod planning;
 mod published;
 mod scorer;
