@@ -7,7 +7,8 @@
 //! [`modelled`] runs the same programs on a clock instead of devices. Both write a
 //! [`planner::Trace`].
 //!
-//! Rooms, each using only those before it: weights, setup, batch, gpu, store, compute, run, serve.
+//! Rooms, each using only those before it: error, weights, setup, batch, gpu, store,
+//! compute, run, serve.
 #![forbid(unsafe_code)]
 
 mod batch;

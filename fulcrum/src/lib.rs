@@ -19,8 +19,8 @@
 //! Nothing is printed, and no global state is kept: long tasks tell a function of the caller what
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
-//! Rooms, each using only those before it: error, progress, table, pipeline, serve, sweep, capacity,
-//! reproduce, report, run.
+//! Rooms, each using only those before it: error, progress, table, pipeline, serve, sweep,
+//! capacity, reproduce, report, run.
 #![forbid(unsafe_code)]
 
 mod capacity;

@@ -5,7 +5,8 @@
 //! the loopback's link; and the GPU, where there is one. The measured kernels are those that the
 //! executor runs.
 //!
-//! Rooms, each using only those before it: system, operands, method, memory, compute, host, gpu.
+//! Rooms, each using only those before it: error, system, operands, method, memory, compute,
+//! host, gpu.
 #![forbid(unsafe_code)]
 
 mod compute;

@@ -51,6 +51,8 @@ pub struct SourceFile {
     pub text: String,
     /// Its syntax tree.
     pub syntax: syn::File,
+    /// Whether it is compiled for tests alone.
+    pub is_test: bool,
 }
 
 /// One crate of the workspace.
@@ -108,10 +110,14 @@ impl Crate {
         let folder = root.join(name);
         let manifest = folder.join("Cargo.toml");
         let manifest = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
-        let sources = rust_files(&folder.join("src"))?
+        let mut sources = rust_files(&folder.join("src"))?
             .into_iter()
             .map(|path| SourceFile::read(root, &folder.join("src"), &path))
-            .collect::<Result<_>>()?;
+            .collect::<Result<Vec<_>>>()?;
+        let tests: Vec<_> = sources.iter().flat_map(test_modules).collect();
+        for file in &mut sources {
+            file.is_test = tests.iter().any(|module| file.module.starts_with(module));
+        }
         let mut others = Vec::new();
         for part in ["tests", "benches", "examples"] {
             for path in rust_files(&folder.join(part))? {
@@ -132,8 +138,25 @@ impl SourceFile {
         if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
             module.pop();
         }
-        Ok(Self { path: relative(root, path), module, text, syntax })
+        Ok(Self { path: relative(root, path), module, text, syntax, is_test: false })
     }
+}
+
+/// The modules that a file declares for tests alone.
+fn test_modules(file: &SourceFile) -> Vec<Vec<String>> {
+    let modules = file.syntax.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(item) if item.content.is_none() && is_test(&item.attrs) => Some(&item.ident),
+        _ => None,
+    });
+    modules.map(|ident| file.module.iter().cloned().chain([ident.to_string()]).collect()).collect()
+}
+
+/// Whether `attributes` hold `#[cfg(test)]`.
+pub fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|argument| argument == "test")
+    })
 }
 
 /// The Rust files below `folder`, sorted; none where the folder is missing.

@@ -255,9 +255,9 @@ impl CostModel<'_> {
         }
     }
 
-    /// `loads` without the bytes that a memory of assumed bandwidth could not move within a measured
-    /// `time`. The measurement is the better evidence: caches served those bytes, or the memory is
-    /// faster than assumed. A measured bandwidth stays a lower bound of the time.
+    /// `loads` without the bytes that a memory of assumed bandwidth could not move within a
+    /// measured `time`. The measurement is the better evidence: caches served those bytes, or the
+    /// memory is faster than assumed. A measured bandwidth stays a lower bound of the time.
     fn within_measured_time(
         &self,
         loads: [Option<BandwidthUse>; 3],

@@ -1,6 +1,5 @@
 //! Which memory holds and which device computes each sublayer, by index and by name.
 
-mod home;
 mod identical_gpus;
 mod layer_group;
 mod layer_runs;
@@ -8,6 +7,7 @@ mod named_slices;
 mod pipelining;
 mod plan_error;
 mod slices;
+mod sublayer_home;
 mod tensor_parallel;
 mod variant;
 
@@ -19,7 +19,7 @@ pub use plan_error::PlanError;
 pub use slices::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole_slice};
 pub use variant::Variant;
 
-pub(crate) use home::{Home, mixes_stripes};
 pub(crate) use identical_gpus::IdenticalGpus;
 pub(crate) use layer_group::{named, placement_of};
+pub(crate) use sublayer_home::{Home, mixes_stripes};
 pub(crate) use tensor_parallel::{ModelShare, combine_time};

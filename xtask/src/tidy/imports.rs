@@ -1,6 +1,6 @@
 //! Which file of a crate uses which: paths from `use` and from code, followed through re-exports.
 
-use crate::workspace::{Crate, SourceFile};
+use crate::workspace::{Crate, SourceFile, is_test};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree, Visibility};
@@ -16,7 +16,7 @@ pub struct Import<'a> {
 pub fn imports(member: &Crate) -> Vec<Import<'_>> {
     let index = Index::new(member);
     let mut found = Vec::new();
-    for (number, file) in member.sources.iter().enumerate() {
+    for (number, file) in member.sources.iter().enumerate().filter(|(_, file)| !file.is_test) {
         let mut collector = Collector {
             module: file.module.clone(),
             contents: index.has_children(number),
@@ -175,13 +175,6 @@ fn absolute(module: &[String], path: &[String]) -> ModulePath {
     }
     base.extend(rest.iter().cloned());
     base
-}
-
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.parse_args::<syn::Ident>().is_ok_and(|argument| argument == "test")
-    })
 }
 
 fn attributes(item: &Item) -> &[Attribute] {

@@ -25,7 +25,8 @@ pub fn order(workspace: &Workspace) -> Vec<String> {
             }
         };
         let position = |name: &str| rooms.iter().position(|room| room == name);
-        let existing: BTreeSet<_> = member.sources.iter().filter_map(|file| file.module.first()).collect();
+        let product = member.sources.iter().filter(|file| !file.is_test);
+        let existing: BTreeSet<_> = product.filter_map(|file| file.module.first()).collect();
         complaints.extend(
             existing
                 .iter()
