@@ -15,6 +15,7 @@ mod output;
 mod place;
 mod predicting;
 mod rebalancing;
+mod reference;
 mod reporting;
 mod reproducing;
 mod running;
