@@ -37,17 +37,17 @@ use scenarios::{CapacityQuestion, Document, LoadUnit, MachineOption, Requests, S
 /// # Errors
 /// The document is wrong, or no machine keeps the limits at any load.
 pub fn capacity(document: &Document) -> Result<CapacityReport> {
-    let asked = document.capacity().or_input()?;
+    let question = document.capacity().or_input()?;
     let catalog = CachedCatalog::default();
     let prepare = |option: &MachineOption| {
         let scenario = PreparedScenario::cached(&option.scenario, &catalog);
         scenario.map_err(|error| error.within(&option.name))
     };
-    let scenarios: Vec<_> = asked.machines.iter().map(prepare).collect::<Result<_>>()?;
-    let each = asked.machines.par_iter().zip(&scenarios);
-    let found = each.map(|(option, scenario)| MachineSearch { asked: &asked, option, scenario }.run());
+    let scenarios: Vec<_> = question.machines.iter().map(prepare).collect::<Result<_>>()?;
+    let each = question.machines.par_iter().zip(&scenarios);
+    let found = each.map(|(option, scenario)| MachineSearch { question: &question, option, scenario }.run());
     let found: Vec<_> = found.collect::<Result<_>>()?;
-    let mut figures = machine_cost::shared_figures(&asked);
+    let mut figures = machine_cost::shared_figures(&question);
     let first = found[0].fleet;
     let mut machines = Vec::new();
     for (index, SearchResult { mut candidate, fleet, figures: own }) in found.into_iter().enumerate() {
@@ -71,10 +71,10 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
         capacity: CAPACITY_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         model: scenarios[0].model().name.clone(),
-        question: question_in_words(&asked, &scenarios[0]),
+        question: question_in_words(&question, &scenarios[0]),
         answer: vec![],
-        unit: asked.load.unit.name().to_owned(),
-        load: asked.load.amount,
+        unit: question.load.unit.name().to_owned(),
+        load: question.load.amount,
         machines,
         figures,
     };
@@ -82,8 +82,8 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
 }
 
 /// The question, as the report repeats it.
-fn question_in_words(asked: &CapacityQuestion, scenario: &PreparedScenario) -> Vec<String> {
-    let growth = match asked.growth {
+fn question_in_words(question: &CapacityQuestion, scenario: &PreparedScenario) -> Vec<String> {
+    let growth = match question.growth {
         0.0 => String::new(),
         growth => format!(", {:+.0} % each year", growth * 100.0),
     };
@@ -100,13 +100,13 @@ fn question_in_words(asked: &CapacityQuestion, scenario: &PreparedScenario) -> V
         format!(
             "{}: {}{thinking} for {} years{growth}, {:.0} % of the time",
             scenario.model().name,
-            asked.load,
-            asked.years,
-            asked.duty * 100.0
+            question.load,
+            question.years,
+            question.duty * 100.0
         ),
         format!(
             "{:.4} % of the requests: {}",
-            asked.attainment * 100.0,
+            question.attainment * 100.0,
             limits.collect::<Vec<_>>().join(", ")
         )
         .replace(".0000 %", " %"),
@@ -115,7 +115,7 @@ fn question_in_words(asked: &CapacityQuestion, scenario: &PreparedScenario) -> V
 
 /// The question for one machine.
 struct MachineSearch<'a> {
-    asked: &'a CapacityQuestion,
+    question: &'a CapacityQuestion,
     option: &'a MachineOption,
     scenario: &'a PreparedScenario,
 }
@@ -156,12 +156,12 @@ impl MachineSearch<'_> {
     fn search(&self) -> Result<SearchResult> {
         let (option, scenario) = (self.option, self.scenario);
         let serving = scenario.serving().ok_or_else(|| Error::input("no requests come and go"))?;
-        let trial = LoadTrial::new(scenario, serving, self.asked.attainment)?;
+        let trial = LoadTrial::new(scenario, serving, self.question.attainment)?;
         let (arrangements, best) = best_of(&trial, ServingPlacement::alternatives(scenario)?)?;
         let (placed, reached) = match best {
             BestPlacement::Within(placed, reached) => (*placed, *reached),
             BestPlacement::Nowhere(day) => {
-                let little = match self.asked.load.unit {
+                let little = match self.question.load.unit {
                     LoadUnit::Requests => "hardly any load",
                     LoadUnit::Users => "a single user",
                 };
@@ -170,11 +170,11 @@ impl MachineSearch<'_> {
                 return Ok(SearchResult::without_fleet(candidate));
             }
         };
-        let (price, figures) = machine_cost::price(option, &placed.machine, &self.asked.prices)?;
+        let (price, figures) = machine_cost::price(option, &placed.machine, &self.question.prices)?;
         let power = machine_cost::power(option, &placed.machine)?;
         let (most, day) = &reached.within;
         let bands = self.bands(&trial, &placed, *most, day)?;
-        let load = self.asked.load;
+        let load = self.question.load;
         let machines = (load.amount / *most).ceil().max(1.0);
         let share = match load.unit {
             LoadUnit::Requests => load.amount / machines,
@@ -197,9 +197,9 @@ impl MachineSearch<'_> {
     }
 
     fn terms(&self, tokens_per_s: f64) -> FleetTerms {
-        let CapacityQuestion { growth, years, duty, prices, .. } = self.asked;
+        let CapacityQuestion { growth, years, duty, prices, .. } = self.question;
         FleetTerms {
-            load: self.asked.load.amount,
+            load: self.question.load.amount,
             growth: *growth,
             years: *years,
             duty: *duty,
