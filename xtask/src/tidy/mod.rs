@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod imports;
+mod links;
 mod names;
 mod rooms;
 mod sizes;
@@ -31,5 +32,6 @@ pub const CHECKS: &[Check] = &[
     Check { name: "names are the field's", run: names::everyday },
     Check { name: "a type name has one meaning", run: names::repeated },
     Check { name: "comments are narrow and plain", run: words::comments },
+    Check { name: "links lead somewhere", run: links::resolve },
     Check { name: "nothing is unfinished or switched off", run: words::unfinished },
 ];
