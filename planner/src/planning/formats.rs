@@ -125,7 +125,6 @@ fn planned(
             cost_model,
             draft: Some(&beside),
             requirements: Requirements { workload, ..problem.requirements },
-            ..*problem
         },
         known,
         score,
