@@ -3,7 +3,7 @@
 use crate::text::terminal::{ProgressDisplay, outln};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
-    Setting, SweepShard, Sweep, SweepRun, is_parquet,
+    Setting, Sweep, SweepRun, SweepShard, is_parquet,
 };
 use scenarios::{Axis, GRID_LIMIT};
 use std::fs::File;

@@ -10,7 +10,7 @@ mod testbed;
 
 pub use fit::fit_constants;
 
-use crate::error::{Error, OrError, Result, ErrorContext};
+use crate::error::{Error, ErrorContext, OrError, Result};
 use published_run::PublishedRun;
 use rayon::prelude::*;
 use reports::published::{Constant, Reproduced, Reproduction, Reproductions, Standing};

@@ -1,6 +1,6 @@
 //! The machine that a publication ran on, described by the few rates that its engine reached.
 
-use crate::error::{Error, OrError, Result, ErrorContext};
+use crate::error::{Error, ErrorContext, OrError, Result};
 use hwprofiles::yaml::{self, Entries};
 use hwprofiles::{
     AttentionRates, Bytes, BytesPerSec, Composition, DType, Device, DeviceDetails, DeviceKind, FlopPerSec,

@@ -6,7 +6,7 @@
 //! other; a line whose checksum is wrong is passed over.
 
 use super::row::{PointAnswer, PointStatus};
-use crate::error::{OrError, Result, ErrorContext};
+use crate::error::{ErrorContext, OrError, Result};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

@@ -5,7 +5,7 @@
 
 use super::row::SweepColumns;
 use super::shard_stamp::ShardStamp;
-use crate::error::{Error, OrError, Result, ErrorContext};
+use crate::error::{Error, ErrorContext, OrError, Result};
 use crate::table::is_parquet;
 #[cfg(feature = "parquet")]
 use crate::table::{ColumnCells, ColumnType, ParquetTable, ROWS_PER_GROUP, cells};

@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn a_budget_is_spent_on_points_that_differ_and_a_seed_draws_the_same_ones() {
         for (count, points) in [(10, 9), (1000, 40), (1_000_000_000_000_000_000, 500)] {
-            let SweepPoints::Drawn(drawn) = SweepPoints::new(count, SweepShard::WHOLE, budget(points, 7)) else {
+            let SweepPoints::Drawn(drawn) = SweepPoints::new(count, SweepShard::WHOLE, budget(points, 7))
+            else {
                 panic!("{count} are more than {points}")
             };
             assert_eq!(drawn.len() as u64, points);
@@ -114,7 +115,10 @@ mod tests {
                 SweepPoints::new(count, SweepShard::WHOLE, budget(points, 7)),
                 SweepPoints::Drawn(drawn.clone())
             );
-            assert_ne!(SweepPoints::new(count, SweepShard::WHOLE, budget(points, 8)), SweepPoints::Drawn(drawn));
+            assert_ne!(
+                SweepPoints::new(count, SweepShard::WHOLE, budget(points, 8)),
+                SweepPoints::Drawn(drawn)
+            );
         }
         assert_eq!(
             SweepPoints::new(10, SweepShard::WHOLE, budget(10, 7)),

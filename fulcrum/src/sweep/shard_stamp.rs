@@ -4,7 +4,7 @@
 //! The table itself stays plain CSV. Without the stamp nobody could tell a missing last shard, a
 //! table of another sweep or a table that was cut short from a whole one.
 
-use crate::error::{Error, OrError, Result, ErrorContext};
+use crate::error::{Error, ErrorContext, OrError, Result};
 use hwprofiles::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! A Parquet file as columns of a report.
 
-use crate::error::{OrError, Result, ErrorContext};
+use crate::error::{ErrorContext, OrError, Result};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use reports::{DataColumn, DataTable, Values};
