@@ -11,6 +11,7 @@ mod commands;
 mod text;
 
 use clap::{Parser, Subcommand};
+#[cfg(feature = "run")]
 use commands::bench::BenchArguments;
 use commands::capacity::CapacityArguments;
 use commands::completions::CompletionsArguments;
@@ -21,14 +22,19 @@ use commands::merge::MergeArguments;
 use commands::model::ModelArguments;
 use commands::plan::PlanArguments;
 use commands::predict::PredictArguments;
+#[cfg(feature = "run")]
 use commands::quickstart::QuickstartArguments;
 use commands::report::ReportArguments;
 use commands::reproduce::ReproduceArguments;
+#[cfg(feature = "run")]
 use commands::run::RunArguments;
 use commands::sim::SimArguments;
 use commands::sweep::SweepArguments;
+#[cfg(feature = "run")]
 use commands::validate::ValidateArguments;
-use fulcrum::{Error, KernelPath};
+use fulcrum::Error;
+#[cfg(feature = "run")]
+use fulcrum::KernelPath;
 use mimalloc::MiMalloc;
 use std::io::Write;
 use std::process::ExitCode;
@@ -50,6 +56,7 @@ struct Arguments {
     json: bool,
     /// The CPU kernels to measure and run with instead of the fastest that this CPU has: reference,
     /// avx2, avx512 (the last without rounding activations to bf16), avx512-bf16, amx.
+    #[cfg(feature = "run")]
     #[arg(long, global = true, value_name = "PATH")]
     kernels: Option<KernelPath>,
     #[command(subcommand)]
@@ -58,7 +65,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[cfg(feature = "run")]
     Quickstart(QuickstartArguments),
+    #[cfg(feature = "run")]
     Bench(BenchArguments),
     Machine(MachineArguments),
     Model(ModelArguments),
@@ -70,7 +79,9 @@ enum Command {
     Sweep(SweepArguments),
     Capacity(CapacityArguments),
     Merge(MergeArguments),
+    #[cfg(feature = "run")]
     Run(RunArguments),
+    #[cfg(feature = "run")]
     Validate(ValidateArguments),
     Report(ReportArguments),
     Reproduce(ReproduceArguments),
@@ -80,7 +91,9 @@ enum Command {
 impl Command {
     fn run(self, json: bool) -> fulcrum::Result {
         match self {
+            #[cfg(feature = "run")]
             Self::Quickstart(arguments) => arguments.run(json),
+            #[cfg(feature = "run")]
             Self::Bench(arguments) => arguments.run(json),
             Self::Machine(arguments) => arguments.run(json),
             Self::Model(arguments) => arguments.run(json),
@@ -92,7 +105,9 @@ impl Command {
             Self::Sweep(arguments) => arguments.run(json),
             Self::Capacity(arguments) => arguments.run(json),
             Self::Merge(arguments) => arguments.run(json),
+            #[cfg(feature = "run")]
             Self::Run(arguments) => arguments.run(json),
+            #[cfg(feature = "run")]
             Self::Validate(arguments) => arguments.run(json),
             Self::Report(arguments) => arguments.run(json),
             Self::Reproduce(arguments) => arguments.run(json),
@@ -122,6 +137,7 @@ fn main() -> ExitCode {
         }
     };
     // No team of threads runs yet, so the choice cannot come too late.
+    #[cfg(feature = "run")]
     let _ = arguments.kernels.is_none_or(KernelPath::choose);
     match arguments.command.run(arguments.json) {
         Ok(()) => ExitCode::SUCCESS,

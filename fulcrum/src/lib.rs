@@ -1,10 +1,10 @@
 //! Plans, predicts and runs hybrid CPU-GPU inference of large language models.
 //!
-//! A [`Scenario`] names a machine, a model and a load. [`plan`] finds where each layer should run
-//! and where weights and KV cache should live; [`simulate`] predicts the run of a plan; [`sweep`],
-//! [`capacity`] and [`reproduce`] ask that of many scenarios; [`report`] makes a page of results.
-//! With the feature `run`, a [`Session`] runs a plan on a real model, and [`serve`] answers
-//! requests as they come.
+//! A [`Scenario`] names a machine, a model and a load. [`plan()`] finds where each layer should run
+//! and where weights and KV cache should live; [`simulate()`] predicts the run of a plan;
+//! [`sweep()`], [`capacity()`] and [`reproduce()`] ask that of many scenarios; [`report()`] makes a
+//! page of results. With the feature `run`, a `Session` runs a plan on a real model, and `serve`
+//! answers requests as they come.
 //!
 //! ```
 //! let scenario = fulcrum::parse_scenario(

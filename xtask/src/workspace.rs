@@ -69,7 +69,7 @@ pub struct Crate {
 
 /// All crates.
 pub struct Workspace {
-    /// In the order of [`MAY_USE`].
+    /// From the bottom up.
     pub crates: Vec<Crate>,
 }
 

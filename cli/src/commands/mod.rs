@@ -1,5 +1,6 @@
 //! One file per subcommand: its arguments as they are typed, and the calls that answer them.
 
+#[cfg(feature = "run")]
 pub mod bench;
 pub mod capacity;
 pub mod completions;
@@ -11,10 +12,13 @@ pub mod merge;
 pub mod model;
 pub mod plan;
 pub mod predict;
+#[cfg(feature = "run")]
 pub mod quickstart;
 pub mod report;
 pub mod reproduce;
+#[cfg(feature = "run")]
 pub mod run;
 pub mod sim;
 pub mod sweep;
+#[cfg(feature = "run")]
 pub mod validate;

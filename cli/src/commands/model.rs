@@ -5,7 +5,9 @@ use clap::{Args, Subcommand};
 use fulcrum::{OrError, Result};
 use hwprofiles::{Bytes, DType, Elements};
 use scenarios::{Experts, Formats, LatentAttention, LayerKind, Model, Sublayer};
+#[cfg(feature = "run")]
 use serde_json::json;
+#[cfg(feature = "run")]
 use std::path::PathBuf;
 
 /// Architectures: list the presets, show one, make a model with random weights.
@@ -25,6 +27,7 @@ enum ModelAction {
         model: String,
     },
     /// Make a model folder in Hugging Face form with random bf16 weights.
+    #[cfg(feature = "run")]
     Init {
         /// A preset's name, a folder, or a config.json.
         model: String,
@@ -43,6 +46,7 @@ impl ModelArguments {
         match self.action {
             ModelAction::List => list(json),
             ModelAction::Show { model } => show(&fulcrum::model(&model)?, json),
+            #[cfg(feature = "run")]
             ModelAction::Init { model, out, seed } => {
                 let model = fulcrum::model(&model)?;
                 fulcrum::init_model(&model, &out, seed)?;

@@ -4,7 +4,9 @@ pub mod formats;
 pub mod gpu_fit;
 pub mod grid;
 pub mod plan;
+#[cfg(feature = "run")]
 pub mod printed_answer;
+#[cfg(feature = "run")]
 pub mod served_comparison;
 pub mod served_day;
 pub mod terminal;

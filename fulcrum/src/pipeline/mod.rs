@@ -17,10 +17,11 @@ pub use format_trial::FormatTrial;
 pub use gpu_fit::{FittedGpu, GpuFitOptions, fit_gpus};
 pub use grid::plan_grid;
 pub use lookup::{machine, machine_library, model, parse_scenario, read_scenario, this_host_file};
-pub use operator_prediction::{PredictionOptions, predict_rows};
+pub use operator_prediction::predict_rows;
 #[cfg(feature = "run")]
 pub(crate) use prepared::FollowedRule;
 pub(crate) use prepared::planner_error;
 pub use prepared::{PreparedScenario, plan};
 pub use resolved_plan::{ResolvedPlan, simulate};
+pub use row_devices::PredictionOptions;
 pub use training::train;

@@ -1,23 +1,12 @@
 //! The times of operators in bulk: the rows of a CSV file, with columns for the prediction added.
 
-use super::row_devices::RowDevices;
+use super::row_devices::{PredictionOptions, RowDevices};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::Operations;
 use reports::{OperationErrors, PREDICTED_COLUMNS, append_prediction};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-
-/// For which devices rows are predicted.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PredictionOptions<'a> {
-    /// A machine or GPU, a folder of GPU files, or nothing where each row names its GPU.
-    pub machine: Option<&'a str>,
-    /// The device of the machine; its GPU where nothing is said.
-    pub device: Option<&'a str>,
-    /// The only value of the rows' column `gpu` that is kept.
-    pub only: Option<&'a str>,
-}
 
 const BUFFER: usize = 1 << 16;
 

@@ -173,7 +173,7 @@ impl PreparedScenario {
     /// The best plan in the best formats.
     ///
     /// # Errors
-    /// As [`plan`].
+    /// As [`plan()`].
     pub fn plan(&self) -> Result<ResolvedPlan> {
         let chosen = self.choose()?;
         let (plan, model) = (chosen.plan, &self.model().name);

@@ -2,11 +2,21 @@
 //! names.
 
 use super::lookup::machine_library;
-use super::operator_prediction::PredictionOptions;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Device, DeviceKind, Library, Machine, MemoryId, Profile, TableRows, plain_name};
 use std::io::BufRead;
 use std::path::PathBuf;
+
+/// The devices for which rows are predicted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PredictionOptions<'a> {
+    /// A machine or GPU, a folder of GPU files, or nothing where each row names its GPU.
+    pub machine: Option<&'a str>,
+    /// The device of the machine; its GPU where nothing is said.
+    pub device: Option<&'a str>,
+    /// The only value of the rows' column `gpu` that is kept.
+    pub only: Option<&'a str>,
+}
 
 /// The devices of a table's rows, looked up when a row first names them.
 #[derive(Debug)]

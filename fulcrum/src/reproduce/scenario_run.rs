@@ -2,7 +2,8 @@
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{CachedCatalog, PreparedScenario, train};
-use crate::sweep::{LimitSearch, measures};
+use crate::serve::measures;
+use crate::sweep::LimitSearch;
 use scenarios::{Document, Setting};
 use serde_json::Value;
 use sim::CapacityBracket;

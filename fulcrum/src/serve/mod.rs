@@ -4,6 +4,7 @@
 mod day;
 mod engine_day;
 mod engines;
+mod measures;
 mod placement;
 mod rebalance;
 mod request_feed;
@@ -12,6 +13,7 @@ mod time_window;
 
 pub(crate) use day::serve_day_on;
 pub use day::{ServedDay, serve_day};
+pub(crate) use measures::measures;
 pub(crate) use placement::ServingPlacement;
 pub use rebalance::RebalancedDay;
 #[cfg(feature = "run")]

@@ -1,8 +1,9 @@
 //! The numbers of one scenario, under the names that a served day's JSON has.
 
+use super::day::serve_day;
+use super::tables::DayTables;
 use crate::error::{Error, Result};
 use crate::pipeline::PreparedScenario;
-use crate::serve::{DayTables, serve_day};
 use planner::{LayerGroup, NamedSlices, Plan};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
