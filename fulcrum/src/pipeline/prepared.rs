@@ -12,8 +12,8 @@ use planner::{
     PlanOrigin, PlannerError,
 };
 use scenarios::{
-    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, Requirements, ResolvedScenario, Scenario,
-    Serving, Slo, SpeculationChoice, Training, Workload,
+    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, ResolvedScenario, Scenario, Serving, Slo,
+    SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 
