@@ -89,7 +89,7 @@ impl PreparedScenario {
             model,
             formats: FormatChoice { allowed: vec![formats], lossy: vec![] },
             speculative: None,
-            requirements: Requirements::from(workload),
+            requirements: scenarios::Requirements::from(workload),
             serving: None,
             training: None,
             engine: EngineChoice::default(),
