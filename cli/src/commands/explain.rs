@@ -2,6 +2,7 @@
 
 use crate::text::terminal::{out, out_json};
 use fulcrum::{OrError, ResolvedPlan, Result};
+use hwprofiles::{Phase, write_atomically};
 use std::path::PathBuf;
 
 /// Explain a plan: what binds, what the simple rules would do, where another device would be
@@ -10,6 +11,19 @@ use std::path::PathBuf;
 pub struct ExplainArguments {
     /// The plan.
     plan: PathBuf,
+    /// Write the tasks of a step as a Graphviz graph, too: `dot -Tsvg FILE` draws it.
+    #[arg(long, value_name = "FILE")]
+    dot: Option<PathBuf>,
+    /// The step that --dot writes.
+    #[arg(long, value_enum, default_value_t = GraphStep::Decode, requires = "dot")]
+    step: GraphStep,
+}
+
+/// One forward pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum GraphStep {
+    Prefill,
+    Decode,
 }
 
 impl ExplainArguments {
@@ -18,6 +32,13 @@ impl ExplainArguments {
         let planned = ResolvedPlan::read(&self.plan)?;
         planned.require_no_draft("an explanation")?;
         let explanation = planner::explain(&planned.plan, &planned.machine, &planned.model).or_failed()?;
+        if let Some(path) = &self.dot {
+            let phase = match self.step {
+                GraphStep::Prefill => Phase::Prefill,
+                GraphStep::Decode => Phase::Decode,
+            };
+            write_atomically(path, planned.task_graph(phase)?).or_failed()?;
+        }
         match json {
             true => out_json!(&explanation),
             false => out!("{explanation}"),

@@ -71,3 +71,20 @@ fn options_that_need_one_format_say_how_to_name_it() {
     place.refused("plan scenario.yaml --front ttft,tpot", 2, &words);
     place.refused("plan scenario.yaml --grid --set workload.batch=1,2", 2, &words);
 }
+
+#[test]
+fn a_plans_tasks_are_a_graph_that_graphviz_reads() {
+    let scenario = b"machine: rtx4090-desktop
+model: opt-125m
+workload: {batch: 1, prompt_tokens: 8, output_tokens: 4}
+";
+    let place = Place::with(&[("s.yaml", scenario)]);
+    place.stdout("plan s.yaml -o plan.yaml");
+    place.stdout("explain plan.yaml --dot decode.dot");
+    place.stdout("explain plan.yaml --dot prefill.dot --step prefill");
+    for name in ["decode.dot", "prefill.dot"] {
+        let graph = std::fs::read_to_string(place.path(name)).expect("written");
+        assert!(graph.starts_with("digraph {") && graph.trim_end().ends_with('}'), "{graph}");
+        assert!(graph.contains("qkv_proj of layer 11") && graph.contains("->"), "{graph}");
+    }
+}

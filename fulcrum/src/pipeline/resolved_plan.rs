@@ -3,7 +3,7 @@
 use super::format_trial::FormatTrial;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
-use hwprofiles::{Machine, yaml};
+use hwprofiles::{Machine, Phase, yaml};
 use planner::{CostModel, PhasePrograms, Placement, Plan, Trace};
 use reports::StepRates;
 use scenarios::{MachineSpec, Model, Requirements};
@@ -138,6 +138,16 @@ impl ResolvedPlan {
         let steps = planner::steps(&workload, self.plan.prefill_chunk);
         let run = sim::BatchRun { draft, draws, ..sim::BatchRun::new(self.cost_model(), &programs, &steps) };
         run.trace(&self.plan.fingerprint()).or_input()
+    }
+
+    /// The tasks of one prefill or decode step as a graph in Graphviz's `dot` language. Dashed edges
+    /// are the order within a queue, others are dependencies.
+    ///
+    /// # Errors
+    /// Bytes must move where there is no link.
+    pub fn task_graph(&self, phase: Phase) -> Result<String> {
+        let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement).or_input()?;
+        Ok(programs.program(phase).to_dot(&self.machine))
     }
 
     /// What the draft runs, where there is one.

@@ -96,7 +96,8 @@ impl Program {
         let node = |_: &DiGraph<TaskId, TaskEdge>, (_, id): (NodeIndex, &TaskId)| {
             let task = &self.tasks[id.0 as usize];
             let layer = task.layer.map_or(String::new(), |layer| format!(" of layer {layer}"));
-            format!(r#"label = "{}: {}{layer}\n{}""#, id.0, task.name(), task.lane.name(machine))
+            let lane = task.lane.name(machine).replace('\\', r"\\").replace('"', r#"\""#);
+            format!(r#"label = "{}: {}{layer}\n{lane}""#, id.0, task.name())
         };
         let edge = |_: &DiGraph<TaskId, TaskEdge>, edge: EdgeReference<'_, TaskEdge>| match edge.weight() {
             TaskEdge::Queue => "style = dashed".to_owned(),
