@@ -46,7 +46,7 @@ pub struct RunArguments {
     /// the name ends so.
     #[arg(long, requires = "serve")]
     requests: Option<PathBuf>,
-    /// The same of what was forecast.
+    /// Write the same table for the forecast requests.
     #[arg(long, requires = "serve")]
     forecast: Option<PathBuf>,
     /// Follow another placement when a device becomes slower than planned and that is worth what

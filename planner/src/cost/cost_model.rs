@@ -1,11 +1,10 @@
 //! The cost of one task: its time when nothing else runs, and the bandwidth that it uses.
 //!
-//! t(operator, device) = launch + max(rate-limited time of the shape, bytes
-//! bandwidth of the memory); t(transfer, link) = α + bytes
-//! β. A device of several ranks takes the time of one rank's share and of the sum over ranks. The
-//! time in which the host issues a kernel is a separate number, because the host runs ahead of the
-//! device. The simulator adds contention between tasks; for that it needs the bytes that a task
-//! moves through each shared memory.
+//! t(operator, device) = launch + max(time of the shape at its rate, bytes ÷ bandwidth of the
+//! memory); t(transfer, link) = α + bytes ÷ β. A device of several ranks takes the time of one
+//! rank's share and of the sum over ranks. The time in which the host issues a kernel is a separate
+//! number, because the host runs ahead of the device. The simulator adds contention between tasks;
+//! for that it needs the bytes that a task moves through each shared memory.
 
 use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
@@ -291,8 +290,7 @@ impl CostModel<'_> {
         loads
     }
 
-    /// Cost of a transfer: α + bytes
-    /// β, with bandwidth of the memories at both ends.
+    /// Cost of a transfer: α + bytes ÷ β, with bandwidth of the memories at both ends.
     pub(crate) fn transfer(&self, link: LinkId, bytes: Bytes) -> TaskCost {
         let ends = self.machine.link(link);
         let alone = ends.time(bytes);

@@ -81,9 +81,9 @@ fn reason(machine: &Machine, sublayer: Sublayer, plan: &Slices, nearest: &Slices
     } else if plan.iter().any(third) {
         "weights in a third memory"
     } else if attention {
-        "attention or its KV cache there"
+        "attention or its KV cache in that memory"
     } else if sublayer == Sublayer::Embed {
-        "the token table there"
+        "the token table in that memory"
     } else if streams(plan, Phase::Decode) && !streams(nearest, Phase::Decode) {
         "weights streamed in decode"
     } else if streams(plan, Phase::Prefill) && !streams(nearest, Phase::Prefill) {
@@ -93,7 +93,7 @@ fn reason(machine: &Machine, sublayer: Sublayer, plan: &Slices, nearest: &Slices
     } else if on_host(plan) && !on_host(nearest) {
         "computing on the host"
     } else {
-        "weights there"
+        "these weights in that memory"
     }
 }
 

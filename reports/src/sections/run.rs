@@ -59,7 +59,7 @@ fn lanes(own: &Comparison) -> Table {
             true => format!("{} ({})", duration(time), percent(time / whole)),
             false => duration(time),
         };
-        let times = [busy - copies, copies, waits].map(with_share);
+        let times = [(busy - copies).max(Seconds::ZERO), copies, waits].map(with_share);
         let cells = [phase.to_string(), lane.to_owned()].into_iter().chain(times);
         cells.map(TableCell::from).collect()
     };
