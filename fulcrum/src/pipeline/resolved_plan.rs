@@ -140,8 +140,8 @@ impl ResolvedPlan {
         run.trace(&self.plan.fingerprint()).or_input()
     }
 
-    /// The tasks of one prefill or decode step as a graph in Graphviz's `dot` language. Dashed edges
-    /// are the order within a queue, others are dependencies.
+    /// The tasks of one prefill or decode step as a graph in Graphviz's `dot` language. Dashed
+    /// edges are the order within a queue, others are dependencies.
     ///
     /// # Errors
     /// Bytes must move where there is no link.
