@@ -16,8 +16,11 @@ fn main() -> io::Result<()> {
         }
     }
     names.sort();
+    // The path is formed by the compiler, so that a build folder can be moved with its source.
     let include = |name: &str, kind: &str| {
-        format!("include_str!({:?})", folder.join(format!("{name}.{kind}")).display().to_string())
+        format!(
+            "include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/../scenarios/published/{name}.{kind}\"))"
+        )
     };
     let entry =
         |name: &String| format!("    ({name:?}, {}, {}),\n", include(name, "yaml"), include(name, "csv"));

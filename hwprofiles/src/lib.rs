@@ -77,6 +77,7 @@ pub use rates::{
     TransferPoint,
 };
 pub use units::{
-    Bytes, BytesPerSec, Confidence, DType, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, GROUP, Hertz,
-    Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError, Watts, Years,
+    BlockSize, Bytes, BytesPerSec, Confidence, DType, Dollars, Elements, Flop, FlopPerByte, FlopPerSec,
+    GROUP, Hertz, Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError, Watts,
+    Years,
 };

@@ -226,13 +226,13 @@ fn set_device(machine: &mut Machine, name: &str, engine: &DeviceRates) -> Result
     let own = machine.memory(device.memory).bandwidth.value;
     let weights = engine.weights.unwrap_or(own);
     if let Some(products) = &engine.products {
-        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.holds_weights()) {
+        for dtype in DType::OWN.into_iter().filter(|dtype| dtype.holds_weights()) {
             let rates = products.rates(dtype, weights).within(|| name.to_owned())?;
             device.gemm.insert(dtype, rates);
         }
     }
     if let Some(rate) = engine.attention {
-        for dtype in DType::ALL {
+        for dtype in DType::OWN {
             let rates = AttentionRates::roofline(dtype, rate, engine.kv.unwrap_or(own), source());
             device.attention.insert(dtype, rates);
         }

@@ -82,7 +82,7 @@ impl CpuSheet {
         }
         let bandwidth = self.bandwidth();
         let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
-        for dtype in DType::ALL {
+        for dtype in DType::OWN {
             let paths = self.paths(dtype);
             let Some(fastest) = paths.iter().map(|path| path.rate).max_by(FlopPerSec::total_cmp) else {
                 continue;
@@ -202,7 +202,7 @@ impl CpuSheet {
             DType::F32 => &[DType::F32],
             DType::F16 => &[DType::F16, DType::F32],
             DType::Bf16 => &[DType::Bf16, DType::F32],
-            DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2 => &[dtype, DType::Bf16, DType::F32],
+            _ => &[dtype, DType::Bf16, DType::F32],
         };
         let mut paths = Vec::new();
         for (&instructions, by_format) in &self.part.rates {

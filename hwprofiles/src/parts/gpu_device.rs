@@ -20,7 +20,7 @@ impl GpuPart {
     pub fn device(&self, memory: MemoryId) -> Device {
         let bandwidth = self.reached_bandwidth();
         let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
-        for dtype in DType::ALL {
+        for dtype in DType::OWN {
             if let Some(peak) = self.reached_peak(dtype) {
                 let source = || peak.source.clone();
                 if dtype.holds_weights() {

@@ -8,7 +8,7 @@ mod ratio;
 mod text;
 
 pub(crate) use checked::{Checked, checked, checked_option, distinct, positive};
-pub use dtype::{DType, GROUP};
+pub use dtype::{BlockSize, DType, GROUP};
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use quantities::{
     Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,

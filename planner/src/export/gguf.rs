@@ -87,7 +87,7 @@ pub(super) fn kv_type(kv: DType) -> (&'static str, Option<String>) {
         DType::Int8 => ("q8_0", None),
         DType::Int4 => ("q4_0", None),
         DType::Fp8 => ("q8_0", Some("KV in fp8: q8_0 takes 6 % more".to_owned())),
-        DType::Int2 => ("q4_0", Some("KV in int2: q4_0 takes 50 % more".to_owned())),
+        other => ("q4_0", Some(format!("KV in {other}: q4_0 is not the same"))),
     }
 }
 
@@ -100,6 +100,6 @@ fn file_type(weights: DType) -> (&'static str, Option<String>) {
         DType::Int8 => ("Q8_0", None),
         DType::Int4 => ("Q4_0", None),
         DType::Fp8 => ("Q8_0", Some("weights in fp8: Q8_0 takes 6 % more".to_owned())),
-        DType::Int2 => ("Q4_0", Some("weights in int2: Q4_0 takes 50 % more".to_owned())),
+        other => ("Q4_0", Some(format!("weights in {other}: Q4_0 is not the same"))),
     }
 }

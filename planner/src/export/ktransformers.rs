@@ -102,9 +102,9 @@ fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[MemoryUsage]) -> St
         DType::F32 | DType::F16 | DType::Bf16 => "BF16",
         DType::Fp8 => "FP8",
         // The kernels for CPUs without AMX read GGUF files.
-        DType::Int8 | DType::Int4 | DType::Int2 if !amx => "LLAMAFILE",
+        dtype if dtype.is_quantised() && !amx => "LLAMAFILE",
         DType::Int8 => "AMXINT8",
-        DType::Int4 | DType::Int2 => "AMXINT4",
+        _ => "AMXINT4",
     };
     let name = quoted(&plan.model.name);
     let mut words = vec![format!("python -m sglang.launch_server --model {name}")];

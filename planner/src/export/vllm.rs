@@ -84,11 +84,11 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) ->
         Some(DType::F16) => "float16",
         Some(DType::Bf16) => "bfloat16",
         // The checkpoint decides.
-        Some(DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2) | None => "auto",
+        Some(_) | None => "auto",
     };
     let kv = match plan.formats.kv {
         DType::F32 | DType::F16 | DType::Bf16 => "auto",
-        DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2 => "fp8",
+        _ => "fp8",
     };
     let ranks = site.machine.device(gpu.device).ranks();
     words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size {ranks}"));

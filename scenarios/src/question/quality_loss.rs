@@ -51,7 +51,7 @@ impl QualityLoss {
             DType::F32 | DType::F16 | DType::Bf16 => 0.0,
             DType::Fp8 => 7.1529 / 7.1354 - 1.0,
             DType::Int8 => 6.234369 / 6.232196 - 1.0,
-            DType::Int4 | DType::Int2 => return Err(unknown(formats.kv, "in the KV cache")),
+            _ => return Err(unknown(formats.kv, "in the KV cache")),
         };
         Ok(Self(weights + kv))
     }
@@ -63,7 +63,7 @@ fn weights_loss(dtype: DType) -> Result<f64, String> {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(0.0),
         DType::Int8 => Ok(0.0004 / 5.9066),
         DType::Int4 => Ok(0.2166 / 5.9066),
-        DType::Fp8 | DType::Int2 => Err(unknown(dtype, "in weights")),
+        _ => Err(unknown(dtype, "in weights")),
     }
 }
 

@@ -45,8 +45,6 @@ pub(super) fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<
             let bytes = fits.and_then(|_| rows.checked_mul(row_bytes(dtype, columns)));
             bytes.ok_or(KernelError::TooLarge { what: "a matrix", rows, columns, dtype })
         }
-        DType::F16 | DType::Fp8 | DType::Int2 => {
-            Err(KernelError::DType { what: "weights", dtype, accepted: "f32, bf16, int8, int4" })
-        }
+        _ => Err(KernelError::DType { what: "weights", dtype, accepted: "f32, bf16, int8, int4" }),
     }
 }

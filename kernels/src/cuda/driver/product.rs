@@ -72,7 +72,7 @@ pub(in crate::cuda) fn sizes(dtype: DType) -> Option<(usize, usize)> {
         DType::Bf16 | DType::F16 => Some((2, 2)),
         DType::Fp8 => Some((1, 2)),
         DType::Int8 => Some((1, 4)),
-        DType::F32 | DType::Int4 | DType::Int2 => None,
+        _ => None,
     }
 }
 
@@ -97,7 +97,7 @@ fn format(dtype: DType) -> Option<MatmulFormat> {
             scale: CUDA_R_32I,
             fast_sum: false,
         }),
-        DType::F32 | DType::Int4 | DType::Int2 => None,
+        _ => None,
     }
 }
 

@@ -334,6 +334,6 @@ fn torch_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float32",
         DType::F16 => "float16",
-        DType::Bf16 | DType::Fp8 | DType::Int8 | DType::Int4 | DType::Int2 => "bfloat16",
+        _ => "bfloat16",
     }
 }
