@@ -139,7 +139,7 @@ impl Workload {
         let columns = |sublayer: Sublayer| -> u128 {
             let operators = sublayer.operators(model).iter();
             let buffers = operators.flat_map(|op: &Operator| op.reads().iter().copied().chain([op.writes()]));
-            buffers.map(|buffer| u128::from(buffer.columns(model))).sum()
+            buffers.map(|buffer| u128::from(buffer.most_columns(model))).sum()
         };
         // Activations between an expert's matrices are written and read, for each expert of a
         // token.
@@ -149,16 +149,24 @@ impl Workload {
         });
         let layer = |kind: LayerKind| -> u128 {
             let buffers: u128 = kind.sublayers().iter().copied().map(columns).sum();
-            if kind == model.dense_kind() { buffers } else { buffers + inner }
+            if kind.sublayers().contains(&Sublayer::Experts) { buffers + inner } else { buffers }
         };
         let inside: u128 = model.kinds().map(|(kind, layers)| u128::from(layers) * layer(kind)).sum();
         let layers = u128::from(model.layers);
         let (batch, context) = (u128::from(self.batch), u128::from(self.context()));
         let activations =
             number * (inside + columns(Sublayer::Embed) + columns(Sublayer::Head)) * batch * context;
-        let row = |dtype: DType| dtype.matrix_bytes(1, model.kv_numbers() / model.kv_rows().max(1)).get();
-        let row = u128::from(DType::ALL.into_iter().map(row).fold(0, u64::max));
-        let kv = row * u128::from(model.kv_rows()) * layers * batch * context;
+        let row = |shape: &Model| {
+            let row = |dtype: DType| dtype.matrix_bytes(1, shape.kv_numbers() / shape.kv_rows().max(1)).get();
+            let widest = DType::ALL.into_iter().map(row).fold(0, u64::max);
+            // Bounds the keys of an indexer and a state too.
+            let index = shape.index.map_or(0, |index| 8 * index.dim);
+            u128::from(widest) * u128::from(shape.kv_rows())
+                + u128::from(index)
+                + u128::from(shape.state_bytes().get())
+        };
+        let row = model.shapes().iter().map(row).fold(0, u128::max);
+        let kv = row * layers * batch * context;
         let ends = model.sublayer_bytes(Sublayer::Embed, &wide) + model.sublayer_bytes(Sublayer::Head, &wide);
         let weights = u128::from((model.layers_bytes(&wide) + ends).get());
         // Columns and bytes are below 2⁶³, batch is below 2²¹, context below 2³⁴: products fit into

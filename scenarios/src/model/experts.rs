@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A mixture of experts in place of the feed-forward network.
+/// A mixture of experts in place of the feed-forward network, or beside it as the shared expert.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Experts {
     /// Experts of one layer.
@@ -20,8 +20,16 @@ pub struct Experts {
     pub intermediate: u64,
     /// Width of the shared expert, which every token goes to; 0 if there is none.
     pub shared: u64,
-    /// Number of leading layers that have a feed-forward network instead of experts.
-    pub dense_layers: u64,
+    /// Width of the vectors that the routed experts read and write, if it is not the residual's: it
+    /// is projected down in front of them and up behind them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent: Option<u64>,
+    /// Whether the shared expert's output is multiplied by a gate of its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shared_gate: bool,
+    /// Whether the router adds a bias to its scores.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub router_bias: bool,
     /// Whether the weights of a token's experts are scaled so that they add up to 1.
     #[serde(skip_serializing_if = "is_true")]
     pub normalised: bool,
@@ -74,7 +82,17 @@ impl Experts {
         assert!((1..=count).contains(&per_token), "{per_token} of {count} experts");
         let none: Arc<[f64]> = Arc::default();
         let popularity = Popularity { skew: 0.0, chosen: none.clone(), missed: none };
-        Self { count, per_token, intermediate, shared: 0, dense_layers: 0, normalised: true, popularity }
+        Self {
+            count,
+            per_token,
+            intermediate,
+            shared: 0,
+            latent: None,
+            shared_gate: false,
+            router_bias: false,
+            normalised: true,
+            popularity,
+        }
     }
 
     /// The same number of experts with other widths.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Widths of multi-head latent attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LatentAttention {
     /// Width of the vector that queries are expanded from; `None` means that they are projected
     /// from the residual directly.
@@ -23,13 +23,5 @@ impl LatentAttention {
     /// Numbers that one token has in one layer's KV cache: the latent vector and the rotated key.
     pub fn kv_numbers(&self) -> u64 {
         self.kv_rank + self.rope_dim
-    }
-
-    /// Parameters of the projections in front of attention: queries down and up, latent vector
-    /// down, keys and values up.
-    pub(crate) fn projection(&self, hidden: u64, heads: u64) -> u64 {
-        let queries = heads * (self.nope_dim + self.rope_dim);
-        let q = self.q_rank.map_or(hidden * queries, |rank| rank * (hidden + queries));
-        q + hidden * self.kv_numbers() + self.kv_rank * heads * (self.nope_dim + self.v_dim)
     }
 }

@@ -6,7 +6,10 @@
 pub(crate) mod architecture;
 pub(crate) mod experts;
 pub(crate) mod latent_attention;
+pub(crate) mod layer_shapes;
+pub(crate) mod mixer;
 pub(crate) mod positions;
+pub(crate) mod recurrence;
 pub(crate) mod sliding_window;
 pub(crate) mod transformer;
 pub(crate) mod wiring;

@@ -2,20 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The window's length, and which layers have it.
+/// The tokens that a layer attends to, and keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SlidingWindow {
-    /// Tokens that a token attends to, itself included.
+    /// Most tokens that a token attends to, itself included.
     pub tokens: u64,
-    /// In every group of this many layers, the last one attends to the whole context; `None` means
-    /// that every layer has the window.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub full_every: Option<u64>,
+    /// Whether the context is cut into chunks of `tokens` tokens, and a token attends to those of
+    /// its own chunk (Llama 4); otherwise the window moves with the token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub chunked: bool,
 }
 
 impl SlidingWindow {
-    /// Whether `layer` has the window.
-    pub fn applies_to(&self, layer: u64) -> bool {
-        self.full_every.is_none_or(|every| !(layer + 1).is_multiple_of(every))
+    /// A window of this many tokens that moves with the token.
+    pub fn new(tokens: u64) -> Self {
+        Self { tokens, chunked: false }
+    }
+
+    /// Tokens that the token after `past` tokens attends to, itself included.
+    pub fn seen(&self, past: u64) -> u64 {
+        if self.chunked { past % self.tokens + 1 } else { (past + 1).min(self.tokens) }
     }
 }

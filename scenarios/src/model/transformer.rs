@@ -3,12 +3,15 @@
 use crate::model::architecture::{Activation, Architecture, Norm};
 use crate::model::experts::Experts;
 use crate::model::latent_attention::LatentAttention;
+use crate::model::layer_shapes::LayerShapes;
+use crate::model::mixer::{Mixer, SparseIndex};
 use crate::model::positions::Positions;
 use crate::model::wiring::{BlockOrder, Wiring};
 use hwprofiles::DType;
 use serde::Serialize;
 
-/// A decoder-only transformer.
+/// A decoder-only transformer, or one shape of its layers ([`Model::shapes`]): the model as if all
+/// layers were like that.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Model {
     /// Name of the preset or of the folder.
@@ -51,73 +54,106 @@ pub struct Model {
     pub tied_embeddings: bool,
     /// The number format of the published weights.
     pub dtype: DType,
-    /// The mixture of experts, in all layers after the dense ones.
+    /// The mixture of experts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<Experts>,
-    /// Latent attention, in all layers. `head_dim` is then the width of a query head, and
+    /// What mixes tokens. With latent attention `head_dim` is the width of a query head, and
     /// `kv_heads` counts the heads that keys and values are expanded to.
+    #[serde(skip_serializing_if = "Mixer::is_plain")]
+    pub mixer: Mixer,
+    /// The indexer that chooses the tokens that attention reads, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub latent: Option<LatentAttention>,
+    pub index: Option<SparseIndex>,
     /// Differences from Llama's wiring.
     #[serde(skip_serializing_if = "Wiring::is_plain")]
     pub wiring: Wiring,
+    /// Modules that predict several tokens (MTP): each is one more layer like the last one, with a
+    /// projection in front. They are not counted with the model's layers.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub mtp: u64,
+    /// The shapes of the layers, if they are not all alike.
+    #[serde(skip_serializing_if = "LayerShapes::is_empty")]
+    pub shapes: LayerShapes,
+}
+
+/// Zero is the common case and is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 impl Model {
-    /// Columns of the attention's output: heads · width of a value.
+    /// The widths of latent attention; `None` with another mixer.
+    pub fn latent(&self) -> Option<LatentAttention> {
+        match self.mixer {
+            Mixer::Latent(latent) => Some(latent),
+            _ => None,
+        }
+    }
+
+    /// Width of one head of values.
+    pub fn value_dim(&self) -> u64 {
+        self.wiring.value_dim.unwrap_or(self.head_dim)
+    }
+
+    /// Columns of the mixer's output, which the output projection reads: heads · width of a value.
     pub fn context_width(&self) -> u64 {
-        self.heads * self.latent.map_or(self.head_dim, |latent| latent.v_dim)
+        match self.mixer {
+            Mixer::Attention => self.heads * self.value_dim(),
+            Mixer::Latent(latent) => self.heads * latent.v_dim,
+            Mixer::Compressed(_) => self.heads * self.head_dim,
+            Mixer::Recurrent(recurrence) => recurrence.context_width(),
+        }
     }
 
     /// Whether attention and the feed-forward network of a layer read the same residual.
     pub fn is_parallel(&self) -> bool {
-        self.wiring.block != BlockOrder::Sequential
+        matches!(self.wiring.block, BlockOrder::Parallel | BlockOrder::ParallelOneNorm)
     }
 
-    /// Columns of K (or V) of one token: kv_heads · head_dim.
+    /// Columns of K of one token: kv_heads · head_dim.
     pub fn kv_width(&self) -> u64 {
         self.kv_heads * self.head_dim
     }
 
-    /// Numbers that one token has in one layer's KV cache: K and V, or latent attention's vector.
-    pub fn kv_numbers(&self) -> u64 {
-        self.latent.map_or(2 * self.kv_width(), |latent| latent.kv_numbers())
-    }
-
-    /// Rows that these numbers are stored in: one for each head of keys and of values, or one
-    /// latent vector.
-    pub fn kv_rows(&self) -> u64 {
-        self.latent.map_or(2 * self.kv_heads, |_| 1)
-    }
-
-    /// Columns of q, k and v together; with latent attention, of q and the latent vector.
+    /// Columns of q, k and v together; with latent attention, of q and the latent vector; with a
+    /// recurrence, everything that is projected from the residual.
     pub fn qkv_width(&self) -> u64 {
-        self.heads * self.head_dim + self.kv_numbers()
+        let queries = self.heads * self.head_dim;
+        let gate = if self.wiring.output_gate { self.context_width() } else { 0 };
+        let index = self.index.filter(|index| index.computes && !index.fp8_keys);
+        let index = index.map_or(0, |index| (index.heads + 1) * index.dim);
+        match self.mixer {
+            Mixer::Attention if self.wiring.shares_kv => queries + gate,
+            Mixer::Attention => {
+                queries + gate + index + self.kv_width() + self.kv_heads * self.projected_value_dim()
+            }
+            Mixer::Latent(latent) => queries + latent.kv_numbers(),
+            Mixer::Compressed(_) => queries + self.head_dim,
+            Mixer::Recurrent(recurrence) => recurrence.projected(),
+        }
     }
 
-    /// Rows, of `hidden` numbers each, of the projections in front of attention. Latent attention's
-    /// chain of small matrices counts as one matrix with as many parameters: the same bytes and
-    /// FLOP.
-    pub fn qkv_rows(&self) -> u64 {
-        let latent =
-            |latent: LatentAttention| latent.projection(self.hidden, self.heads).div_ceil(self.hidden);
-        self.latent.map_or(self.qkv_width(), latent)
+    /// Width of a head's value as it is projected; 0 where keys are used as values.
+    fn projected_value_dim(&self) -> u64 {
+        if self.wiring.keys_are_values { 0 } else { self.value_dim() }
     }
 
     /// Columns of a head's query that are rotated.
     pub fn rotated_width(&self) -> u64 {
         let partial = self.wiring.rotary_dim.unwrap_or(self.head_dim);
-        self.latent.map_or(partial, |latent| latent.rope_dim)
+        self.latent().map_or(partial, |latent| latent.rope_dim)
     }
 
     /// The window of `layer`, in tokens; `None` means that it attends to the whole context.
     pub fn window_of(&self, layer: u64) -> Option<u64> {
-        self.wiring.window.filter(|window| window.applies_to(layer)).map(|window| window.tokens)
+        self.layer(layer).wiring.window.map(|window| window.tokens)
     }
 
     /// The base of the rotary frequencies in layers with a window, if it differs from the others'.
     pub fn window_theta(&self) -> Option<f64> {
-        self.wiring.window.and(self.wiring.window_theta)
+        let has_window = self.shapes().iter().any(|shape| shape.wiring.window.is_some());
+        self.wiring.window_theta.filter(|_| has_window)
     }
 
     /// The factor of attention scores: 1 / √head_dim, or 1 / √query_scalar if the model has one.
@@ -150,6 +186,10 @@ impl Model {
     /// without experts does not change.
     #[must_use]
     pub fn with_expert_skew(self, skew: f64) -> Self {
-        Self { experts: self.experts.map(|experts| experts.with_skew(skew)), ..self }
+        let skewed = |shape: &Self| Self {
+            experts: shape.experts.clone().map(|experts| experts.with_skew(skew)),
+            ..shape.clone()
+        };
+        self.map_shapes(skewed)
     }
 }

@@ -15,6 +15,10 @@ pub enum BlockOrder {
     Parallel,
     /// Both read the same normed residual: x + attention(norm(x)) + network(norm(x)).
     ParallelOneNorm,
+    /// The layer has a mixer and no network (Nemotron-H).
+    MixerOnly,
+    /// The layer has a network and no mixer (Nemotron-H).
+    NetworkOnly,
 }
 
 /// A family's differences from Llama; the default has none.
@@ -49,6 +53,36 @@ pub struct Wiring {
     /// layers'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_theta: Option<f64>,
+    /// Width of a head's value, if it differs from the key's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_dim: Option<u64>,
+    /// Whether the mixer's output is multiplied by a gate that is projected with the queries.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub output_gate: bool,
+    /// Whether each head has a learned score that no token has (an attention sink).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sinks: bool,
+    /// Whether keys and values are those of an earlier layer: none are projected or cached here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_kv: bool,
+    /// Whether values are the keys before rotation: none are projected, but both are cached.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keys_are_values: bool,
+    /// Whether the norms of q and k span all heads instead of one head.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub norms_whole_qk: bool,
+    /// Copies of the residual stream between layers (hyper-connections), if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residual_streams: Option<u64>,
+    /// Width of the embedding that each layer looks up for itself, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer_embedding: Option<u64>,
+    /// Rank of a learned addition to the residual beside attention (LAuReL), if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_rank_residual: Option<u64>,
+    /// Streams of which a layer computes one and predicts the others (AltUp), if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_streams: Option<u64>,
 }
 
 impl Wiring {

@@ -6,6 +6,7 @@ use crate::model::architecture::Architecture;
 use crate::model::config::sizes::MAX_WIDTH;
 use crate::model::experts::Experts;
 use crate::model::latent_attention::LatentAttention;
+use crate::model::mixer::Mixer;
 use crate::model::transformer::Model;
 use serde_json::Value;
 
@@ -75,7 +76,6 @@ pub(crate) fn read_experts(config: &DocumentSection<'_>, model: &mut Model) -> R
             );
             return Err(config.wrong("n_shared_experts", &wanted));
         }
-        experts.dense_layers = count_from_zero(config, "first_k_dense_replace")?;
     }
     let parameters = [count, intermediate, model.neuron_parameters(), model.layers].map(u128::from);
     if parameters.iter().product::<u128>() > MAX_PARAMETERS {
@@ -83,6 +83,16 @@ pub(crate) fn read_experts(config: &DocumentSection<'_>, model: &mut Model) -> R
     }
     model.experts = Some(experts);
     Ok(())
+}
+
+/// The number of leading layers that have a feed-forward network instead of experts.
+pub(crate) fn dense_layers(config: &DocumentSection<'_>, model: &Model) -> Result<u64, ScenarioError> {
+    match model.architecture {
+        Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {
+            count_from_zero(config, "first_k_dense_replace")
+        }
+        _ => Ok(0),
+    }
 }
 
 /// Refuses layers without experts between layers with experts.
@@ -133,7 +143,7 @@ pub(crate) fn read_latent(config: &DocumentSection<'_>, model: &mut Model) -> Re
     }
     model.head_dim = latent.nope_dim + latent.rope_dim;
     model.kv_heads = model.heads;
-    model.latent = Some(latent);
+    model.mixer = Mixer::Latent(latent);
     for (key, width) in [("qk_nope_head_dim", model.head_dim), ("v_head_dim", latent.v_dim)] {
         if model.heads * width > MAX_WIDTH {
             let wanted = format!(

@@ -7,13 +7,13 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::{DocumentSection, DocumentSource};
 use crate::model::architecture::{Architecture, Norm};
-use crate::model::config::experts::{read_experts, read_latent};
+use crate::model::config::experts::{dense_layers, read_experts, read_latent};
 use crate::model::config::families::{FAMILIES, FamilyDefaults, REFUSED};
 use crate::model::config::gemma::read_gemma;
 use crate::model::config::gpt::read_gpt;
 use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::{MAX_WIDTH, dtype, plain_activation, sizes};
-use crate::model::config::windows::read_window;
+use crate::model::config::windows::read_windows;
 use crate::model::positions::Positions;
 use crate::model::transformer::Model;
 use hwprofiles::DType;
@@ -89,7 +89,18 @@ fn read(name: &str, config: &DocumentSection<'_>) -> Result<Model, ScenarioError
         }
         _ => read_llama(config, family, &mut model)?,
     }
-    Ok(model)
+    let windows = read_windows(config, family, &model)?;
+    let dense = dense_layers(config, &model)?;
+    let layer = |layer: u64| {
+        let mut shape = model.clone();
+        shape.wiring.window = windows.get(layer as usize).copied().flatten();
+        if layer < dense {
+            shape.experts = None;
+        }
+        shape
+    };
+    let layers = (0..model.layers).map(layer).collect();
+    Ok(model.with_layers(layers))
 }
 
 /// The published checkpoints of gpt-oss and DeepSeek-V3 are in mxfp4 and fp8; these are accepted,
@@ -133,7 +144,6 @@ fn read_llama(
         return Err(config.wrong(key, &wanted));
     }
     read_rotary(config, family, model)?;
-    model.wiring.window = read_window(config, family, model)?;
     let biased = family.architecture == Architecture::GptOss;
     let attention_bias = config.flag("attention_bias")?.unwrap_or(biased);
     match family.model_type {
@@ -146,6 +156,7 @@ fn read_llama(
         "gpt_oss" => {
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
             model.ffn_bias = true;
+            model.wiring.sinks = true;
         }
         "qwen3" | "qwen3_moe" | "gemma3_text" => {
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);

@@ -5,6 +5,8 @@ use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::{Activation, Norm};
 use crate::model::config::families::FamilyDefaults;
+use crate::model::layer_shapes::LayerShapes;
+use crate::model::mixer::Mixer;
 use crate::model::positions::Positions;
 use crate::model::transformer::Model;
 use crate::model::wiring::Wiring;
@@ -84,8 +86,11 @@ pub(crate) fn sizes(
         tied_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(family.tied),
         dtype: DType::F32,
         experts: None,
-        latent: None,
+        mixer: Mixer::Attention,
+        index: None,
         wiring: Wiring::default(),
+        mtp: 0,
+        shapes: LayerShapes::default(),
     })
 }
 

@@ -2,22 +2,21 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
-use crate::model::architecture::Architecture;
 use crate::model::config::families::FamilyDefaults;
 use crate::model::config::sizes::MAX_CONTEXT;
 use crate::model::sliding_window::SlidingWindow;
 use crate::model::transformer::Model;
 use serde_json::Value;
 
-/// Reads the window of the model's layers; none if no context is longer than the window.
-pub(crate) fn read_window(
+/// Reads the window of each of the model's layers; empty if no layer has one, or if no context is
+/// longer than the window.
+pub(crate) fn read_windows(
     config: &DocumentSection<'_>,
     family: &FamilyDefaults,
     model: &Model,
-) -> Result<Option<SlidingWindow>, ScenarioError> {
-    // Every second layer of gpt-oss has a window of 128 tokens; as an approximation it is ignored.
-    if model.architecture == Architecture::GptOss || model.latent.is_some() {
-        return Ok(None);
+) -> Result<Vec<Option<SlidingWindow>>, ScenarioError> {
+    if model.latent().is_some() {
+        return Ok(vec![]);
     }
     let tokens = window_tokens(config, family)?;
     let windowed = match layer_types(config, model)? {
@@ -27,7 +26,7 @@ pub(crate) fn read_window(
             .collect::<Result<_, _>>()?,
     };
     if !windowed.contains(&true) {
-        return Ok(None);
+        return Ok(vec![]);
     }
     let Some(tokens) = tokens else {
         let instead = "without a sliding_window every layer attends to the whole context";
@@ -35,19 +34,10 @@ pub(crate) fn read_window(
     };
     // Gemma 3's layers with a window have a separate rotation, even if no context is longer.
     if tokens >= model.max_positions && model.wiring.window_theta.is_none() {
-        return Ok(None);
+        return Ok(vec![]);
     }
-    let full_every = windowed.iter().position(|&windowed| !windowed).map(|first| first as u64 + 1);
-    let window = SlidingWindow { tokens, full_every };
-    match windowed.iter().zip(0..).all(|(&windowed, layer)| windowed == window.applies_to(layer)) {
-        true => Ok(Some(window)),
-        false => {
-            let keys = ["layer_types", "max_window_layers", "sliding_window"];
-            let key = keys.into_iter().find(|key| config.has(key)).unwrap_or("sliding_window");
-            let feature = "a window in some layers, otherwise than in all or in all but every n-th";
-            Err(config.unsupported(key, feature, "every layer must attend to the whole context"))
-        }
-    }
+    let window = |windowed: bool| windowed.then(|| SlidingWindow::new(tokens));
+    Ok(windowed.into_iter().map(window).collect())
 }
 
 /// The window's length in tokens, for classes that can have one.
@@ -59,6 +49,7 @@ fn window_tokens(
     let default = match family.model_type {
         "llama" | "gemma" => return Ok(None),
         "mixtral" | "phi3" => None,
+        "gpt_oss" => Some(128),
         // In these classes an absent key means 4096, and null means no window.
         "mistral" | "gemma2" | "gemma3_text" => Some(4096),
         _ if !config.flag("use_sliding_window")?.unwrap_or(false) => return Ok(None),
@@ -95,7 +86,7 @@ fn has_window_by_default(
     let all_but_every = |every: u64| !(layer + 1).is_multiple_of(every);
     match family.model_type {
         "mistral" | "mixtral" | "phi3" => Ok(true),
-        "gemma2" => Ok(all_but_every(2)),
+        "gemma2" | "gpt_oss" => Ok(all_but_every(2)),
         "gemma3_text" => Ok(all_but_every(config.count("sliding_window_pattern", MAX_CONTEXT)?.unwrap_or(6))),
         // All layers from this one on have a window.
         _ => match config.get("max_window_layers").map(Value::as_u64) {

@@ -38,7 +38,9 @@ impl Model {
             Architecture::Gemma2 => ("Gemma2ForCausalLM", "gemma2"),
             Architecture::Gemma3 => ("Gemma3ForCausalLM", "gemma3_text"),
             Architecture::Phi3 => ("Phi3ForCausalLM", "phi3"),
-            _ if self.wiring.window.is_some() => ("MistralForCausalLM", "mistral"),
+            _ if self.shapes().iter().any(|shape| shape.wiring.window.is_some()) => {
+                ("MistralForCausalLM", "mistral")
+            }
             _ => ("LlamaForCausalLM", "llama"),
         };
         let (theta, scaling) = rotation(&self.positions);
@@ -101,13 +103,18 @@ impl Model {
                 config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
                 config["n_shared_experts"] = json!(experts.shared / experts.intermediate);
-                config["first_k_dense_replace"] = json!(experts.dense_layers);
+                config["first_k_dense_replace"] = json!(self.leading_dense_layers());
             }
         }
     }
 
+    /// The number of layers in front of the first one with experts.
+    fn leading_dense_layers(&self) -> u64 {
+        (0..self.layers).take_while(|&layer| self.layer(layer).experts.is_none()).count() as u64
+    }
+
     fn write_latent(&self, config: &mut Value) {
-        let Some(latent) = self.latent else { return };
+        let Some(latent) = self.latent() else { return };
         config["q_lora_rank"] = json!(latent.q_rank);
         config["kv_lora_rank"] = json!(latent.kv_rank);
         config["qk_rope_head_dim"] = json!(latent.rope_dim);
@@ -254,7 +261,7 @@ impl Model {
 
     /// Writes which layers have a sliding window, for the families that can have one.
     fn write_window(&self, config: &mut Value) {
-        let window = self.wiring.window;
+        let window = self.shapes().iter().find_map(|shape| shape.wiring.window);
         match self.architecture {
             Architecture::Qwen2 | Architecture::Qwen3 => {
                 config["use_sliding_window"] = json!(window.is_some())

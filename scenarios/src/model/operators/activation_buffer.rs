@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub enum ActivationBuffer {
     /// Token ids.
     Tokens,
-    /// The residual stream, hidden columns.
+    /// The residual stream: hidden columns, or several times as many with hyper-connections.
     Residual,
     /// A normed residual, hidden columns.
     Normed,
@@ -51,14 +51,18 @@ impl ActivationBuffer {
         }
     }
 
-    /// Columns.
+    /// The most columns that it has in any layer of `model`.
+    pub fn most_columns(self, model: &Model) -> u64 {
+        let shapes = model.shapes().iter().map(|shape| self.columns(shape));
+        shapes.fold(self.columns(model), u64::max)
+    }
+
+    /// Columns in a layer of `model`'s shape.
     pub fn columns(self, model: &Model) -> u64 {
         match self {
             ActivationBuffer::Tokens => 1,
-            ActivationBuffer::Residual
-            | ActivationBuffer::Normed
-            | ActivationBuffer::Projected
-            | ActivationBuffer::Shared => model.hidden,
+            ActivationBuffer::Residual => model.hidden * model.wiring.residual_streams.unwrap_or(1),
+            ActivationBuffer::Normed | ActivationBuffer::Projected | ActivationBuffer::Shared => model.hidden,
             ActivationBuffer::Qkv => model.qkv_width(),
             ActivationBuffer::Context => model.context_width(),
             ActivationBuffer::Up => model.up_width(),

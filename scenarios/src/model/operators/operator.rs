@@ -25,7 +25,9 @@ pub enum Operator {
     QkvProj,
     /// q/k norm, rotation, append of k and v to the cache.
     Rotate,
-    /// qkv and KV cache → context.
+    /// qkv and the indexer's keys → the positions that attention reads.
+    IndexScores,
+    /// qkv and KV cache → context; in a recurrence, qkv and state → context.
     Attention,
     /// Context → projected, bias included.
     OutProj,
@@ -67,6 +69,7 @@ impl Operator {
             Operator::AttnNorm => "attn_norm",
             Operator::QkvProj => "qkv_proj",
             Operator::Rotate => "rotate",
+            Operator::IndexScores => "index_scores",
             Operator::Attention => "attention",
             Operator::OutProj => "out_proj",
             Operator::AttnAdd => "attn_add",
@@ -91,7 +94,7 @@ impl Operator {
         match self {
             Operator::Embed => Sublayer::Embed,
             Operator::AttnNorm | Operator::QkvProj => Sublayer::Qkv,
-            Operator::Rotate | Operator::Attention => Sublayer::Attention,
+            Operator::Rotate | Operator::IndexScores | Operator::Attention => Sublayer::Attention,
             Operator::OutProj | Operator::AttnAdd => Sublayer::Out,
             Operator::FfnNorm | Operator::UpProj | Operator::Activate => Sublayer::FfnUp,
             Operator::DownProj | Operator::FfnAdd => Sublayer::FfnDown,
@@ -129,7 +132,7 @@ impl Operator {
             | Operator::HeadProj
             | Operator::Route
             | Operator::SharedExpert => &[ActivationBuffer::Normed],
-            Operator::Rotate | Operator::Attention => &[ActivationBuffer::Qkv],
+            Operator::Rotate | Operator::IndexScores | Operator::Attention => &[ActivationBuffer::Qkv],
             Operator::OutProj => &[ActivationBuffer::Context],
             Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => {
                 &[ActivationBuffer::Residual, ActivationBuffer::Projected]
@@ -179,7 +182,8 @@ impl Operator {
                 ActivationBuffer::Normed
             }
             Operator::QkvProj | Operator::Rotate => ActivationBuffer::Qkv,
-            Operator::Attention => ActivationBuffer::Context,
+            // Attention reads the chosen positions before it writes its own result there.
+            Operator::IndexScores | Operator::Attention => ActivationBuffer::Context,
             Operator::OutProj | Operator::DownProj | Operator::Experts => ActivationBuffer::Projected,
             Operator::Route => ActivationBuffer::Routes,
             Operator::SharedExpert => ActivationBuffer::Shared,
@@ -196,6 +200,9 @@ impl Sublayer {
         match self {
             Sublayer::Embed => &[Operator::Embed],
             Sublayer::Qkv => &[Operator::AttnNorm, Operator::QkvProj],
+            Sublayer::Attention if model.index.is_some_and(|index| index.computes) => {
+                &[Operator::Rotate, Operator::IndexScores, Operator::Attention]
+            }
             Sublayer::Attention => &[Operator::Rotate, Operator::Attention],
             Sublayer::Out => &[Operator::OutProj, Operator::AttnAdd],
             // The output of attention's norm is used again.

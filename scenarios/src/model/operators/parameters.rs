@@ -2,13 +2,16 @@
 
 use crate::model::operators::formats::{Formats, WeightClass};
 use crate::model::operators::layer::LayerKind;
+use crate::model::operators::products::Product;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
+use crate::model::wiring::BlockOrder;
 use hwprofiles::{Bytes, DType, Elements};
 use sha2::{Digest, Sha256};
 
 impl Model {
-    /// Parameters as model cards print them: tied embeddings count once.
+    /// Parameters as model cards print them: tied embeddings count once, modules that predict
+    /// several tokens do not count.
     pub fn parameters(&self) -> Elements {
         let layers: u64 = self.kinds().map(|(kind, layers)| layers * self.parameters_of_layer(kind)).sum();
         Elements::new(
@@ -17,12 +20,28 @@ impl Model {
         )
     }
 
-    /// Parameters that one token uses: all but those of the experts that it does not go to.
+    /// Parameters that one token uses: those of all layers but of the experts that it does not go
+    /// to, and those of the head. The embedding is a look-up and does not count.
     pub fn active_parameters(&self) -> Elements {
-        let Some(experts) = &self.experts else { return self.parameters() };
-        let layers = self.layers - self.layers_of(self.dense_kind()).end;
-        let one = self.parameters_of(Sublayer::Experts) / experts.count;
-        Elements::new(self.parameters().get() - layers * one * (experts.count - experts.per_token))
+        let unused = |shape: &Self| {
+            let experts = shape.experts.as_ref().filter(|_| shape.has_network());
+            experts.map_or(0, |experts| {
+                let one = shape.parameters_of(Sublayer::Experts) / experts.count;
+                one * (experts.count - experts.per_token)
+            })
+        };
+        let layers = self
+            .kinds()
+            .map(|(kind, layers)| layers * (self.parameters_of_layer(kind) - unused(self.shape(kind))));
+        Elements::new(layers.sum::<u64>() + self.parameters_of(Sublayer::Head))
+    }
+
+    /// Parameters of the modules that predict several tokens: for each a layer like the last one, a
+    /// projection of two residuals to one, and three norms. Embedding and head are the model's own.
+    pub fn mtp_parameters(&self) -> Elements {
+        let Some(last) = self.layers.checked_sub(1) else { return Elements::new(0) };
+        let layer = self.parameters_of_layer(self.kind(last));
+        Elements::new(self.mtp * (layer + 2 * self.hidden * self.hidden + 3 * self.hidden))
     }
 
     /// Bytes of all weights: matrices in their formats, vectors in f32, tied embeddings once.
@@ -43,10 +62,11 @@ impl Model {
 
     /// Bytes of the weights of one layer of `kind`.
     pub fn layer_bytes(&self, kind: LayerKind, formats: &Formats) -> Bytes {
-        kind.sublayers().iter().map(|sublayer| self.sublayer_bytes(*sublayer, formats)).sum()
+        let shape = self.shape(kind);
+        kind.sublayers().iter().map(|sublayer| shape.sublayer_bytes(*sublayer, formats)).sum()
     }
 
-    /// Bytes of one sublayer's matrix and vectors.
+    /// Bytes of one sublayer's matrix and vectors, in a layer of this model's shape.
     pub fn sublayer_bytes(&self, sublayer: Sublayer, formats: &Formats) -> Bytes {
         let rows = sublayer.matrix(self).map_or(0, |(rows, _)| rows);
         sublayer.matrix_bytes(self, formats.weights, &(0..rows)) + sublayer.vector_bytes(self)
@@ -65,25 +85,40 @@ impl Model {
     /// The share of all matrix elements that belong to matrices of `class`; tied embeddings count
     /// once.
     pub fn share_of(&self, class: WeightClass) -> f64 {
-        let numbers = |sublayer: Sublayer| sublayer.matrix(self).map_or(0, |(rows, columns)| rows * columns);
         let mut by_class = [0_u64; WeightClass::ALL.len()];
         for (kind, layers) in self.kinds() {
+            let shape = self.shape(kind);
             for &sublayer in kind.sublayers() {
-                by_class[WeightClass::from_sublayer(sublayer) as usize] += layers * numbers(sublayer);
+                by_class[WeightClass::from_sublayer(sublayer) as usize] += layers * sublayer.numbers(shape);
             }
         }
         let tables = if self.tied_embeddings { 1 } else { 2 };
-        by_class[WeightClass::Ends as usize] += tables * numbers(Sublayer::Embed);
+        by_class[WeightClass::Ends as usize] += tables * Sublayer::Head.numbers(self);
         by_class[class as usize] as f64 / by_class.iter().sum::<u64>().max(1) as f64
     }
 
+    /// Whether a layer of this shape has a feed-forward network or experts.
+    pub fn has_network(&self) -> bool {
+        self.wiring.block != BlockOrder::MixerOnly
+    }
+
     fn parameters_of_layer(&self, kind: LayerKind) -> u64 {
-        kind.sublayers().iter().map(|sublayer| self.parameters_of(*sublayer)).sum()
+        let shape = self.shape(kind);
+        kind.sublayers().iter().map(|sublayer| shape.parameters_of(*sublayer)).sum()
     }
 
     fn parameters_of(&self, sublayer: Sublayer) -> u64 {
-        let matrix = sublayer.matrix(self).map_or(0, |(rows, columns)| rows * columns);
         let float = DType::F32.bytes(Elements::new(1)).get();
-        matrix + sublayer.vector_bytes(self).get() / float
+        sublayer.numbers(self) + sublayer.vector_bytes(self).get() / float
+    }
+}
+
+impl Sublayer {
+    /// Numbers of its matrices, in a layer of `model`'s shape.
+    pub fn numbers(self, model: &Model) -> u64 {
+        match self {
+            Sublayer::Experts => self.matrix(model).map_or(0, |(rows, columns)| rows * columns),
+            _ => self.products(model).iter().map(Product::numbers).sum(),
+        }
     }
 }

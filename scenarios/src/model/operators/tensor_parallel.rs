@@ -7,6 +7,7 @@
 //! share is itself a [`Model`], so the same code counts its work and bytes.
 
 use crate::model::experts::Experts;
+use crate::model::mixer::{CompressedAttention, Mixer};
 use crate::model::operators::activation_buffer::ActivationBuffer;
 use crate::model::operators::operator::Operator;
 use crate::model::operators::sublayer::Sublayer;
@@ -43,15 +44,23 @@ impl Model {
             let (intermediate, shared) = (share(experts.intermediate), share(experts.shared));
             experts.clone().with_widths(intermediate, shared)
         };
-        let experts = self.experts.as_ref().map(narrowed);
-        Cow::Owned(Self {
-            heads: share(self.heads),
-            kv_heads: share(self.kv_heads),
-            intermediate: share(self.intermediate),
-            vocab: share(self.vocab),
-            experts,
-            ..self.clone()
-        })
+        let of_shape = |shape: &Self| Self {
+            heads: share(shape.heads),
+            kv_heads: share(shape.kv_heads),
+            intermediate: share(shape.intermediate),
+            vocab: share(shape.vocab),
+            experts: shape.experts.as_ref().map(narrowed),
+            mixer: match shape.mixer {
+                Mixer::Recurrent(recurrence) => Mixer::Recurrent(recurrence.share(ranks)),
+                Mixer::Compressed(compressed) => Mixer::Compressed(CompressedAttention {
+                    out_groups: share(compressed.out_groups),
+                    ..compressed
+                }),
+                other => other,
+            },
+            ..shape.clone()
+        };
+        Cow::Owned(self.map_shapes(of_shape))
     }
 
     /// Checks that `ranks` ranks can share the model: each has the same number of heads, and all
@@ -67,7 +76,7 @@ impl Model {
             return refuse(format!("{} heads", self.heads), "a divisor of them");
         }
         let shared = self.kv_heads.is_multiple_of(ranks) || ranks.is_multiple_of(self.kv_heads);
-        if self.latent.is_none() && !shared {
+        if matches!(self.mixer, Mixer::Attention) && !shared {
             return refuse(format!("{} KV heads", self.kv_heads), "a divisor or a multiple of them");
         }
         Ok(())

@@ -1,8 +1,10 @@
 //! Tensors of each sublayer: the shapes of matrices, and the bytes of matrices and vectors.
 
-use crate::model::architecture::{Architecture, Norm};
+use crate::model::architecture::Norm;
 use crate::model::experts::Experts;
+use crate::model::mixer::Mixer;
 use crate::model::operators::formats::WeightFormats;
+use crate::model::operators::products::Product;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::positions::Positions;
 use crate::model::transformer::Model;
@@ -20,22 +22,23 @@ impl Sublayer {
     /// Rows can be divided between devices. A row of the experts is a whole expert, the most
     /// popular first. A row of the shared expert is a neuron with all of its weights. Parts of
     /// these two sublayers give partial sums of the output, not columns of it.
+    ///
+    /// A sublayer of several matrices counts as one with `hidden` columns and about as many numbers.
+    /// It is not divided ([`Sublayer::is_divisible`]).
     pub fn matrix(self, model: &Model) -> Option<(u64, u64)> {
+        let experts = model.experts.as_ref();
         match self {
-            Sublayer::Embed | Sublayer::Head => Some((model.vocab, model.hidden)),
-            Sublayer::Qkv => Some((model.qkv_rows(), model.hidden)),
             Sublayer::Attention => None,
-            Sublayer::Out => Some((model.hidden, model.context_width())),
-            Sublayer::FfnUp => Some((model.up_width(), model.hidden)),
-            Sublayer::FfnDown => Some((model.hidden, model.intermediate)),
-            Sublayer::Router => model.experts.as_ref().map(|experts| (experts.count, model.hidden)),
-            Sublayer::SharedExpert => {
-                model.experts.as_ref().map(|experts| (experts.shared, model.neuron_parameters()))
-            }
-            Sublayer::Experts => model
-                .experts
-                .as_ref()
-                .map(|experts| (experts.count, experts.intermediate * model.neuron_parameters())),
+            Sublayer::SharedExpert => experts.map(|experts| (experts.shared, model.neuron_parameters())),
+            Sublayer::Experts => experts.map(|experts| (experts.count, model.expert_parameters())),
+            Sublayer::Router if experts.is_none() => None,
+            _ => match &self.products(model)[..] {
+                [one] => Some((one.rows, one.columns)),
+                several => {
+                    let numbers: u64 = several.iter().map(Product::numbers).sum();
+                    Some((numbers.div_ceil(model.hidden), model.hidden))
+                }
+            },
         }
     }
 
@@ -43,7 +46,8 @@ impl Sublayer {
     /// `hidden` if one of its rows holds several rows of weights.
     pub fn inputs(self, model: &Model) -> Option<u64> {
         match self {
-            Sublayer::SharedExpert | Sublayer::Experts => self.matrix(model).map(|_| model.hidden),
+            Sublayer::SharedExpert => self.matrix(model).map(|_| model.hidden),
+            Sublayer::Experts => self.matrix(model).map(|_| model.expert_width()),
             _ => self.matrix(model).map(|(_, columns)| columns),
         }
     }
@@ -59,12 +63,26 @@ impl Sublayer {
         match (self, &model.experts) {
             // Each expert has two matrices; their rows are rounded up to whole quantisation groups.
             (Sublayer::Experts, Some(experts)) => {
-                let front = format
-                    .matrix_bytes((model.neuron_activations() - 1) * experts.intermediate, model.hidden);
-                (front + format.matrix_bytes(model.hidden, experts.intermediate)) * count
+                let width = model.expert_width();
+                let front =
+                    format.matrix_bytes((model.neuron_activations() - 1) * experts.intermediate, width);
+                (front + format.matrix_bytes(width, experts.intermediate)) * count
             }
-            _ => self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| format.matrix_bytes(count, columns)),
+            _ if self.is_single(model) => {
+                self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| format.matrix_bytes(count, columns))
+            }
+            _ => self.several_bytes(model, format, rows),
         }
+    }
+
+    /// Bytes of the share `rows` of several matrices that count as one.
+    fn several_bytes(self, model: &Model, format: DType, rows: &Range<u64>) -> Bytes {
+        let products = self.products(model);
+        let all: Bytes = products.iter().map(|p| format.matrix_bytes(p.rows, p.columns)).sum();
+        let of = self.matrix(model).map_or(0, |(rows, _)| rows).max(1);
+        let until = |row: u64| u128::from(all.get()) * u128::from(row.min(of)) / u128::from(of);
+        // It is a share of `all`.
+        Bytes::new((until(rows.end) - until(rows.start)) as u64)
     }
 
     /// Bytes of norms, biases and position tables. They are f32, and every device that computes the
@@ -78,26 +96,69 @@ impl Sublayer {
             Positions::Learned { offset } => offset,
             _ => 0,
         };
-        let latent = model.latent.map_or(0, |latent| latent.q_rank.unwrap_or(0) + latent.kv_rank);
-        let sinks = count_if(model.architecture == Architecture::GptOss, model.heads);
-        let experts =
-            |count: fn(&Experts, &Model) -> u64| model.experts.as_ref().map_or(0, |e| count(e, model));
+        let experts = model.experts.as_ref();
+        let router = experts.filter(|experts| experts.router_bias || model.ffn_bias);
         let count = match self {
             Sublayer::Embed => count_if(learned, (model.max_positions + offset) * model.hidden),
-            Sublayer::Qkv => norm + latent + count_if(model.qkv_bias, model.qkv_width()),
-            Sublayer::Attention => sinks + count_if(model.qk_norm, 2 * model.head_dim),
+            Sublayer::Qkv => norm + model.front_vectors(),
+            Sublayer::Attention => model.attention_vectors(),
             Sublayer::Out => behind + count_if(model.out_bias, model.hidden),
             Sublayer::FfnUp => {
                 let own = count_if(model.wiring.block != BlockOrder::ParallelOneNorm, norm);
                 own + count_if(model.ffn_bias, model.up_width())
             }
             Sublayer::FfnDown => behind + count_if(model.ffn_bias, model.hidden),
-            Sublayer::Router => norm + count_if(model.ffn_bias, experts(|experts, _| experts.count)),
-            Sublayer::SharedExpert => 0,
-            Sublayer::Experts => count_if(model.ffn_bias, experts(biases)),
+            Sublayer::Router => norm + behind + router.map_or(0, |experts| experts.count),
+            Sublayer::SharedExpert => {
+                count_if(experts.is_some_and(|experts| experts.shared_gate), model.hidden)
+            }
+            Sublayer::Experts => experts.map_or(0, |e| count_if(model.ffn_bias, biases(e, model))),
             Sublayer::Head => norm + count_if(model.wiring.head_bias, model.vocab),
         };
         DType::F32.bytes(Elements::new(count))
+    }
+}
+
+impl Model {
+    /// Numbers in the norms, biases and convolutions in front of a layer's mixer, without the
+    /// layer's own norm.
+    fn front_vectors(&self) -> u64 {
+        let bias = if self.qkv_bias { self.qkv_width() } else { 0 };
+        bias + match self.mixer {
+            Mixer::Attention => 0,
+            Mixer::Latent(latent) => latent.q_rank.unwrap_or(0) + latent.kv_rank,
+            Mixer::Compressed(compressed) => {
+                let ratio = compressed.ratio.unwrap_or(0);
+                let compressor = compressed.sets * self.head_dim * ratio + self.head_dim;
+                let index = self.index.filter(|index| index.computes);
+                let index = index.map_or(0, |index| index.dim * (compressed.sets * ratio + 1));
+                compressed.q_rank + self.head_dim + index + if ratio > 0 { compressor } else { 0 }
+            }
+            Mixer::Recurrent(recurrence) => recurrence.vectors(),
+        }
+    }
+
+    /// Numbers in attention's own vectors: sinks, the norms of q and k, the norm of an indexer.
+    fn attention_vectors(&self) -> u64 {
+        let sinks = if self.wiring.sinks { self.heads } else { 0 };
+        let index = self.index.filter(|index| index.computes && !matches!(self.mixer, Mixer::Compressed(_)));
+        let norms = match (self.qk_norm, self.wiring.norms_whole_qk) {
+            (false, _) => 0,
+            (true, false) => 2 * self.head_dim,
+            (true, true) => self.heads * self.head_dim + self.kv_width(),
+        };
+        sinks + norms + index.map_or(0, |index| 2 * index.dim)
+    }
+
+    /// Width of the vectors that a routed expert reads and writes.
+    pub fn expert_width(&self) -> u64 {
+        self.experts.as_ref().and_then(|experts| experts.latent).unwrap_or(self.hidden)
+    }
+
+    /// Numbers of one routed expert's matrices.
+    pub fn expert_parameters(&self) -> u64 {
+        let intermediate = self.experts.as_ref().map_or(0, |experts| experts.intermediate);
+        intermediate * self.neuron_activations() * self.expert_width()
     }
 }
 

@@ -1,14 +1,16 @@
 //! The count of FLOP and bytes of each operator. No other code in Fulcrum counts them.
 
 use crate::model::experts::ExpertTraffic;
+use crate::model::mixer::Mixer;
 use crate::model::operators::activation_buffer::ActivationBuffer;
-use crate::model::operators::attention::layer_attention;
+use crate::model::operators::attention::{index_scores, layer_attention};
 use crate::model::operators::formats::Formats;
 use crate::model::operators::operator::Operator;
 use crate::model::operators::step::Step;
 use crate::model::operators::sublayer::Sublayer;
+use crate::model::recurrence::Recurrence;
 use crate::model::transformer::Model;
-use hwprofiles::{AttentionShape, Bytes, Elements, Flop};
+use hwprofiles::{AttentionShape, Bytes, Elements, Flop, Phase};
 use std::ops::Range;
 
 /// The kind of computation, with the sizes that a device's rate depends on.
@@ -23,10 +25,52 @@ pub enum Shape {
         /// Columns of W.
         k: u64,
     },
+    /// Several such products, one after the other.
+    Gemms(GemmChain),
     /// Causal attention.
     Attention(AttentionShape),
+    /// A recurrence: limited by the state and the activations that it moves, or by its products,
+    /// which together are as large as y[m, n] = x[m, k] · W[n, k]ᵀ.
+    Recurrence {
+        /// Tokens.
+        m: u64,
+        /// As many rows as the FLOP make with `k` columns.
+        n: u64,
+        /// Depth of the products.
+        k: u64,
+    },
     /// Elementwise: limited by the activations that it moves.
     Elementwise,
+}
+
+/// Products of one operator that run one after the other: (m, n, k) of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GemmChain {
+    products: [[u64; 3]; GemmChain::MOST],
+    count: usize,
+}
+
+impl GemmChain {
+    /// The most products of one operator.
+    const MOST: usize = 10;
+
+    /// The chain of these products.
+    ///
+    /// # Panics
+    /// There are more than any sublayer has.
+    fn new(all: impl Iterator<Item = [u64; 3]>) -> Self {
+        let mut chain = Self { products: [[0; 3]; Self::MOST], count: 0 };
+        for product in all {
+            chain.products[chain.count] = product;
+            chain.count += 1;
+        }
+        chain
+    }
+
+    /// Each product's m, n and k.
+    pub fn iter(&self) -> impl Iterator<Item = [u64; 3]> + '_ {
+        self.products[..self.count].iter().copied()
+    }
 }
 
 /// The work of one operator, or of one device's part of it.
@@ -94,6 +138,10 @@ impl Work {
                     work.add_experts(model, formats, tokens, rows, traffic);
                 }
             }
+            (op, Some((all, _))) if op.is_matmul() && !sublayer.is_single(model) => {
+                work.add_products(sublayer, model, step, tokens, rows, all);
+                work.weights = sublayer.matrix_bytes(model, formats.weights, rows);
+            }
             (op, Some((_, numbers))) if op.is_matmul() => {
                 // A row of the shared expert holds one row of each of its matrices.
                 let k = sublayer.inputs(model).unwrap_or(numbers);
@@ -109,20 +157,71 @@ impl Work {
                 }
             }
             (Operator::Embed, _) => {
-                work.weights = formats.weights.for_sublayer(sublayer).matrix_bytes(tokens, model.hidden);
+                let columns = model.hidden + model.layer_embeddings();
+                work.weights = formats.weights.for_sublayer(sublayer).matrix_bytes(tokens, columns);
             }
             (Operator::Rotate, _) => {
-                work.kv_written = kv_bytes(model, formats, step.batch, step.new_tokens);
+                work.kv_written = model.appended_bytes(formats, step.batch, step.new_tokens);
             }
-            (Operator::Attention, _) => {
-                let attention = layer_attention(model, step);
-                work.shape = Shape::Attention(attention.shape);
-                work.flop = attention.flop;
-                work.kv_read = kv_bytes(model, formats, step.batch, attention.kv_tokens);
+            (Operator::IndexScores, _) => {
+                if let Some(index) = &model.index {
+                    let scores = index_scores(model, index, step);
+                    work.shape = Shape::Attention(scores.shape);
+                    work.flop = scores.flop;
+                    work.kv_read = model.index_key_bytes(formats, step.batch * scores.kv_tokens);
+                }
             }
+            (Operator::Attention, _) => match model.mixer {
+                Mixer::Recurrent(recurrence) => work.add_recurrence(recurrence, step),
+                _ => {
+                    let attention = layer_attention(model, step);
+                    work.shape = Shape::Attention(attention.shape);
+                    work.flop = attention.flop;
+                    work.kv_read = model.attended_bytes(formats, step.batch, attention.kv_tokens);
+                }
+            },
             _ => {}
         }
         work
+    }
+
+    /// Adds the products of a sublayer of several matrices; `rows` of `all` rows are computed.
+    fn add_products(
+        &mut self,
+        sublayer: Sublayer,
+        model: &Model,
+        step: &Step,
+        tokens: u64,
+        rows: &Range<u64>,
+        all: u64,
+    ) {
+        let part = |count: u64| {
+            let share = u128::from(rows.end - rows.start) * u128::from(count);
+            // It is at most `count`.
+            share.div_ceil(u128::from(all.max(1))) as u64
+        };
+        let products = sublayer.products(model);
+        let sizes = products.iter().map(|p| [p.tokens(step, tokens), part(p.rows), p.columns]);
+        let chain = GemmChain::new(sizes);
+        self.shape = Shape::Gemms(chain);
+        self.flop =
+            chain.iter().map(|size| Flop::new(2 * size.map(u128::from).iter().product::<u128>())).sum();
+        self.launches = products.len() as u32;
+    }
+
+    /// Adds the work of a recurrence, which reads and writes the state of each sequence: tokens in
+    /// turn in decode, in chunks in prefill.
+    fn add_recurrence(&mut self, recurrence: Recurrence, step: &Step) {
+        let each = match step.phase {
+            Phase::Decode => recurrence.flop_in_turn(),
+            Phase::Prefill => recurrence.flop_in_chunks(),
+        };
+        let tokens = step.rows();
+        let k = recurrence.product_depth();
+        self.flop = Flop::new(u128::from(tokens) * u128::from(each));
+        self.shape = Shape::Recurrence { m: tokens, n: each.div_ceil(2 * k), k };
+        self.kv_read = recurrence.state_bytes() * step.batch;
+        self.kv_written = self.kv_read;
     }
 
     /// Adds the work of the experts `range` with this `traffic`. Every touched expert is read once.
@@ -138,16 +237,16 @@ impl Work {
         traffic: ExpertTraffic,
     ) {
         let Some(experts) = &model.experts else { return };
-        let numbers = (experts.intermediate * model.neuron_parameters()) as f64;
+        let (numbers, width) = (model.expert_parameters() as f64, model.expert_width());
         let one = Sublayer::Experts.matrix_bytes(model, formats.weights, &(0..1)).as_f64();
-        let rows = (traffic.touched * numbers / model.hidden as f64).ceil();
+        let rows = (traffic.touched * numbers / width as f64).ceil();
         let tokens_each = if traffic.touched > 0.0 { traffic.pairs / traffic.touched } else { 0.0 };
         let neurons = (traffic.pairs * experts.intermediate as f64).round() as u64;
         let columns = Operator::Experts.output_columns(model, range);
         let read = Operator::Experts.reads().iter().map(|b| b.bytes(formats, tokens, b.columns(model)));
         let written = Operator::Experts.writes().bytes(formats, tokens, columns.end - columns.start);
         // Rounding errors must not add a token: a mean of 2 may be computed as 2.0000000001.
-        self.shape = Shape::Gemm { m: (tokens_each - 1e-6).ceil() as u64, n: rows as u64, k: model.hidden };
+        self.shape = Shape::Gemm { m: (tokens_each - 1e-6).ceil() as u64, n: rows as u64, k: width };
         self.flop = Flop::new((2.0 * traffic.pairs * numbers).round() as u128);
         self.weights = Bytes::new((traffic.touched * one).round() as u64);
         self.activations = read.sum::<Bytes>() + written + inner_bytes(model, formats, neurons);
@@ -161,11 +260,4 @@ const NETWORK_LAUNCHES: u32 = 3;
 /// Bytes written and read again between the matrices of experts. `neurons` is summed over tokens.
 fn inner_bytes(model: &Model, formats: &Formats, neurons: u64) -> Bytes {
     formats.activations.bytes(Elements::product(&[2, model.neuron_activations(), neurons]))
-}
-
-/// KV bytes of one layer: 2 · batch · tokens · kv_heads rows of head_dim numbers; with latent
-/// attention, batch · tokens rows of kv_rank + rope_dim numbers. Formats with groups pad each row.
-pub fn kv_bytes(model: &Model, formats: &Formats, batch: u64, tokens: u64) -> Bytes {
-    let rows = Elements::product(&[batch, tokens, model.kv_rows()]).get();
-    formats.kv.matrix_bytes(rows, model.kv_numbers() / model.kv_rows())
 }

@@ -1,0 +1,105 @@
+//! Layers of unequal shapes.
+
+use crate::model::transformer::Model;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+use std::sync::Arc;
+
+/// The shapes of a model's layers, and which layer has which; empty if all layers are alike.
+///
+/// A shape is a [`Model`] whose layers are all of that shape. So everything that counts a model's
+/// work and bytes also counts those of a shape.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LayerShapes {
+    shapes: Arc<[Model]>,
+    of_layer: Arc<[u16]>,
+}
+
+impl LayerShapes {
+    /// Each distinct one of `layers` once, in the order of first appearance; empty if there is only
+    /// one.
+    fn from_layers(layers: Vec<Model>) -> Self {
+        let mut shapes: Vec<Model> = Vec::new();
+        let mut of_layer = Vec::with_capacity(layers.len());
+        for layer in layers {
+            let shape = shapes.iter().position(|shape| *shape == layer).unwrap_or(shapes.len());
+            if shape == shapes.len() {
+                shapes.push(layer);
+            }
+            // A model has at most 2¹⁶ layers.
+            of_layer.push(shape as u16);
+        }
+        if shapes.len() < 2 {
+            return Self::default();
+        }
+        Self { shapes: shapes.into(), of_layer: of_layer.into() }
+    }
+
+    /// Whether all layers are alike.
+    pub fn is_empty(&self) -> bool {
+        self.shapes.is_empty()
+    }
+}
+
+impl Serialize for LayerShapes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut both = serializer.serialize_struct("LayerShapes", 2)?;
+        both.serialize_field("shapes", &self.shapes[..])?;
+        both.serialize_field("of_layer", &self.of_layer[..])?;
+        both.end()
+    }
+}
+
+impl Model {
+    /// The same model with these `layers`, one for each of its layers; each describes its layer.
+    /// If they are all alike the model itself takes their shape.
+    ///
+    /// # Panics
+    /// There are not as many as the model has layers.
+    #[must_use]
+    pub fn with_layers(mut self, mut layers: Vec<Model>) -> Self {
+        assert_eq!(layers.len() as u64, self.layers, "a shape for each layer");
+        for layer in &mut layers {
+            layer.shapes = LayerShapes::default();
+        }
+        let first = layers.first().cloned();
+        self.shapes = LayerShapes::from_layers(layers);
+        match first {
+            Some(first) if self.shapes.is_empty() => first,
+            _ => self,
+        }
+    }
+
+    /// The distinct shapes of its layers; the model itself if all are alike.
+    pub fn shapes(&self) -> &[Model] {
+        match &self.shapes.shapes[..] {
+            [] => std::slice::from_ref(self),
+            shapes => shapes,
+        }
+    }
+
+    /// The index of `layer`'s shape in [`Model::shapes`].
+    pub(crate) fn shape_index(&self, layer: u64) -> u16 {
+        usize::try_from(layer).ok().and_then(|layer| self.shapes.of_layer.get(layer).copied()).unwrap_or(0)
+    }
+
+    /// The shape of `layer`.
+    pub fn layer(&self, layer: u64) -> &Model {
+        &self.shapes()[usize::from(self.shape_index(layer))]
+    }
+
+    /// The shape of `layer`; of the embedding and the head, which are in no layer, the model itself.
+    pub fn layer_or_ends(&self, layer: Option<u32>) -> &Model {
+        layer.map_or(self, |layer| self.layer(u64::from(layer)))
+    }
+
+    /// The same model with `change` applied to it and to the shape of each layer.
+    #[must_use]
+    pub fn map_shapes(&self, change: impl Fn(&Model) -> Model) -> Self {
+        let shapes = LayerShapes {
+            shapes: self.shapes.shapes.iter().map(&change).collect(),
+            of_layer: Arc::clone(&self.shapes.of_layer),
+        };
+        Self { shapes, ..change(self) }
+    }
+}
