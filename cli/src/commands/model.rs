@@ -4,7 +4,7 @@ use crate::text::terminal::{out_json, outln};
 use clap::{Args, Subcommand};
 use fulcrum::{OrError, Result};
 use hwprofiles::{Bytes, DType, Elements};
-use scenarios::{Experts, Formats, LatentAttention, LayerKind, Model, Sublayer};
+use scenarios::{Experts, Formats, LatentAttention, LayerBlocks, Model, Sublayer};
 #[cfg(feature = "run")]
 use serde_json::json;
 #[cfg(feature = "run")]
@@ -100,15 +100,15 @@ fn show(model: &Model, json: bool) -> Result {
     outln!("{}: {:?}, {} parameters", model.name, model.architecture, millions(model.parameters()));
     outln!("  layers {}, hidden {}, intermediate {}", model.layers, model.hidden, model.intermediate);
     outln!("  heads {} of {}, kv heads {}", model.heads, model.head_dim, model.kv_heads);
-    if let Some(latent) = model.latent {
+    if let Some(latent) = model.latent() {
         let LatentAttention { kv_rank, rope_dim, .. } = latent;
         outln!("  latent attention: {kv_rank} + {rope_dim} numbers per token and layer in the KV cache");
     }
     if let Some(experts) = &model.experts {
-        let Experts { count, per_token, intermediate, shared, dense_layers, .. } = experts;
+        let Experts { count, per_token, intermediate, shared, .. } = experts;
         let shared = if *shared > 0 { format!(", shared expert of {shared}") } else { String::new() };
         outln!(
-            "  experts {count} of {intermediate}, {per_token} per token{shared}, dense layers {dense_layers}"
+            "  experts {count} of {intermediate}, {per_token} per token{shared}"
         );
         outln!("  {} parameters active", millions(model.active_parameters()));
     }
@@ -128,15 +128,16 @@ fn show(model: &Model, json: bool) -> Result {
         }
     }
     for (kind, _) in model.kinds() {
-        let name = match kind {
-            LayerKind::Dense => "layer",
-            LayerKind::Parallel => "parallel layer",
-            LayerKind::Experts | LayerKind::SharedExperts => "MoE layer",
+        let name = match kind.blocks {
+            LayerBlocks::Dense => "layer",
+            LayerBlocks::Parallel => "parallel layer",
+            LayerBlocks::Mixer | LayerBlocks::Network => "half layer",
+            _ => "MoE layer",
         };
         row(name, &|formats| model.layer_bytes(kind, formats));
     }
     row("model", &|formats| model.weight_bytes(formats));
-    row("KV/token", &|formats| scenarios::kv_bytes(model, formats, 1, 1) * model.layers);
+    row("KV/token", &|formats| (0..model.layers).map(|l| scenarios::kv_bytes(model.layer(l), formats, 1, 1)).sum());
     Ok(())
 }
 

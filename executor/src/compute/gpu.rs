@@ -42,6 +42,7 @@ impl<'a> GpuWorker<'a> {
             }
             Operator::HeadNorm => self.head_norm(job),
             Operator::Rotate => self.rotate(job),
+            Operator::IndexScores => unreachable!("models with an indexer are refused before they run"),
             Operator::Attention => self.attend(job),
             Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(job),
             Operator::Activate => self.activate(job),

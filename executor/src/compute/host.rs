@@ -60,6 +60,7 @@ impl<'a> HostWorker<'a> {
             Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => self.norm(job),
             Operator::HeadNorm => self.head_norm(job),
             Operator::Rotate => self.rotate(job),
+            Operator::IndexScores => unreachable!("models with an indexer are refused before they run"),
             Operator::Attention => self.attend(job),
             Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(job),
             Operator::Activate => self.activate(),

@@ -148,7 +148,7 @@ impl Store {
         for layer in &setup.placement.layers {
             for sequences in sequences_by_part(setup) {
                 let bytes = kv_bytes(&setup.model, &setup.formats, sequences, setup.extent.context);
-                let new = || touched(&memories[layer.kv_home().0], bytes);
+                let new = || touched(&memories[layer.slices(Sublayer::Attention)[0].home.0], bytes);
                 caches.push(match carried.next() {
                     Some(KvHandover::Kept(cache)) => cache,
                     Some(KvHandover::Contents(bytes)) => {
@@ -178,7 +178,8 @@ impl Store {
             let first = (device.0 * ACTIVATIONS + buffer as usize) * parts;
             // The same number of rows for each sequence.
             for (place, sequences) in activations[first..][..parts].iter_mut().zip(sequences_by_part(setup)) {
-                let bytes = buffer.bytes(formats, rows / extent.batch * sequences, buffer.columns(model));
+                let bytes =
+                    buffer.bytes(formats, rows / extent.batch * sequences, buffer.most_columns(model));
                 *place = Some(touched(own(device), bytes)?);
             }
         }

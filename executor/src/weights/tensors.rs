@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::names::TensorNames;
-use scenarios::{Architecture, BlockOrder, Experts, Model, Norm, Positions, Sublayer};
+use scenarios::{BlockOrder, Experts, Mixer, Model, Norm, Positions, Sublayer};
 
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,15 +98,33 @@ fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
 /// opened, so none is run.
 ///
 /// # Errors
-/// [`ExecutorError::Refused`] for latent attention and gpt-oss.
+/// [`ExecutorError::Refused`] names the feature.
 pub(crate) fn check_runnable(model: &Model) -> Result<(), ExecutorError> {
-    let feature = match model {
-        Model { latent: Some(_), .. } => "latent attention",
-        Model { architecture: Architecture::GptOss, .. } => "attention sinks",
-        _ => return Ok(()),
-    };
+    let Some(feature) = model.shapes().iter().find_map(missing_feature) else { return Ok(()) };
     let wanted = "it can be planned and simulated, but not run: use a model without";
     Err(ExecutorError::refused("model", format!("'{}' with {feature}", model.name), wanted))
+}
+
+/// The first feature of layers of `shape` that no kernel computes.
+fn missing_feature(shape: &Model) -> Option<&'static str> {
+    let wiring = &shape.wiring;
+    let features = [
+        (shape.latent().is_some(), "latent attention"),
+        (shape.mixer != Mixer::Attention, "a mixer other than attention"),
+        (wiring.sinks, "attention sinks"),
+        (shape.index.is_some(), "an indexer"),
+        (shape.experts.as_ref().is_some_and(|experts| experts.shared > 0), "a shared expert"),
+        (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),
+        (!shape.has_mixer() || !shape.has_network(), "layers of one sublayer"),
+        (wiring.output_gate, "gated attention"),
+        (wiring.shares_kv || wiring.keys_are_values, "shared keys and values"),
+        (wiring.value_dim.is_some(), "values of another width than keys"),
+        (wiring.norms_whole_qk, "norms over all heads"),
+        (wiring.window.is_some_and(|window| window.chunked), "attention in chunks"),
+        (wiring.residual_streams.or(wiring.predicted_streams).is_some(), "several residual streams"),
+        (wiring.layer_embedding.is_some(), "embeddings for each layer"),
+    ];
+    features.into_iter().find_map(|(present, feature)| present.then_some(feature))
 }
 
 /// Every sublayer of the model with its layer, in the order of computation.

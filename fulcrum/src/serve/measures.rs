@@ -55,9 +55,9 @@ fn decode_devices(plan: &Plan) -> String {
 fn layer_devices(group: &LayerGroup) -> String {
     let LayerGroup { qkv, attention, out, ffn_up, ffn_down, router, shared_expert, experts, .. } = group;
     let sublayers = [
-        ("qkv", Some(qkv)),
-        ("attention", Some(attention)),
-        ("out", Some(out)),
+        ("qkv", qkv.as_ref()),
+        ("attention", attention.as_ref()),
+        ("out", out.as_ref()),
         ("ffn_up", ffn_up.as_ref()),
         ("ffn_down", ffn_down.as_ref()),
         ("router", router.as_ref()),

@@ -22,7 +22,7 @@ impl CostModel<'_> {
             let time = match (&task.action, task.lane) {
                 (Action::Compute { operator, rows, .. }, Lane::Device(device)) => {
                     let step = &task.micro_batch.step(step);
-                    self.estimate(*operator, rows, device, step)?
+                    self.of_kind(task.kind).estimate(*operator, rows, device, step)?
                 }
                 _ => {
                     let price = self.task_cost(task, step)?;

@@ -9,10 +9,10 @@
 use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
-    Basis, Bytes, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, MissingRate, Provenance,
-    Ratio, Seconds,
+    Basis, Bytes, DType, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, MissingRate,
+    Provenance, Ratio, Seconds,
 };
-use scenarios::{ExpertTraffic, Formats, Model, Operator, Shape, Step, Sublayer, Work};
+use scenarios::{ExpertTraffic, Formats, LayerKind, Model, Operator, Shape, Step, Sublayer, Work};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -120,6 +120,21 @@ impl CostModel<'_> {
         if step.batch == 0 {
             return Ok(TaskCost::NOTHING);
         }
+        self.of_kind(task.kind).cost_in_layer(task, step, traffic)
+    }
+
+    /// The cost model of layers of `kind`; of embed and head without one.
+    pub(crate) fn of_kind(&self, kind: Option<LayerKind>) -> Self {
+        Self { model: self.model.shape_or_ends(kind), ..*self }
+    }
+
+    /// Cost of `task` in a layer of this model's shape. `step` is the task's part of the batch.
+    fn cost_in_layer(
+        &self,
+        task: &Task,
+        step: &Step,
+        traffic: Option<ExpertTraffic>,
+    ) -> Result<TaskCost, MissingRate> {
         let shared = |memory: MemoryId| ModelShare::in_memory(self.machine, self.model, memory);
         let at_end = |link: LinkId| shared(self.machine.link(link).to);
         match (&task.action, task.lane) {
@@ -137,7 +152,8 @@ impl CostModel<'_> {
                 Ok(self.transfer(link, at_end(link).kv_bytes(self.formats, step.batch, step.past_tokens)))
             }
             (Action::StoreKv { .. }, Lane::Link(link)) => {
-                Ok(self.transfer(link, at_end(link).kv_bytes(self.formats, step.batch, step.new_tokens)))
+                Ok(self
+                    .transfer(link, at_end(link).appended_bytes(self.formats, step.batch, step.new_tokens)))
             }
             (Action::Hop { buffer, columns, link, .. }, _) => {
                 let rows = if task.layer.is_none() { step.batch } else { step.rows() };
@@ -247,6 +263,22 @@ impl CostModel<'_> {
             (Shape::Attention(shape), None) => device.attention_time(self.formats.kv, &shape),
             (Shape::Attention(shape), Some(faster)) => {
                 device.attention_time_from(faster, self.formats.kv, &shape)
+            }
+            (Shape::Gemms(chain), faster) => {
+                let times = chain.iter().map(|[m, n, k]| match faster {
+                    None => device.gemm_time(weights, m, n, k),
+                    Some(faster) => device.gemm_time_from(faster, weights, m, n, k),
+                });
+                times.reduce(|sum, next| Ok(sum?.then(&next?))).unwrap_or(Ok(Estimate::ZERO))
+            }
+            (Shape::Recurrence { m, n, k }, _) => {
+                let moved = device.elementwise_time(work.activations + work.kv_read + work.kv_written);
+                // The chunks of a prefill are products of bf16 matrices.
+                let computed = match device.gemm_time(DType::Bf16, m, n, k) {
+                    Ok(computed) => computed,
+                    Err(_) => device.gemm_time(weights, m, n, k)?,
+                };
+                Ok(if computed.time > moved.time { computed } else { moved })
             }
             (Shape::Elementwise, _) => {
                 Ok(device.elementwise_time(work.activations + work.weights + work.kv_written))

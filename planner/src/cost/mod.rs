@@ -18,5 +18,5 @@ pub use sketch::{Sketch, StepProbe};
 
 pub(crate) use energy::{PowerDraw, energy_of, power, price};
 pub(crate) use footprint::footprint;
-pub(crate) use price_list::{DeviceNeeds, PriceList, SublayerCost};
+pub(crate) use price_list::{DeviceNeeds, PriceList, PricedSublayer, SublayerCost};
 pub(crate) use serial_chain::SerialChain;

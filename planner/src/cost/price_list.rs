@@ -7,7 +7,7 @@ use crate::memory::{is_gpu, operator_scratch, rotation_table_bytes};
 use crate::placement::{Home, IdenticalGpus, ModelShare, Pipelining, Slice};
 use crate::program::{ALL_BUFFERS, Action, BatchSteps, Lane, MicroBatch, OperandSource, RunExtent, Task};
 use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MissingRate};
-use scenarios::{ActivationBuffer, Phase, Step, Sublayer};
+use scenarios::{ActivationBuffer, LayerKind, Model, Phase, Step, Sublayer};
 
 const BUFFERS: u32 = ALL_BUFFERS.len() as u32;
 const ATTENDS: u32 = 2 * BUFFERS;
@@ -15,36 +15,57 @@ const STREAMS_KV: u32 = ATTENDS + 1;
 const STREAMS: u32 = STREAMS_KV + 1;
 
 /// The items that a device needs once for any number of layers (low bits, one for each item), and
-/// the sublayers whose norms and biases it holds (from bit [`VECTORS`], one for each sublayer).
+/// the sublayers of the price list whose norms and biases it holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct DeviceNeeds(u128);
-const VECTORS: u32 = 112;
+pub(crate) struct DeviceNeeds {
+    items: u128,
+    vectors: u128,
+}
 
 impl DeviceNeeds {
     fn item(bit: u32) -> Self {
-        Self(1 << bit)
+        Self { items: 1 << bit.min(u128::BITS - 1), vectors: 0 }
     }
 
     fn vectors(sublayer: usize) -> Self {
-        Self(1 << (VECTORS as usize + sublayer))
+        Self { items: 0, vectors: 1 << sublayer }
     }
 
     pub fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        Self { items: self.items | other.items, vectors: self.vectors | other.vectors }
     }
 
     pub fn within(self, other: Self) -> bool {
-        self.0 & !other.0 == 0
+        self.items & !other.items == 0 && self.vectors & !other.vectors == 0
     }
 
     /// The item bits.
     pub fn items(self) -> u128 {
-        self.0 & ((1 << VECTORS) - 1)
+        self.items
     }
 
     /// Indices of the sublayers, of `sublayers`, whose vectors are held.
     pub fn holds(self, sublayers: usize) -> impl Iterator<Item = usize> {
-        (0..sublayers).filter(move |s| self.0 >> (VECTORS as usize + s) & 1 == 1)
+        (0..sublayers).filter(move |s| self.vectors >> s & 1 == 1)
+    }
+}
+
+/// A sublayer of the layers of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PricedSublayer {
+    /// `None` for embed and head.
+    pub kind: Option<LayerKind>,
+    pub sublayer: Sublayer,
+}
+
+impl PricedSublayer {
+    /// Those of embed and head, then those of each kind of layer.
+    fn all(model: &Model) -> Vec<Self> {
+        let ends = [Sublayer::Embed, Sublayer::Head].map(|sublayer| Self { kind: None, sublayer });
+        let of_kind = |kind: LayerKind| {
+            kind.sublayers().iter().map(move |&sublayer| Self { kind: Some(kind), sublayer })
+        };
+        ends.into_iter().chain(model.kinds().flat_map(|(kind, _)| of_kind(kind))).collect()
     }
 }
 
@@ -65,8 +86,8 @@ pub(crate) struct SublayerCost {
 pub(crate) struct PriceList<'a> {
     pub cost_model: CostModel<'a>,
     pub phase: Phase,
-    /// The model's sublayers.
-    pub sublayers: Vec<Sublayer>,
+    /// The sublayers of each kind of layer.
+    pub sublayers: Vec<PricedSublayer>,
     /// Groups of equal steps, of the first and largest micro-batch.
     pub kinds: Vec<Vec<Step>>,
     /// Number of micro-batches of a step.
@@ -106,7 +127,7 @@ impl<'a> PriceList<'a> {
         let mut list = Self {
             cost_model,
             phase,
-            sublayers: cost_model.model.sublayers(),
+            sublayers: PricedSublayer::all(cost_model.model),
             kinds: batch_steps.kinds(phase).into_iter().map(largest).collect(),
             micro_batches: batch_steps.micro_batches,
             sizes: cost_model.machine.device_ids().map(|d| matrix_sizes(&cost_model, d)).collect(),
@@ -139,9 +160,9 @@ impl<'a> PriceList<'a> {
         self.table[(sublayer * self.homes + home) * devices + device.0].as_ref()
     }
 
-    /// Index of `sublayer` among the model's sublayers.
-    pub fn index(&self, sublayer: Sublayer) -> usize {
-        let index = self.sublayers.iter().position(|&other| other == sublayer);
+    /// Index of the `sublayer` of layers of `kind`.
+    pub fn index(&self, kind: Option<LayerKind>, sublayer: Sublayer) -> usize {
+        let index = self.sublayers.iter().position(|&other| other == PricedSublayer { kind, sublayer });
         index.expect("a model's layers are made of the model's sublayers")
     }
 
@@ -157,8 +178,9 @@ impl<'a> PriceList<'a> {
         home: Home,
         device: DeviceId,
     ) -> Result<Option<SublayerCost>, MissingRate> {
-        let CostModel { machine, model, .. } = self.cost_model;
-        let sublayer_kind = self.sublayers[sublayer];
+        let PricedSublayer { kind, sublayer: sublayer_kind } = self.sublayers[sublayer];
+        let cost_model = self.cost_model.of_kind(kind);
+        let CostModel { machine, model, .. } = cost_model;
         if !home.admits(machine, sublayer_kind, device) {
             return Ok(None);
         }
@@ -168,13 +190,15 @@ impl<'a> PriceList<'a> {
         let lanes = machine.links.len() + machine.memories.len() + 2 * machine.devices.len();
         let mut busy = vec![0.0; lanes];
         let kinds = self.kinds.iter();
-        let stages: Result<Vec<_>, _> =
-            kinds.map(|steps| self.stage(sublayer_kind, &slices, device, steps, &mut busy)).collect();
+        let stages: Result<Vec<_>, _> = kinds
+            .map(|steps| self.stage(cost_model, sublayer_kind, &slices, device, steps, &mut busy))
+            .collect();
         Ok(Some(SublayerCost { stages: stages?, busy, needs: self.needs(sublayer, &slices) }))
     }
 
     fn stage(
         &self,
+        cost_model: CostModel<'_>,
         sublayer: Sublayer,
         slices: &[Slice],
         lead: DeviceId,
@@ -186,16 +210,17 @@ impl<'a> PriceList<'a> {
         let steps = if sublayer == Sublayer::Attention { steps } else { &steps[..1] };
         let weight = if sublayer == Sublayer::Attention { 1.0 } else { self.kind_len(&steps[0]) as f64 };
         let mut stage = SublayerStage {
-            operators: sublayer.operators(self.cost_model.model),
+            operators: sublayer.operators(cost_model.model),
+            columns: ALL_BUFFERS.map(|buffer| buffer.columns(cost_model.model)),
             lead,
             free: vec![],
             parts: vec![],
             floor: 0.0,
         };
-        for task in fetches(self.cost_model, sublayer, slices, self.phase) {
-            self.charge(&task, steps, weight, busy)?;
+        for task in fetches(cost_model, sublayer, slices, self.phase) {
+            self.charge(cost_model, &task, steps, weight, busy)?;
         }
-        for &operator in sublayer.operators(self.cost_model.model) {
+        for &operator in sublayer.operators(cost_model.model) {
             if !operator.is_matmul() {
                 // Attention and rotation read and write the KV cache.
                 let source = match sublayer {
@@ -207,7 +232,7 @@ impl<'a> PriceList<'a> {
                 let times = if operator.adds_partial_sums() { stage.devices().count() } else { 1 };
                 let mut time = 0.0;
                 for _ in 0..times {
-                    time = self.charge(&task, steps, weight, busy)?;
+                    time = self.charge(cost_model, &task, steps, weight, busy)?;
                 }
                 stage.free.push(time);
                 continue;
@@ -217,8 +242,8 @@ impl<'a> PriceList<'a> {
             for slice in slices {
                 let device = slice.device(self.phase);
                 let task = compute(operator, slice.rows.clone(), device, self.source(slice, device));
-                let time = self.charge(&task, steps, weight, busy)?;
-                let columns = operator.output_columns(self.cost_model.model, &slice.rows);
+                let time = self.charge(cost_model, &task, steps, weight, busy)?;
+                let columns = operator.output_columns(cost_model.model, &slice.rows);
                 stage.parts.push(StagePart { device, columns, time });
             }
             if slices.len() > 1 {
@@ -241,7 +266,14 @@ impl<'a> PriceList<'a> {
     /// Adds the load of `task` in all steps to `busy`, and returns its mean time in one
     /// micro-batch. Weights are fetched once for all micro-batches. All other tasks run for each of
     /// them.
-    fn charge(&self, task: &Task, steps: &[Step], weight: f64, busy: &mut [f64]) -> Result<f64, MissingRate> {
+    fn charge(
+        &self,
+        cost_model: CostModel<'_>,
+        task: &Task,
+        steps: &[Step],
+        weight: f64,
+        busy: &mut [f64],
+    ) -> Result<f64, MissingRate> {
         let machine = self.cost_model.machine;
         let weight = match task.action {
             Action::FetchWeights { .. } => weight,
@@ -249,7 +281,7 @@ impl<'a> PriceList<'a> {
         };
         let mut total = 0.0;
         for step in steps {
-            let price = self.cost_model.task_cost(task, step)?;
+            let price = cost_model.task_cost(task, step)?;
             total += price.alone.get();
             let lane = match task.lane.queue(machine) {
                 Lane::Link(LinkId(link)) => link,
@@ -277,8 +309,8 @@ impl<'a> PriceList<'a> {
     }
 
     fn needs(&self, sublayer: usize, slices: &[Slice]) -> Vec<DeviceNeeds> {
-        let CostModel { machine, model, formats } = self.cost_model;
-        let sublayer_kind = self.sublayers[sublayer];
+        let PricedSublayer { kind, sublayer: sublayer_kind } = self.sublayers[sublayer];
+        let CostModel { machine, model, formats } = self.cost_model.of_kind(kind);
         let mut needs = vec![DeviceNeeds::default(); machine.devices.len()];
         for (index, slice) in slices.iter().enumerate() {
             let device = slice.device(self.phase);
@@ -337,7 +369,8 @@ impl<'a> PriceList<'a> {
         items.push(rotation_table_bytes(model, extent.context) * shared.ranks);
         // The number of slots is chosen later, when it is known what streams.
         let slots = Pipelining::default().slots as u64;
-        items.push(shared.kv_bytes(formats, extent.batch, extent.context) * slots);
+        let kv = |kind| shared.of_kind(Some(kind)).kv_bytes(formats, extent.batch, extent.context);
+        items.push(model.kinds().map(|(kind, _)| kv(kind)).max().unwrap_or_default() * slots);
         items.extend(differences(&self.sizes[device.0]).map(|more| more * slots));
         items.extend(differences(&self.scratch[device.0]));
         items
@@ -369,16 +402,16 @@ fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
 
 /// The scratch sizes of `device`, ascending.
 fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceId) -> Vec<Bytes> {
-    let sublayers = cost_model.model.sublayers();
-    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(cost_model.model));
-    let mut sizes: Vec<_> = [Phase::Prefill, Phase::Decode]
-        .into_iter()
-        .flat_map(|phase| operators.clone().map(move |&operator| (phase, operator)))
-        .map(|(phase, operator)| {
-            operator_scratch(cost_model.machine, cost_model.model, extent, phase, operator, device)
-        })
-        .filter(|&bytes| bytes > Bytes::ZERO)
-        .collect();
+    let mut sizes = Vec::new();
+    for PricedSublayer { kind, sublayer } in PricedSublayer::all(cost_model.model) {
+        let shape = cost_model.model.shape_or_ends(kind);
+        for &operator in sublayer.operators(shape) {
+            for phase in [Phase::Prefill, Phase::Decode] {
+                sizes.push(operator_scratch(cost_model.machine, shape, extent, phase, operator, device));
+            }
+        }
+    }
+    sizes.retain(|&bytes| bytes > Bytes::ZERO);
     sizes.sort_unstable();
     sizes.dedup();
     sizes
@@ -386,12 +419,12 @@ fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceI
 
 fn matrix_sizes(cost_model: &CostModel<'_>, device: DeviceId) -> Vec<Bytes> {
     let shared = ModelShare::on_device(cost_model.machine, cost_model.model, device);
-    let size = |s: &Sublayer| {
-        let rows = s.matrix(cost_model.model)?.0;
-        Some(shared.matrix_bytes(*s, cost_model.formats, &(0..rows)))
+    let size = |priced: PricedSublayer| {
+        let rows = priced.sublayer.matrix(cost_model.model.shape_or_ends(priced.kind))?.0;
+        Some(shared.of_kind(priced.kind).matrix_bytes(priced.sublayer, cost_model.formats, &(0..rows)))
     };
-    let mut sizes: Vec<_> =
-        cost_model.model.sublayers().iter().filter(|&&s| s != Sublayer::Embed).filter_map(size).collect();
+    let all = PricedSublayer::all(cost_model.model).into_iter();
+    let mut sizes: Vec<_> = all.filter(|s| s.sublayer != Sublayer::Embed).filter_map(size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     sizes

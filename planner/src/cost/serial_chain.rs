@@ -27,6 +27,8 @@ pub(crate) struct StagePart {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SublayerStage {
     pub operators: &'static [Operator],
+    /// Columns of each buffer in the sublayer's layer.
+    pub columns: [u64; ALL_BUFFERS.len()],
     /// The device of the operators without a matrix.
     pub lead: DeviceId,
     /// Times of the operators without a matrix, in the order of `operators`; 0 for those with one.
@@ -124,6 +126,7 @@ impl SerialChain {
     /// Runs a sublayer with `rows` activation rows. Returns `false` if bytes must move without a
     /// link.
     pub fn stage(&mut self, stage: &SublayerStage, rows: u64) -> bool {
+        self.columns = stage.columns;
         for (index, &operator) in stage.operators.iter().enumerate() {
             if operator.adds_partial_sums() {
                 if !self.add_sums(operator, stage, stage.free[index], rows) {

@@ -10,7 +10,14 @@ use std::ops::Range;
 /// The computation of `rows` by `operator` in some layer.
 pub(crate) fn compute(operator: Operator, rows: Range<u64>, device: DeviceId, source: OperandSource) -> Task {
     let action = Action::Compute { operator, rows, source };
-    Task { lane: Lane::Device(device), layer: Some(0), micro_batch: MicroBatch::WHOLE, action, after: vec![] }
+    Task {
+        lane: Lane::Device(device),
+        layer: Some(0),
+        kind: None,
+        micro_batch: MicroBatch::WHOLE,
+        action,
+        after: vec![],
+    }
 }
 
 /// The transfers of a sublayer.
@@ -31,6 +38,7 @@ pub(crate) fn fetches(
                 tasks.push(Task {
                     lane: Lane::Link(link),
                     layer: Some(0),
+                    kind: None,
                     micro_batch,
                     action,
                     after: vec![],

@@ -72,7 +72,7 @@ impl Options {
         // These kinds of attention cannot be split between devices: latent attention, attention
         // with sinks, and GPT-J's, which has its own table of rotations.
         let with_own = matches!(site.model.architecture, Architecture::GptOss | Architecture::GptJ);
-        let one_module = site.model.latent.is_some() || with_own;
+        let one_module = site.model.latent().is_some() || with_own;
         let mapped_as =
             |sublayer| if one_module && sublayer == Sublayer::Out { Sublayer::Qkv } else { sublayer };
         let homes = (0..site.placement.layers.len()).map(|index| {
@@ -303,7 +303,7 @@ impl Names {
                 layers: "transformer.h",
                 outside: &["transformer.word_embeddings", "transformer.rotary_emb", "transformer.ln_f"],
                 norms: match model.wiring.block {
-                    BlockOrder::Sequential => LLAMA.norms,
+                    BlockOrder::Sequential | BlockOrder::MixerOnly | BlockOrder::NetworkOnly => LLAMA.norms,
                     BlockOrder::Parallel => &["ln_attn", "ln_mlp"],
                     BlockOrder::ParallelOneNorm => &["input_layernorm"],
                 },

@@ -63,7 +63,7 @@ pub(super) fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Option<&'static st
     let joined =
         matches!(site.model.architecture, Architecture::Phi3 | Architecture::GptNeoX | Architecture::Falcon);
     match sublayer {
-        Sublayer::Qkv if site.model.latent.is_some() => Some("attn_(q|q_a|q_b|kv_a_mqa|kv_b|k_b|v_b)"),
+        Sublayer::Qkv if site.model.latent().is_some() => Some("attn_(q|q_a|q_b|kv_a_mqa|kv_b|k_b|v_b)"),
         Sublayer::Qkv if joined => Some("attn_qkv"),
         Sublayer::Qkv => Some("attn_(q|k|v)"),
         Sublayer::Out => Some("attn_output"),

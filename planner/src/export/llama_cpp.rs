@@ -82,7 +82,7 @@ fn with_kv_at_the_back(mut site: Site<'_>) -> (Site<'_>, bool) {
     }
     for places in kinds.into_values() {
         let mut order = places.clone();
-        order.sort_by_key(|&index| before[index].kv_home() == gpu.memory);
+        order.sort_by_key(|&index| before[index].kv_home() == Some(gpu.memory));
         for (place, from) in places.into_iter().zip(order) {
             site.placement.layers[place] = before[from].clone();
         }
@@ -117,7 +117,7 @@ impl Options {
         let weights = layers.iter().enumerate().map(|(index, layer)| {
             site.sublayers(index).iter().map(|&sublayer| on_gpu(layer.slices(sublayer))).collect()
         });
-        let kv = layers.iter().filter(|layer| Some(layer.kv_home()) == own).count();
+        let kv = layers.iter().filter(|layer| layer.kv_home() == own).count();
         Self {
             weights: weights.collect(),
             kv_from: layers.len() - kv,

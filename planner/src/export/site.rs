@@ -84,9 +84,18 @@ impl<'a> Site<'a> {
         self.model.kind(index as u64).sublayers()
     }
 
-    /// Layer `index` with each sublayer where `place` says.
-    pub fn layer(&self, index: usize, place: impl FnMut(Sublayer) -> Slices) -> LayerPlacement {
-        LayerPlacement::from_slices(self.model.kind(index as u64), place)
+    /// Layer `index` with each sublayer where `place` says. An undivided sublayer gets all rows that
+    /// it has in this layer.
+    pub fn layer(&self, index: usize, mut place: impl FnMut(Sublayer) -> Slices) -> LayerPlacement {
+        let kind = self.model.kind(index as u64);
+        let shape = self.model.shape(kind);
+        LayerPlacement::from_slices(kind, |sublayer| {
+            let mut slices = place(sublayer);
+            if let [whole] = &mut slices[..] {
+                whole.rows = 0..sublayer.matrix(shape).map_or(0, |(rows, _)| rows);
+            }
+            slices
+        })
     }
 
     /// The largest slice of a sublayer: an engine that cannot divide it puts all of it there.
@@ -108,8 +117,9 @@ impl<'a> Site<'a> {
 
     /// Whether the plan keeps most of the KV caches out of the GPU's memory.
     pub fn kv_away(&self, gpu: Gpu) -> bool {
-        let away = self.placement.layers.iter().filter(|layer| layer.kv_home() != gpu.memory).count();
-        2 * away > self.placement.layers.len()
+        let homes: Vec<_> = self.placement.layers.iter().filter_map(LayerPlacement::kv_home).collect();
+        let away = homes.iter().filter(|&&home| home != gpu.memory).count();
+        2 * away > homes.len()
     }
 
     /// Bytes of a sublayer's matrix.

@@ -1,9 +1,9 @@
 //! Where weights live, without KV and devices: the part of a plan that all cells of a table share.
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, PricedSublayer};
 use crate::placement::{Home, ModelShare};
 use crate::search::{ChainCache, LayerClass, Pattern, PatternSolution, Patterns, SearchSpace};
-use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Seconds};
+use hwprofiles::{Bytes, DeviceId, MemoryId, Seconds};
 use scenarios::Sublayer;
 use std::collections::BTreeMap;
 
@@ -83,10 +83,10 @@ impl WeightResidency {
 
 impl WeightHomes {
     /// Its matrices with their homes.
-    fn matrices(&self, space: &SearchSpace<'_>) -> Vec<(Sublayer, Home)> {
+    fn matrices(&self, space: &SearchSpace<'_>) -> Vec<(PricedSublayer, Home)> {
         let list = &space.patterns.prices[0];
         let sublayers = space.classes[self.class].sublayers.iter().map(|&index| list.sublayers[index]);
-        let matrices = sublayers.filter(|&sublayer| sublayer != Sublayer::Attention);
+        let matrices = sublayers.filter(|priced| priced.sublayer != Sublayer::Attention);
         matrices.zip(&self.weights).map(|(sublayer, &home)| (sublayer, space.patterns.homes[home])).collect()
     }
 }
@@ -137,7 +137,7 @@ fn homes_with_kv(patterns: &Patterns<'_>, class: &LayerClass, weights: &[usize])
         homes.insert(at, kv);
         homes
     };
-    whole.map(with).filter(|homes| !patterns.mixes(homes, at)).collect()
+    whole.map(with).filter(|homes| !patterns.mixes(homes, Some(at))).collect()
 }
 
 fn weights(patterns: &Patterns<'_>, class: &LayerClass, pattern: &Pattern) -> Vec<usize> {
@@ -150,12 +150,16 @@ fn weights(patterns: &Patterns<'_>, class: &LayerClass, pattern: &Pattern) -> Ve
 
 fn attention(patterns: &Patterns<'_>, class: &LayerClass) -> Option<usize> {
     let list = &patterns.prices[0];
-    class.sublayers.iter().position(|&index| list.sublayers[index] == Sublayer::Attention)
+    class.sublayers.iter().position(|&index| list.sublayers[index].sublayer == Sublayer::Attention)
 }
 
 /// The rows in each memory of a matrix with this home.
-fn parts(space: &SearchSpace<'_>, sublayer: Sublayer, home: Home) -> Vec<(MemoryId, std::ops::Range<u64>)> {
-    let (machine, model): (&Machine, _) = (space.cost_model.machine, space.cost_model.model);
+fn parts(
+    space: &SearchSpace<'_>,
+    PricedSublayer { kind, sublayer }: PricedSublayer,
+    home: Home,
+) -> Vec<(MemoryId, std::ops::Range<u64>)> {
+    let CostModel { machine, model, .. } = space.cost_model.of_kind(kind);
     let any = DeviceId(0);
     let slices = home.slices(machine, model, sublayer, any, any).into_iter().flatten();
     slices.map(|slice| (slice.home, slice.rows)).collect()
@@ -164,10 +168,10 @@ fn parts(space: &SearchSpace<'_>, sublayer: Sublayer, home: Home) -> Vec<(Memory
 fn matrix_bytes(
     space: &SearchSpace<'_>,
     memory: MemoryId,
-    sublayer: Sublayer,
+    PricedSublayer { kind, sublayer }: PricedSublayer,
     rows: std::ops::Range<u64>,
 ) -> Bytes {
-    let CostModel { machine, model, formats } = space.cost_model;
+    let CostModel { machine, model, formats } = space.cost_model.of_kind(kind);
     ModelShare::in_memory(machine, model, memory).matrix_bytes(sublayer, formats, &rows)
 }
 

@@ -55,7 +55,8 @@ pub fn scratch_bytes(
             match scratch.get_mut(&device) {
                 Some(_) if is_gpu(machine, device) => {}
                 most => {
-                    let bytes = operator_scratch(machine, model, extent, program.phase, *operator, device);
+                    let shape = model.shape_or_ends(task.kind);
+                    let bytes = operator_scratch(machine, shape, extent, program.phase, *operator, device);
                     match most {
                         Some(most) => *most = bytes.max(*most),
                         None => _ = scratch.insert(device, bytes),
@@ -135,7 +136,7 @@ fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator)
             workspace.next_multiple_of(ALIGN) + copy
         }
         None if operator == Operator::Attention => {
-            let (kv_heads, width) = match model.latent {
+            let (kv_heads, width) = match model.latent() {
                 Some(latent) => (1, latent.kv_rank),
                 None => (model.kv_heads, model.head_dim),
             };
@@ -194,7 +195,7 @@ fn expert_width(model: &Model, operator: Operator) -> u64 {
 /// Number of values for scores and contexts. With latent attention all heads share the one KV head
 /// of decode. Where few heads share a KV head, a core takes more tokens at once.
 fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
-    let (group, width) = match model.latent {
+    let (group, width) = match model.latent() {
         Some(latent) => (model.heads, latent.kv_rank),
         None => ((model.heads / model.kv_heads).max(4), model.head_dim),
     };

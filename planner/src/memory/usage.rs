@@ -5,7 +5,7 @@ use crate::placement::{ModelShare, Placement, Slices};
 use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{ActivationBuffer, Formats, Model, Positions, Sublayer};
+use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Positions, Sublayer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,14 +78,15 @@ pub fn staging_slots(
     for task in programs.both().into_iter().flat_map(|program| &program.tasks) {
         match &task.action {
             Action::FetchWeights { sublayer, rows, device, .. } => {
-                let bytes =
-                    ModelShare::on_device(machine, model, *device).matrix_bytes(*sublayer, formats, rows);
+                let shared = ModelShare::on_device(machine, model.shape_or_ends(task.kind), *device);
+                let bytes = shared.matrix_bytes(*sublayer, formats, rows);
                 let slot = &mut slots.entry(*device).or_default().weights;
                 *slot = bytes.max(*slot);
             }
             Action::FetchKv { device, .. } => {
-                let shared = ModelShare::on_device(machine, model, *device);
-                slots.entry(*device).or_default().kv = shared.kv_bytes(formats, extent.batch, extent.context);
+                let shared = ModelShare::on_device(machine, model.shape_or_ends(task.kind), *device);
+                let slot = &mut slots.entry(*device).or_default().kv;
+                *slot = shared.kv_bytes(formats, extent.batch, extent.context).max(*slot);
             }
             _ => {}
         }
@@ -130,10 +131,10 @@ pub fn usage(
     let within: Vec<_> =
         machine.memory_ids().map(|memory| ModelShare::in_memory(machine, model, memory)).collect();
     let mut attending = BTreeSet::new();
-    let mut keep = |sublayer: Sublayer, slices: &Slices, layers: u64| {
+    let mut keep = |kind: Option<LayerKind>, sublayer: Sublayer, slices: &Slices, layers: u64| {
         let mut holders = BTreeSet::new();
         for slice in slices {
-            let shared = &within[slice.home.0];
+            let shared = within[slice.home.0].of_kind(kind);
             let kept = match sublayer {
                 Sublayer::Attention => shared.kv_bytes(formats, extent.batch, extent.context),
                 Sublayer::Head if shares_embedding(model, placement) => Bytes::ZERO,
@@ -147,17 +148,18 @@ pub fn usage(
             holders.extend([slice.prefill, slice.decode]);
         }
         for device in holders {
-            usage[own(device)].weights += within[own(device)].vector_bytes(sublayer) * layers;
+            usage[own(device)].weights += within[own(device)].of_kind(kind).vector_bytes(sublayer) * layers;
             if sublayer == Sublayer::Attention {
                 attending.insert(device);
             }
         }
     };
-    keep(Sublayer::Embed, &placement.embed, 1);
+    keep(None, Sublayer::Embed, &placement.embed, 1);
     for run in placement.layers.chunk_by(|one, next| one == next) {
-        run[0].iter().for_each(|(sublayer, slices)| keep(sublayer, slices, run.len() as u64));
+        let (kind, layers) = (Some(run[0].kind), run.len() as u64);
+        run[0].iter().for_each(|(sublayer, slices)| keep(kind, sublayer, slices, layers));
     }
-    keep(Sublayer::Head, &placement.head, 1);
+    keep(None, Sublayer::Head, &placement.head, 1);
     for device in attending {
         let ranks = within[own(device)].ranks;
         usage[own(device)].weights += rotation_table_bytes(model, extent.context) * ranks;

@@ -17,12 +17,15 @@ pub struct LayerGroup {
     pub first: u64,
     /// Number of layers.
     pub count: u64,
-    /// Slices of the fused q, k, v projection.
-    pub qkv: NamedSlices,
-    /// Attention and the home of its KV cache: one slice.
-    pub attention: NamedSlices,
+    /// Slices of the projections in front of the mixer, in layers that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qkv: Option<NamedSlices>,
+    /// Attention, or another mixer, and the home of its cache: one slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<NamedSlices>,
     /// Slices of the output projection.
-    pub out: NamedSlices,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<NamedSlices>,
     /// Slices of the (gate and) up projection, in dense layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ffn_up: Option<NamedSlices>,
@@ -43,15 +46,16 @@ pub struct LayerGroup {
 
 impl LayerGroup {
     fn from_layer(machine: &Machine, model: &Model, first: u64, layer: &LayerPlacement) -> Self {
+        let shape = model.shape(layer.kind);
         let named_slices =
-            |sublayer| NamedSlices::from_slices(machine, model, sublayer, layer.slices(sublayer));
+            |sublayer| NamedSlices::from_slices(machine, shape, sublayer, layer.slices(sublayer));
         let has = |sublayer| layer.kind.sublayers().contains(&sublayer).then(|| named_slices(sublayer));
         Self {
             first,
             count: 1,
-            qkv: named_slices(Sublayer::Qkv),
-            attention: named_slices(Sublayer::Attention),
-            out: named_slices(Sublayer::Out),
+            qkv: has(Sublayer::Qkv),
+            attention: has(Sublayer::Attention),
+            out: has(Sublayer::Out),
             ffn_up: has(Sublayer::FfnUp),
             ffn_down: has(Sublayer::FfnDown),
             router: has(Sublayer::Router),
@@ -63,9 +67,9 @@ impl LayerGroup {
     /// Its sublayers with their slices, in the order of the file.
     pub fn parts(&self) -> impl Iterator<Item = (Sublayer, &NamedSlices)> {
         let all = [
-            (Sublayer::Qkv, Some(&self.qkv)),
-            (Sublayer::Attention, Some(&self.attention)),
-            (Sublayer::Out, Some(&self.out)),
+            (Sublayer::Qkv, self.qkv.as_ref()),
+            (Sublayer::Attention, self.attention.as_ref()),
+            (Sublayer::Out, self.out.as_ref()),
             (Sublayer::FfnUp, self.ffn_up.as_ref()),
             (Sublayer::FfnDown, self.ffn_down.as_ref()),
             (Sublayer::Router, self.router.as_ref()),
@@ -86,8 +90,8 @@ impl LayerGroup {
             return Err(PlanError::new(&["count"], self.count, wanted));
         }
         let kind = model.kind(before);
-        if model.kind(before + self.count - 1) != kind {
-            let wanted = "its layers are not all made of the same sublayers: write a group for each kind";
+        if (before..before + self.count).any(|layer| model.kind(layer) != kind) {
+            let wanted = "its layers are not all of one kind: write a group for each run of equal layers";
             return Err(PlanError::new(&["count"], self.count, wanted));
         }
         let has: Vec<_> = self.parts().map(|(sublayer, _)| sublayer).collect();
@@ -101,7 +105,7 @@ impl LayerGroup {
         }
         let mut slices = BTreeMap::new();
         for (sublayer, parts) in self.parts() {
-            slices.insert(sublayer, parts.slices(machine, model, sublayer)?);
+            slices.insert(sublayer, parts.slices(machine, model.shape(kind), sublayer)?);
         }
         Ok(LayerPlacement::from_slices(kind, |sublayer| {
             slices.remove(&sublayer).expect("it has what its kind has")

@@ -68,9 +68,9 @@ impl LayerPlacement {
         self.kind.sublayers().iter().copied().zip(&self.sublayers)
     }
 
-    /// The memory of its KV cache.
-    pub fn kv_home(&self) -> MemoryId {
-        self.slices(Sublayer::Attention)[0].home
+    /// The memory of its cache; `None` in a layer without a mixer.
+    pub fn kv_home(&self) -> Option<MemoryId> {
+        self.kind.has_mixer().then(|| self.slices(Sublayer::Attention)[0].home)
     }
 }
 
@@ -90,12 +90,14 @@ pub struct Placement {
 impl Placement {
     /// All layers computed by `device`, with weights and KV in `memory`.
     pub fn uniform(model: &Model, device: DeviceId, memory: MemoryId) -> Self {
-        let whole_slice = |sublayer: Sublayer| vec![whole_slice(model, sublayer, memory, device, device)];
-        let layer = |index| LayerPlacement::from_slices(model.kind(index), whole_slice);
+        let whole = |shape: &Model, sublayer| vec![whole_slice(shape, sublayer, memory, device, device)];
+        let layer = |index| {
+            LayerPlacement::from_slices(model.kind(index), |sublayer| whole(model.layer(index), sublayer))
+        };
         Self {
-            embed: whole_slice(Sublayer::Embed),
+            embed: whole(model, Sublayer::Embed),
             layers: (0..model.layers).map(layer).collect(),
-            head: whole_slice(Sublayer::Head),
+            head: whole(model, Sublayer::Head),
             pipelining: Pipelining::default(),
         }
     }
@@ -113,7 +115,7 @@ impl Placement {
     }
 }
 
-/// The single slice of an undivided sublayer.
+/// The single slice of an undivided sublayer of layers of `model`'s shape.
 pub fn whole_slice(
     model: &Model,
     sublayer: Sublayer,

@@ -66,7 +66,7 @@ impl Home {
                 if !(sublayer == Sublayer::Experts || sixteenths.is_multiple_of(4)) {
                     return None;
                 }
-                let (rows, _) = sublayer.matrix(model).filter(|_| sublayer != Sublayer::Embed)?;
+                let (rows, _) = sublayer.matrix(model).filter(|_| sublayer.is_divisible(model))?;
                 let cut = split_row(rows, sixteenths as f64 / 16.0, sublayer.panel());
                 let part = |rows, device| {
                     let home = machine.device(device).memory;

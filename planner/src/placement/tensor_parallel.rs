@@ -4,7 +4,7 @@
 //! that every rank holds count several times. With one rank nothing changes.
 
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ranks, Seconds};
-use scenarios::{ActivationBuffer, Formats, Model, Operator, Sublayer, kv_bytes};
+use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Operator, Sublayer, kv_bytes};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -22,6 +22,12 @@ impl<'a> ModelShare<'a> {
     /// The model divided over `ranks` ranks.
     pub fn new(model: &'a Model, ranks: u64) -> Self {
         Self { model, share: model.rank_share(ranks), ranks }
+    }
+
+    /// The same division of the layers of `kind`; of embed and head without one.
+    pub fn of_kind(&self, kind: Option<LayerKind>) -> ModelShare<'_> {
+        let share = Cow::Borrowed(self.share.shape_or_ends(kind));
+        ModelShare { model: self.model.shape_or_ends(kind), share, ranks: self.ranks }
     }
 
     /// The model as the ranks that own `memory` divide it.
@@ -50,7 +56,7 @@ impl<'a> ModelShare<'a> {
         sublayer.vector_bytes(&self.share) * self.ranks
     }
 
-    /// KV bytes of one layer, over all ranks.
+    /// Bytes of the cache of one layer, over all ranks.
     pub fn kv_bytes(&self, formats: &Formats, batch: u64, tokens: u64) -> Bytes {
         kv_bytes(&self.share, formats, batch, tokens) * self.ranks
     }
@@ -67,9 +73,21 @@ impl<'a> ModelShare<'a> {
         buffer.bytes(formats, rows, columns) * self.ranks
     }
 
-    /// Bytes of a whole buffer with `rows` rows, over all ranks.
+    /// Bytes that new tokens append to the cache of one layer, over all ranks.
+    pub fn appended_bytes(&self, formats: &Formats, batch: u64, new_tokens: u64) -> Bytes {
+        let state = self.share.state_bytes() * batch;
+        (self.share.appended_bytes(formats, batch, new_tokens) + state) * self.ranks
+    }
+
+    /// Bytes of a whole buffer with `rows` rows, over all ranks, as wide as any layer needs it.
     pub fn whole_buffer(&self, buffer: ActivationBuffer, formats: &Formats, rows: u64) -> Bytes {
-        self.buffer_bytes(buffer, formats, rows, buffer.columns(self.model))
+        let of_shape = |model: &Model, share: &Model| {
+            let part = ModelShare { model, share: Cow::Borrowed(share), ranks: self.ranks };
+            part.buffer_bytes(buffer, formats, rows, buffer.columns(model))
+        };
+        let shapes = self.model.shapes().iter().zip(self.share.shapes());
+        let widest = shapes.map(|(shape, share)| of_shape(shape, share)).max();
+        widest.unwrap_or_default().max(of_shape(self.model, &self.share))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::program::micro_batch::MicroBatch;
 use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
 
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
-use scenarios::{ActivationBuffer, Model, Operator, Phase, Sublayer};
+use scenarios::{ActivationBuffer, LayerKind, Model, Operator, Phase, Sublayer};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -73,6 +73,8 @@ struct Computation<'t> {
 pub(crate) struct Lowering<'a> {
     machine: &'a Machine,
     model: &'a Model,
+    /// The kind of each layer of the placement.
+    kinds: Vec<LayerKind>,
     phase: Phase,
     /// Slots of each ring.
     slots: usize,
@@ -126,6 +128,7 @@ impl<'a> Lowering<'a> {
         let mut lowering = Self {
             machine,
             model,
+            kinds: placement.layers.iter().map(|layer| layer.kind).collect(),
             phase,
             slots,
             tasks: Vec::new(),
@@ -158,7 +161,7 @@ impl<'a> Lowering<'a> {
     fn placed_operators<'p>(&self, placement: &'p Placement) -> Vec<PlacedOperator<'p>> {
         let mut placed_operators = Vec::new();
         for (layer, sublayer, slices) in placement.sublayers() {
-            for &operator in sublayer.operators(self.model) {
+            for &operator in sublayer.operators(self.shape(layer)) {
                 let computing = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
                 let mut devices: SmallVec<[DeviceId; 4]> =
                     computing.iter().map(|slice| slice.device(self.phase)).collect();
@@ -170,6 +173,16 @@ impl<'a> Lowering<'a> {
             }
         }
         placed_operators
+    }
+
+    /// The kind of `layer` of the placement; `None` for embed and head.
+    fn kind(&self, layer: Option<u32>) -> Option<LayerKind> {
+        layer.and_then(|layer| self.kinds.get(layer as usize).copied())
+    }
+
+    /// The shape of `layer` of the placement; of embed and head, the model.
+    fn shape(&self, layer: Option<u32>) -> &'a Model {
+        self.model.shape_or_ends(self.kind(layer))
     }
 
     fn own(&self, device: DeviceId) -> MemoryId {
@@ -187,7 +200,7 @@ impl<'a> Lowering<'a> {
         match (operator, layer) {
             // [`Lowering::attention`] lowers it together with the attention that follows.
             (Operator::Rotate, Some(layer)) => return self.attention(layer, &slices[0], part),
-            (Operator::Attention, _) => return Ok(()),
+            (Operator::IndexScores | Operator::Attention, _) => return Ok(()),
             _ if operator.adds_partial_sums() => return self.add_sums(work, part),
             _ if operator.is_matmul() => {}
             _ => {
@@ -232,7 +245,7 @@ impl<'a> Lowering<'a> {
         }
         for (device, writer) in partial_sums {
             self.invalidate(sums, part);
-            let columns = 0..sums.columns(self.model);
+            let columns = 0..sums.columns(self.shape(layer));
             self.copy(sums, device, part).valid.push((columns, writer));
             self.compute(Computation {
                 layer,
@@ -285,11 +298,15 @@ impl<'a> Lowering<'a> {
             let fetch = self.push(Lane::Link(link), Some(layer), action, after, part);
             (OperandSource::Staged(slot), vec![fetch])
         };
+        let operators = Sublayer::Attention.operators(self.shape(Some(layer)));
         let mut compute = |operator, fetched| {
             let (layer, rows, micro_batch) = (Some(layer), 0..0, part);
             self.compute(Computation { layer, operator, device, rows, source, fetched, micro_batch })
         };
         let rotate = compute(Operator::Rotate, &fetched)?;
+        if operators.contains(&Operator::IndexScores) {
+            compute(Operator::IndexScores, &[])?;
+        }
         let attend = compute(Operator::Attention, &[])?;
         if let OperandSource::Staged(slot) = source {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
@@ -341,11 +358,11 @@ impl<'a> Lowering<'a> {
         let Computation { layer, operator, device, rows, source, fetched, micro_batch: part } = computation;
         for &buffer in operator.reads() {
             if buffer != ActivationBuffer::Tokens {
-                self.bring(layer, buffer, &(0..buffer.columns(self.model)), device, part)?;
+                self.bring(layer, buffer, &(0..buffer.columns(self.shape(layer))), device, part)?;
             }
         }
         let output = operator.writes();
-        let columns = operator.output_columns(self.model, &rows);
+        let columns = operator.output_columns(self.shape(layer), &rows);
         let first = rows.start == 0;
         let mut after = fetched.to_vec();
         after.extend(self.take_readers(output, device, part));
@@ -442,7 +459,8 @@ impl<'a> Lowering<'a> {
     ) -> TaskId {
         let id = TaskId(self.tasks.len() as u32);
         let after = dependencies(&self.tasks, lane, after);
-        self.tasks.push(Task { lane, layer, micro_batch, action, after });
+        let kind = self.kind(layer);
+        self.tasks.push(Task { lane, layer, kind, micro_batch, action, after });
         id
     }
 }

@@ -14,7 +14,7 @@
 use crate::program::micro_batch::MicroBatch;
 
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
-use scenarios::{ActivationBuffer, Operator, Phase, Sublayer};
+use scenarios::{ActivationBuffer, LayerKind, Operator, Phase, Sublayer};
 use std::ops::Range;
 
 /// Index of a task in its program; also its order within its lane.
@@ -124,6 +124,8 @@ pub struct Task {
     pub lane: Lane,
     /// The layer, or `None` for embed and head.
     pub layer: Option<u32>,
+    /// The kind of that layer.
+    pub kind: Option<LayerKind>,
     /// The micro-batch that it works on, or the whole batch if it serves all micro-batches.
     pub micro_batch: MicroBatch,
     /// The work.

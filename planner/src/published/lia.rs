@@ -145,15 +145,14 @@ impl Layer {
         let flop = Flop::new(2 * u128::from(rows) * u128::from(length) * u128::from(width));
         let (held, read) = (cache(length), cache(length));
         let attention = |columns| Term { input: activations(columns), held, read, flop };
-        let (up, down) = match kind {
-            LayerKind::Dense | LayerKind::Parallel => (
-                products(&[Sublayer::FfnUp], model.hidden),
-                products(&[Sublayer::FfnDown], model.intermediate),
-            ),
-            LayerKind::Experts | LayerKind::SharedExperts => {
-                let behind_attention = kind.sublayers().get(3..).unwrap_or_default();
-                (products(behind_attention, model.hidden), products(&[], model.hidden))
-            }
+        let has = |sublayer: Sublayer| kind.sublayers().contains(&sublayer);
+        let (up, down) = if has(Sublayer::FfnUp) {
+            (products(&[Sublayer::FfnUp], model.hidden), products(&[Sublayer::FfnDown], model.intermediate))
+        } else {
+            let of_mixture =
+                |s: &&Sublayer| matches!(s, Sublayer::Router | Sublayer::SharedExpert | Sublayer::Experts);
+            let mixture: Vec<_> = kind.sublayers().iter().filter(of_mixture).copied().collect();
+            (products(&mixture, model.hidden), products(&[], model.hidden))
         };
         Self {
             terms: [

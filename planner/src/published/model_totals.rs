@@ -1,13 +1,15 @@
 //! Bytes and FLOP of all layers of a model.
 
 use hwprofiles::{Bytes, Flop};
-use scenarios::{Formats, Model, Operator, Step, Sublayer, Work};
+use scenarios::{Formats, LayerKind, Model, Operator, Step, Sublayer, Work};
 
 /// Bytes of all layers' matrices.
 pub(super) fn layer_weights(model: &Model, formats: &Formats) -> Bytes {
-    let of = |&sublayer: &Sublayer| whole_matrix(model, formats, sublayer);
-    let kinds = model.kinds().map(|(kind, count)| kind.sublayers().iter().map(of).sum::<Bytes>() * count);
-    kinds.sum()
+    let of_kind = |kind: LayerKind| -> Bytes {
+        let of = |&sublayer: &Sublayer| whole_matrix(model.shape(kind), formats, sublayer);
+        kind.sublayers().iter().map(of).sum()
+    };
+    model.kinds().map(|(kind, count)| of_kind(kind) * count).sum()
 }
 
 /// Bytes of a sublayer's matrix; attention has none.
@@ -25,8 +27,9 @@ pub(super) fn product(model: &Model, formats: &Formats, step: &Step, sublayer: S
 
 /// FLOP of all layers' matrices.
 pub(super) fn product_flop(model: &Model, formats: &Formats, step: &Step) -> Flop {
-    let of =
-        |&sublayer: &Sublayer| product(model, formats, step, sublayer).map_or(Flop::ZERO, |work| work.flop);
-    let kinds = model.kinds().map(|(kind, count)| kind.sublayers().iter().map(of).sum::<Flop>() * count);
-    kinds.sum()
+    let of_kind = |kind: LayerKind| -> Flop {
+        let works = kind.sublayers().iter().filter_map(|&s| product(model.shape(kind), formats, step, s));
+        works.map(|work| work.flop).sum()
+    };
+    model.kinds().map(|(kind, count)| of_kind(kind) * count).sum()
 }

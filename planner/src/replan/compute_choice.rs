@@ -80,7 +80,8 @@ impl PlacedRun {
         placement: &Placement,
     ) -> Result<Vec<Self>, PlannerError> {
         let lot = |kind, layers, parts: Vec<(Sublayer, &Slices)>| -> Result<Self, PlannerError> {
-            let homes = parts.iter().map(|(sublayer, slices)| home(machine, model, *sublayer, slices));
+            let shape = model.shape_or_ends(kind);
+            let homes = parts.iter().map(|(sublayer, slices)| home(machine, shape, *sublayer, slices));
             Ok(Self {
                 kind,
                 layers,
@@ -122,7 +123,7 @@ pub(crate) fn ways(
 
 fn ways_of(patterns: &Patterns<'_>, lot: &PlacedRun) -> Vec<ComputeChoice> {
     let list = &patterns.prices[1];
-    let sublayers = lot.sublayers.iter().map(|&sublayer| list.index(sublayer)).collect();
+    let sublayers = lot.sublayers.iter().map(|&sublayer| list.index(lot.kind, sublayer)).collect();
     let class = LayerClass { kind: lot.kind, layers: lot.layers, sublayers, residency: vec![] };
     let known = |home: &Home| patterns.homes.iter().position(|other| other == home);
     let homes: Vec<usize> = lot.homes.iter().filter_map(known).collect();

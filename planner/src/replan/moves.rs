@@ -19,10 +19,10 @@ pub fn moved(cost_model: CostModel<'_>, before: &Placement, after: &Placement, t
             *moves.entry((from, to)).or_default() += bytes;
         }
     };
-    let kv = kv_bytes(model, formats, 1, tokens);
-    for ((_, sublayer, old), (.., new)) in before.sublayers().zip(after.sublayers()) {
+    for ((layer, sublayer, old), (.., new)) in before.sublayers().zip(after.sublayers()) {
+        let model = model.layer_or_ends(layer);
         if sublayer == Sublayer::Attention {
-            add(old[0].home, new[0].home, kv);
+            add(old[0].home, new[0].home, kv_bytes(model, formats, 1, tokens));
             continue;
         }
         for (from, to, rows) in overlaps(old, new) {

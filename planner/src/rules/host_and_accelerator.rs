@@ -44,7 +44,7 @@ impl HostAndAccelerator {
         let layer = |(index, layer): (usize, &LayerPlacement)| {
             LayerPlacement::from_slices(layer.kind, |sublayer| {
                 let (home, [prefill, decode]) = place(index, layer.kind, sublayer);
-                vec![whole_slice(model, sublayer, home, prefill, decode)]
+                vec![whole_slice(model.shape(layer.kind), sublayer, home, prefill, decode)]
             })
         };
         Placement { layers: with_host.layers.iter().enumerate().map(layer).collect(), ..with_host }

@@ -58,5 +58,5 @@ fn policy(
         gpu: rates(pair.accelerator, pair.own)?,
         link: link_rate(cost_model, pair)?,
     };
-    Ok(Layer::count(cost_model.model, cost_model.formats, kind, step).undivided_policy(&rates))
+    Ok(Layer::count(cost_model.model.shape(kind), cost_model.formats, kind, step).undivided_policy(&rates))
 }

@@ -6,7 +6,7 @@ use crate::error::PlannerError;
 use crate::program::LowerError;
 use crate::published::lia::Layer;
 use hwprofiles::{BytesPerSec, DeviceId, Flop, FlopPerSec};
-use scenarios::{LayerKind, Operator, Shape, Step, Sublayer, Work};
+use scenarios::{Operator, Shape, Step, Sublayer, Work};
 
 /// The rate of the FFN's first product over `rows` rows; of q, k and v's where the FFN is a mixture
 /// of experts.
@@ -32,12 +32,14 @@ pub(super) fn attention_rate(
     step: &Step,
 ) -> Result<FlopPerSec, PlannerError> {
     let CostModel { machine, model, formats } = cost_model;
-    let Shape::Attention(shape) = Work::count(Operator::Attention, model, formats, step, &(0..0)).shape
+    let kind = model.kind(0);
+    let Shape::Attention(shape) =
+        Work::count(Operator::Attention, model.shape(kind), formats, step, &(0..0)).shape
     else {
-        unreachable!("attention has attention's shape")
+        return Ok(matrix_rate(cost_model, device, step.rows())?);
     };
     let time = machine.device(device).attention_time(formats.kv, &shape)?.time;
-    Ok(Layer::count(model, formats, LayerKind::Dense, step).attention_flop() / time)
+    Ok(Layer::count(model.shape(kind), formats, kind, step).attention_flop() / time)
 }
 
 /// The rate of the link from the host to the accelerator.

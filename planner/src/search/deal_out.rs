@@ -71,12 +71,14 @@ impl IdenticalGpus {
         placement: &Placement,
         count: usize,
     ) -> Placement {
-        let weigh = |sublayer: Sublayer, slices: &Slices| self.bytes(cost_model, extent, sublayer, slices);
+        let weigh =
+            |kind, sublayer, slices: &Slices| self.bytes(cost_model.of_kind(kind), extent, sublayer, slices);
         let (embed, head) =
-            (weigh(Sublayer::Embed, &placement.embed), weigh(Sublayer::Head, &placement.head));
+            (weigh(None, Sublayer::Embed, &placement.embed), weigh(None, Sublayer::Head, &placement.head));
         // One byte more for each layer, so that layers which only stream are dealt out too.
-        let of_layer =
-            |layer: &LayerPlacement| 1 + layer.iter().map(|(s, slices)| weigh(s, slices)).sum::<u64>();
+        let of_layer = |layer: &LayerPlacement| {
+            1 + layer.iter().map(|(s, slices)| weigh(Some(layer.kind), s, slices)).sum::<u64>()
+        };
         let layers: Vec<u64> = placement.layers.iter().map(of_layer).collect();
         let tied = cost_model.model.tied_embeddings;
         let total = u128::from(embed + layers.iter().sum::<u64>() + if tied { 0 } else { head });

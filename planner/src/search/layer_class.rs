@@ -23,7 +23,7 @@ impl LayerClass {
     /// have the same lead.
     pub fn leads(&self, list: &PriceList<'_>, homes: &[usize]) -> Vec<Vec<DeviceId>> {
         let together = |at: usize| {
-            let word = list.sublayers[self.sublayers[at]];
+            let word = list.sublayers[self.sublayers[at]].sublayer;
             self.kind.is_some() && !matches!(word, Sublayer::Attention | Sublayer::Experts)
         };
         let mut all: Vec<Vec<DeviceId>> = vec![Vec::with_capacity(homes.len())];

@@ -9,11 +9,11 @@
 //! homes the phases are searched separately and dominated choices are dropped. The column pool
 //! writes patterns out only if the solver may use them.
 
-use crate::cost::{DeviceNeeds, PriceList, SerialChain, SublayerCost};
+use crate::cost::{DeviceNeeds, PriceList, PricedSublayer, SerialChain, SublayerCost};
 use crate::placement::{Home, LayerPlacement, ModelShare, Slices, mixes_stripes};
 use crate::search::layer_class::{LayerClass, LayerResidency, PatternId, PhaseChoice};
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
-use scenarios::{LayerKind, Phase, Sublayer};
+use scenarios::{LayerBlocks, LayerKind, Phase, Sublayer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -58,8 +58,8 @@ pub(crate) struct Patterns<'a> {
     pub homes: Vec<Home>,
     /// The price lists of prefill and decode.
     pub prices: [PriceList<'a>; 2],
-    /// KV bytes of one layer at the end of the run, in each memory.
-    kv: Vec<Bytes>,
+    /// Sequences and tokens at the end of the run.
+    extent: (u64, u64),
     /// The model as each memory holds it.
     within: Vec<ModelShare<'a>>,
     /// Whether to keep choices that are slower but let devices work less.
@@ -75,8 +75,7 @@ impl<'a> Patterns<'a> {
         let cost_model = prices[0].cost_model;
         let within = |memory| ModelShare::in_memory(cost_model.machine, cost_model.model, memory);
         let within: Vec<_> = cost_model.machine.memory_ids().map(within).collect();
-        let kv = within.iter().map(|shared| shared.kv_bytes(cost_model.formats, batch, context)).collect();
-        Self { homes, prices, kv, within, frugal }
+        Self { homes, prices, extent: (batch, context), within, frugal }
     }
 
     /// The classes of layers with all residencies: embed and head, then each kind of layer in the
@@ -84,7 +83,7 @@ impl<'a> Patterns<'a> {
     pub fn classes(&self) -> Vec<LayerClass> {
         let model = self.prices[0].cost_model.model;
         let class = |kind, layers, sublayers: &[Sublayer]| {
-            let sublayers = sublayers.iter().map(|&s| self.prices[0].index(s)).collect();
+            let sublayers = sublayers.iter().map(|&s| self.prices[0].index(kind, s)).collect();
             let mut class = LayerClass { kind, layers, sublayers, residency: vec![] };
             self.fill(&mut class);
             class
@@ -120,23 +119,45 @@ impl<'a> Patterns<'a> {
         };
         let every: Vec<usize> = all.collect();
         let attention = pairs(&every, &whole);
-        match kind {
-            None => pairs(&whole, &every).into_iter().map(|(embed, head)| vec![embed, head]).collect(),
-            Some(kind @ (LayerKind::Dense | LayerKind::Parallel)) => {
-                // Up and down projections have different homes only if one of them is with an
-                // accelerator.
-                let mut ffn = pairs(&whole, &whole);
-                let near = |home| self.is_accelerators(home);
-                ffn.retain(|&(up, down)| up == down || near(up) || near(down));
-                ffn.extend(split.iter().map(|&home| (home, home)));
+        let Some(kind) = kind else {
+            return pairs(&whole, &every).into_iter().map(|(embed, head)| vec![embed, head]).collect();
+        };
+        let network = || {
+            // Up and down projections have different homes only if one of them is with an
+            // accelerator.
+            let mut network = pairs(&whole, &whole);
+            let near = |home| self.is_accelerators(home);
+            network.retain(|&(up, down)| up == down || near(up) || near(down));
+            network.extend(split.iter().map(|&home| (home, home)));
+            network
+        };
+        match kind.blocks {
+            LayerBlocks::Mixer => {
+                let homes = attention.into_iter().map(|(linear, kv)| vec![linear, kv, linear]);
+                homes.filter(|homes| !self.mixes(homes, Some(1))).collect()
+            }
+            LayerBlocks::Network => network().into_iter().map(|(up, down)| vec![up, down]).collect(),
+            LayerBlocks::Dense | LayerBlocks::Parallel => {
+                let ffn = network();
                 let both = attention.iter().flat_map(|a| ffn.iter().map(move |f| (a, f)));
-                let homes = both.map(|(&(linear, kv), &(up, down))| match kind {
-                    LayerKind::Parallel => vec![linear, kv, up, down, linear],
+                let homes = both.map(|(&(linear, kv), &(up, down))| match kind.blocks {
+                    LayerBlocks::Parallel => vec![linear, kv, up, down, linear],
                     _ => vec![linear, kv, linear, up, down],
                 });
-                homes.filter(|homes| !self.mixes(homes, 1)).collect()
+                homes.filter(|homes| !self.mixes(homes, Some(1))).collect()
             }
-            Some(kind) => {
+            LayerBlocks::ExpertsAlone | LayerBlocks::SharedExpertsAlone => {
+                let both = whole.iter().flat_map(|&linear| every.iter().map(move |&e| (linear, e)));
+                let homes = both.map(|(linear, experts)| {
+                    let home_of = |&sublayer: &Sublayer| match sublayer {
+                        Sublayer::Experts => experts,
+                        _ => linear,
+                    };
+                    kind.sublayers().iter().map(home_of).collect::<Vec<_>>()
+                });
+                homes.filter(|homes| !self.mixes(homes, None)).collect()
+            }
+            LayerBlocks::Experts | LayerBlocks::SharedExperts => {
                 let both = attention.iter().flat_map(|a| every.iter().map(move |&experts| (a, experts)));
                 both.map(|(&(linear, kv), experts)| {
                     let undivided = self.undivided(linear);
@@ -148,18 +169,19 @@ impl<'a> Patterns<'a> {
                     };
                     kind.sublayers().iter().map(home_of).collect::<Vec<_>>()
                 })
-                .filter(|homes| !self.mixes(homes, 1))
+                .filter(|homes| !self.mixes(homes, Some(1)))
                 .collect()
             }
         }
     }
 
     /// Whether the homes of a layer, with the KV cache's at index `kv`, mix striped and single
-    /// memories; see [`mixes_stripes`].
-    pub fn mixes(&self, homes: &[usize], kv: usize) -> bool {
+    /// memories; see [`mixes_stripes`]. A layer without a cache mixes them as if it were with the
+    /// first matrix.
+    pub fn mixes(&self, homes: &[usize], kv: Option<usize>) -> bool {
         let machine = self.prices[0].cost_model.machine;
-        let weights = (0..homes.len()).filter(|&at| at != kv).map(|at| self.homes[homes[at]]);
-        mixes_stripes(machine, weights, self.homes[homes[kv]])
+        let weights = (0..homes.len()).filter(|&at| Some(at) != kv).map(|at| self.homes[homes[at]]);
+        mixes_stripes(machine, weights, self.homes[homes[kv.unwrap_or(0)]])
     }
 
     /// Whether the home is the own memory of a device that is not a CPU.
@@ -231,8 +253,9 @@ impl<'a> Patterns<'a> {
         let cost_model = self.prices[0].cost_model;
         let [prefill, decode] = pattern.leads.each_ref().map(|leads| leads[index]);
         let home = self.homes[pattern.homes[index]];
-        let word = self.prices[0].sublayers[class.sublayers[index]];
-        let slices = home.slices(cost_model.machine, cost_model.model, word, prefill, decode);
+        let PricedSublayer { kind, sublayer } = self.prices[0].sublayers[class.sublayers[index]];
+        let shape = cost_model.model.shape_or_ends(kind);
+        let slices = home.slices(cost_model.machine, shape, sublayer, prefill, decode);
         slices.expect("patterns are made of homes that were priced")
     }
 
@@ -347,7 +370,7 @@ impl<'a> Patterns<'a> {
             serial_chain.begin(from);
             let stages = class.sublayers.iter().zip(leads).zip(sublayer_costs(list, class, homes, leads));
             for ((&sublayer, &lead), sublayer_costs) in stages {
-                let is_head = list.sublayers[sublayer] == Sublayer::Head;
+                let is_head = list.sublayers[sublayer].sublayer == Sublayer::Head;
                 if is_head {
                     // Embed and head are not neighbours: the layers between them bring the
                     // residual.
@@ -386,14 +409,16 @@ impl<'a> Patterns<'a> {
         let mut bytes = vec![0; cost_model.machine.memories.len()];
         let tied = cost_model.model.tied_embeddings;
         for (&sublayer, &home) in class.sublayers.iter().zip(homes) {
-            let (word, any) = (self.prices[0].sublayers[sublayer], DeviceId(0));
-            let slices = self.homes[home].slices(cost_model.machine, cost_model.model, word, any, any);
+            let PricedSublayer { kind, sublayer: word } = self.prices[0].sublayers[sublayer];
+            let (any, shape) = (DeviceId(0), cost_model.model.shape_or_ends(kind));
+            let slices = self.homes[home].slices(cost_model.machine, shape, word, any, any);
             for slice in slices.into_iter().flatten() {
+                let within = self.within[slice.home.0].of_kind(kind);
                 let shared = tied && word == Sublayer::Head && homes[0] == home;
                 let kept = match word {
-                    Sublayer::Attention => self.kv[slice.home.0],
+                    Sublayer::Attention => within.kv_bytes(cost_model.formats, self.extent.0, self.extent.1),
                     _ if shared => Bytes::ZERO,
-                    _ => self.within[slice.home.0].matrix_bytes(word, cost_model.formats, &slice.rows),
+                    _ => within.matrix_bytes(word, cost_model.formats, &slice.rows),
                 };
                 let kept = cost_model.machine.bytes_by_memory(slice.home, kept);
                 kept.for_each(|(memory, part)| bytes[memory.0] += part.get());
@@ -408,7 +433,10 @@ impl<'a> Patterns<'a> {
         for (device, need) in list.cost_model.machine.devices.iter().zip(needs) {
             let within = &self.within[device.memory.0];
             let held = need.holds(list.sublayers.len());
-            let vectors = held.map(|sublayer| within.vector_bytes(list.sublayers[sublayer]).get());
+            let vectors = held.map(|index| {
+                let PricedSublayer { kind, sublayer } = list.sublayers[index];
+                within.of_kind(kind).vector_bytes(sublayer).get()
+            });
             bytes[device.memory.0] += vectors.sum::<u64>();
         }
     }
@@ -416,7 +444,10 @@ impl<'a> Patterns<'a> {
     /// Bytes of the norms and biases of one layer in `memory`.
     pub fn all_vector_bytes(&self, class: &LayerClass, memory: usize) -> u64 {
         let list = &self.prices[0];
-        let bytes = |&index: &usize| self.within[memory].vector_bytes(list.sublayers[index]).get();
+        let bytes = |&index: &usize| {
+            let PricedSublayer { kind, sublayer } = list.sublayers[index];
+            self.within[memory].of_kind(kind).vector_bytes(sublayer).get()
+        };
         class.sublayers.iter().map(bytes).sum::<u64>()
     }
 }

@@ -174,7 +174,7 @@ impl Lowering<'_> {
     /// A layer's forward pass; returns its last task.
     fn forward(&mut self, layer: u32, slot: &[(Sublayer, TaskId)]) -> Result<TaskId, PlannerError> {
         let mut last = TaskId(0);
-        for &sublayer in self.model.dense_kind().sublayers() {
+        for &sublayer in self.model.kind(0).sublayers() {
             for &operator in sublayer.operators(self.model) {
                 let fetched = slot.iter().filter(|(of, _)| operator.is_matmul() && *of == sublayer);
                 let after = fetched.map(|(_, task)| *task).collect();
@@ -192,7 +192,7 @@ impl Lowering<'_> {
         let (gpu_free, host_free) = (before(&self.stored), before(&self.updated));
         let (mut stores, mut updates) = (vec![], vec![]);
         let mut last = TaskId(0);
-        for &sublayer in self.model.dense_kind().sublayers().iter().rev() {
+        for &sublayer in self.model.kind(0).sublayers().iter().rev() {
             for &operator in sublayer.operators(self.model).iter().rev() {
                 last = self.back(Some(layer), operator, gpu_free.clone())?;
             }
@@ -312,7 +312,8 @@ impl Lowering<'_> {
     ) -> Result<TaskId, PlannerError> {
         let id = TaskId(self.tasks.len() as u32);
         let after = dependencies(&self.tasks, lane, after);
-        let task = Task { lane, layer, micro_batch: MicroBatch::WHOLE, action, after };
+        let kind = layer.map(|layer| self.model.kind(u64::from(layer)));
+        let task = Task { lane, layer, kind, micro_batch: MicroBatch::WHOLE, action, after };
         self.priced.push(self.prices.price(&task)?);
         self.tasks.push(task);
         Ok(id)
@@ -321,7 +322,7 @@ impl Lowering<'_> {
 
 /// The sublayers of a dense layer that have a matrix, with their rows.
 fn matrices(model: &Model) -> impl Iterator<Item = (Sublayer, u64)> + use<'_> {
-    let sublayers = model.dense_kind().sublayers().iter();
+    let sublayers = model.kind(0).sublayers().iter();
     sublayers.filter_map(|&sublayer| Some((sublayer, sublayer.matrix(model)?.0)))
 }
 
@@ -332,11 +333,11 @@ fn matrices(model: &Model) -> impl Iterator<Item = (Sublayer, u64)> + use<'_> {
 fn memory(cost_model: CostModel<'_>, training: &Training, site: Site) -> Vec<MemoryUsage> {
     let CostModel { machine, model, formats } = cost_model;
     let rows = training.sequences * training.tokens;
-    let layer = model.layer_bytes(model.dense_kind(), formats);
+    let layer = model.layer_bytes(model.kind(0), formats);
     let head = model.sublayer_bytes(Sublayer::Head, formats);
     let slots = layer * SLOTS as u64 + head;
     let bytes = |buffer: ActivationBuffer, rows: u64| buffer.bytes(formats, rows, buffer.columns(model));
-    let operators = model.dense_kind().sublayers().iter().flat_map(|sublayer| sublayer.operators(model));
+    let operators = model.kind(0).sublayers().iter().flat_map(|sublayer| sublayer.operators(model));
     let inside: Bytes = operators.map(|operator| bytes(operator.writes(), rows)).sum();
     let mut memory = vec![MemoryUsage::default(); machine.memories.len()];
     memory[machine.device(site.host).memory.0] = MemoryUsage {

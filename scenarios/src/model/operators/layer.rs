@@ -86,9 +86,9 @@ impl Model {
         LayerKind { blocks: self.layer(layer).blocks(), shape: self.shape_index(layer) }
     }
 
-    /// The shape of layers of `kind`.
+    /// The shape of layers of `kind`; of a shape, the shape itself.
     pub fn shape(&self, kind: LayerKind) -> &Model {
-        &self.shapes()[usize::from(kind.shape)]
+        self.shapes().get(usize::from(kind.shape)).unwrap_or(self)
     }
 
     /// The shape of layers of `kind`; without one, for the embedding and the head, the model itself.
