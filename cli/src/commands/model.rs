@@ -107,9 +107,7 @@ fn show(model: &Model, json: bool) -> Result {
     if let Some(experts) = &model.experts {
         let Experts { count, per_token, intermediate, shared, .. } = experts;
         let shared = if *shared > 0 { format!(", shared expert of {shared}") } else { String::new() };
-        outln!(
-            "  experts {count} of {intermediate}, {per_token} per token{shared}"
-        );
+        outln!("  experts {count} of {intermediate}, {per_token} per token{shared}");
         outln!("  {} parameters active", millions(model.active_parameters()));
     }
     outln!("  vocabulary {}, context {}", model.vocab, model.max_positions);
@@ -137,7 +135,9 @@ fn show(model: &Model, json: bool) -> Result {
         row(name, &|formats| model.layer_bytes(kind, formats));
     }
     row("model", &|formats| model.weight_bytes(formats));
-    row("KV/token", &|formats| (0..model.layers).map(|l| scenarios::kv_bytes(model.layer(l), formats, 1, 1)).sum());
+    row("KV/token", &|formats| {
+        (0..model.layers).map(|l| scenarios::kv_bytes(model.layer(l), formats, 1, 1)).sum()
+    });
     Ok(())
 }
 

@@ -68,16 +68,25 @@ fn a_random_model_reads_back_as_the_model_it_was_made_of() {
         // A narrow model with the heads and switches of the real one.
         let model = Model::preset(name).expect("a preset");
         let (head_dim, intermediate) = (8, model.intermediate.min(96));
-        let full_every = model.wiring.window.and_then(|window| window.full_every);
-        let narrow = Model {
-            layers: full_every.unwrap_or(2),
+        // As many layers as show each of their shapes.
+        let has_all = |&count: &u64| {
+            let mut kinds: Vec<_> = (0..count).map(|layer| model.kind(layer)).collect();
+            kinds.sort_unstable();
+            kinds.dedup();
+            kinds.len() == model.shapes().len()
+        };
+        let count = (2..=model.layers).find(has_all).expect("all layers show all shapes");
+        let narrow = |shape: &Model| Model {
+            layers: count,
             vocab: 500,
             head_dim,
             hidden: model.heads * head_dim,
             intermediate,
-            wiring: Wiring { rotary_dim: model.wiring.rotary_dim.map(|_| 4), ..model.wiring },
-            ..model.clone()
+            wiring: Wiring { rotary_dim: shape.wiring.rotary_dim.map(|_| 4), ..shape.wiring },
+            ..shape.clone()
         };
+        let layers = (0..count).map(|layer| narrow(model.layer(layer))).collect();
+        let narrow = narrow(&model).with_layers(layers);
         let model = if name == "opt-125m" { Model { layers: 2, vocab: 500, ..model } } else { narrow };
         let folder = parent.path().join(name);
         make_random(&model, &folder, 1).expect("written");

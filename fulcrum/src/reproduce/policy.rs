@@ -214,10 +214,12 @@ mod tests {
             {"weights": "20% hbm gpu + 80% dram gpu", "attention": "dram gpu cpu"}]}"#;
         let place: PlacementPolicy = serde_json::from_str(text).expect("a place");
         let placement = place.placement(&machine, &model).expect("a placement");
-        let resident = placement.layers.iter().filter(|layer| layer.kv_home() == own).count();
+        let resident = placement.layers.iter().filter(|layer| layer.kv_home() == Some(own)).count();
         assert_eq!((resident, placement.layers.len()), (12, 48));
         // The resident layers are spread: there is one among any four in a row.
-        assert!(placement.layers.windows(4).all(|four| four.iter().any(|layer| layer.kv_home() == own)));
+        assert!(
+            placement.layers.windows(4).all(|four| four.iter().any(|layer| layer.kv_home() == Some(own)))
+        );
         for (_, sublayer, slices) in placement.sublayers().filter(|(_, s, _)| s.matrix(&model).is_some()) {
             let rows = sublayer.matrix(&model).expect("a matrix").0;
             assert_eq!((slices[0].rows.start, slices.last().map(|s| s.rows.end)), (0, Some(rows)));

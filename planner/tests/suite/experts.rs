@@ -9,8 +9,8 @@ use planner::{
 };
 use proptest::prelude::*;
 use scenarios::{
-    Costs, Formats, LayerKind, Model, Objective, Operator, Phase, Requirements, Slo, Step, Sublayer,
-    WeightFormats, Workload, kv_bytes,
+    Costs, Formats, Model, Objective, Operator, Phase, Requirements, Slo, Step, Sublayer, WeightFormats,
+    Workload, kv_bytes,
 };
 
 const FORMATS: Formats =
@@ -89,8 +89,8 @@ fn a_plan_with_experts_says_so_layer_by_layer() {
     let groups = Plan::from_yaml(&text, "plan.yaml").unwrap().layers;
     let has: Vec<Vec<Sublayer>> = groups.iter().map(|g| g.parts().map(|(s, _)| s).collect()).collect();
     assert_eq!(groups.iter().map(|group| group.first).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!(has[0], LayerKind::Dense.sublayers());
-    assert!(has[1..].iter().all(|has| has == LayerKind::SharedExperts.sublayers()));
+    assert_eq!(has[0], model.kind(0).sublayers());
+    assert!(has[1..].iter().all(|has| has == model.kind(1).sublayers()));
     let shares: Vec<_> = groups[1].experts.as_ref().unwrap().0.iter().map(|part| part.share).collect();
     assert_eq!(shares, [Some(2.0 / 6.0), Some(4.0 / 6.0)]);
 }

@@ -68,13 +68,14 @@ fn plans(machine: &Machine, model: &Model) -> [Plan; 3] {
 
 fn mixture(layers: u64) -> Model {
     let mut experts = Experts::new(8, 2, 128);
-    (experts.shared, experts.dense_layers) = (256, 1);
+    experts.shared = 256;
     Model {
         name: "tiny-moe".into(),
         architecture: Architecture::Qwen3Moe,
         experts: Some(experts),
         ..model(layers, 256)
     }
+    .with_dense_layers(1)
 }
 
 /// Three plans: everything on the GPU; the experts of the first layers on the host; some experts of

@@ -4,7 +4,7 @@ use hwprofiles::{Bytes, BytesPerSec, DType, FlopPerSec};
 use planner::published::flexgen::{self, Block, FlexGenProblem, Shares};
 use planner::published::lia::{Layer, Policy, Rates, pinned_layers};
 use planner::published::zero;
-use scenarios::{Formats, LayerKind, Model, Phase, Step, WeightFormats, Workload};
+use scenarios::{Formats, Model, Phase, Step, WeightFormats, Workload};
 
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -65,13 +65,13 @@ fn model(name: &str) -> Model {
 
 /// LIA's choice for a prompt of `tokens` tokens.
 fn prefill(model: &Model, batch: u64, tokens: u64) -> Policy {
-    Layer::count(model, &BF16, LayerKind::Dense, &Step::prefill(batch, tokens))
+    Layer::count(model, &BF16, model.kind(0), &Step::prefill(batch, tokens))
         .policy(&Rates::testbed(Phase::Prefill))
 }
 
 /// LIA's choice for a token after `past` tokens.
 fn decode(model: &Model, batch: u64, past: u64) -> Policy {
-    Layer::count(model, &BF16, LayerKind::Dense, &Step::decode(batch, past))
+    Layer::count(model, &BF16, model.kind(0), &Step::decode(batch, past))
         .policy(&Rates::testbed(Phase::Decode))
 }
 

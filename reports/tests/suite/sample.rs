@@ -8,7 +8,7 @@ use planner::{
     TraceEvent, usage, whole_slice,
 };
 use reports::{Configuration, Label, MemoryUse, PlacementMap, Validation, machine_facts};
-use scenarios::{Formats, LayerKind, Model, Sublayer, WeightFormats, Workload};
+use scenarios::{Formats, Model, Sublayer, WeightFormats, Workload};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -35,8 +35,7 @@ pub fn placement(machine: &Machine, model: &Model, kind: &str) -> Placement {
     let (cpu, loopback) = (device("cpu"), device("loopback"));
     let (dram, own) = (machine.device(cpu).memory, machine.device(loopback).memory);
     let mut placement = Placement::uniform(model, cpu, dram);
-    let dense =
-        |slices: &dyn Fn(Sublayer) -> Vec<Slice>| LayerPlacement::from_slices(LayerKind::Dense, slices);
+    let dense = |slices: &dyn Fn(Sublayer) -> Vec<Slice>| LayerPlacement::from_slices(model.kind(0), slices);
     let layer = |home, on| dense(&|sublayer| vec![whole_slice(model, sublayer, home, on, on)]);
     let count = model.layers as usize;
     match kind {

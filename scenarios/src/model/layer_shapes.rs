@@ -70,6 +70,20 @@ impl Model {
         }
     }
 
+    /// The same model, whose first `dense` layers have a feed-forward network instead of experts.
+    #[must_use]
+    pub fn with_dense_layers(self, dense: u64) -> Self {
+        let layer = |layer: u64| {
+            let mut shape = self.layer(layer).clone();
+            if layer < dense {
+                shape.experts = None;
+            }
+            shape
+        };
+        let layers = (0..self.layers).map(layer).collect();
+        self.with_layers(layers)
+    }
+
     /// The distinct shapes of its layers; the model itself if all are alike.
     pub fn shapes(&self) -> &[Model] {
         match &self.shapes.shapes[..] {

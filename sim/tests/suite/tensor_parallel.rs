@@ -35,6 +35,7 @@ fn time(cost_model: CostModel<'_>, operator: Operator, step: &Step) -> f64 {
     let task = Task {
         lane: Lane::Device(device),
         layer: Some(0),
+        kind: None,
         micro_batch: MicroBatch::WHOLE,
         action,
         after: vec![],

@@ -26,6 +26,7 @@ fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds 
     let task = |lane| Task {
         lane,
         layer: Some(0),
+        kind: None,
         micro_batch: MicroBatch::WHOLE,
         action: action.clone(),
         after: vec![],

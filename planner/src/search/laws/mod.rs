@@ -38,8 +38,9 @@ fn workload(batch: u64) -> Workload {
 /// expert.
 fn expert_model(layers: u64, hidden: u64) -> Model {
     let mut experts = Experts::new(8, 2, 128);
-    (experts.shared, experts.dense_layers) = (128, 1);
+    experts.shared = 128;
     Model { name: "tiny-experts".into(), experts: Some(experts), ..model(layers, hidden) }
+        .with_dense_layers(1)
 }
 
 /// Machines of all proportions.

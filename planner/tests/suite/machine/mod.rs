@@ -4,8 +4,8 @@ use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Pipelining, Placement, Slice, Slices};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, BlockOrder, Experts, LatentAttention, LayerKind, Model, Norm, Positions,
-    Sublayer, Wiring,
+    Activation, Architecture, BlockOrder, Experts, LatentAttention, LayerKind, LayerShapes, Mixer, Model,
+    Norm, Positions, Sublayer, Wiring,
 };
 use std::sync::LazyLock;
 
@@ -41,7 +41,10 @@ pub fn tiny_model(layers: u64) -> Model {
         tied_embeddings: false,
         dtype: DType::Bf16,
         experts: None,
-        latent: None,
+        mixer: Mixer::Attention,
+        index: None,
+        mtp: 0,
+        shapes: LayerShapes::default(),
         wiring: Wiring::default(),
     }
 }
@@ -51,16 +54,17 @@ pub fn tiny_model(layers: u64) -> Model {
 pub fn tiny_experts(layers: u64) -> Model {
     let latent = LatentAttention { q_rank: Some(32), kv_rank: 32, rope_dim: 8, nope_dim: 16, v_dim: 16 };
     let mut experts = Experts::new(6, 2, 32).with_skew(0.5);
-    (experts.shared, experts.dense_layers) = (64, 1);
+    experts.shared = 64;
     Model {
         name: "tiny-experts".to_owned(),
         architecture: Architecture::DeepSeekV3,
         kv_heads: 4,
         head_dim: 24,
         experts: Some(experts),
-        latent: Some(latent),
+        mixer: Mixer::Latent(latent),
         ..tiny_model(layers)
     }
+    .with_dense_layers(1)
 }
 
 /// A model whose attention and feed-forward network read the same residual, through two norms or

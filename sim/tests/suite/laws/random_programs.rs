@@ -38,7 +38,14 @@ impl Work {
         let action =
             Action::Compute { operator: Operator::AttnNorm, rows: 0..0, source: OperandSource::Resident };
         let after = after.iter().copied().map(TaskId).collect();
-        self.program.tasks.push(Task { lane, layer: None, micro_batch: MicroBatch::WHOLE, action, after });
+        self.program.tasks.push(Task {
+            lane,
+            layer: None,
+            kind: None,
+            micro_batch: MicroBatch::WHOLE,
+            action,
+            after,
+        });
         self.prices.push(price);
         self
     }
