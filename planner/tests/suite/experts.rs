@@ -108,7 +108,7 @@ fn a_group_of_the_wrong_kind_is_refused_by_name() {
         plan.layers[0].count = 3;
         plan.layers.truncate(1);
     });
-    assert!(one.contains("layers.0.count is 3: its layers are not all made of the same sublayers"), "{one}");
+    assert!(one.contains("layers.0.count is 3: its layers are not all of one kind"), "{one}");
     let lacks = refused(&|plan| plan.layers[1].experts = None);
     assert!(
         lacks.contains("layer 1 of tiny-experts has qkv, attention, out, router, shared_expert, experts")
