@@ -118,14 +118,12 @@ impl RunSetup {
 
     fn check_extent(&self) -> Result<(), ExecutorError> {
         let RunExtent { batch, context, chunk, step_tokens } = self.extent;
-        for (key, value) in [("batch", batch), ("context", context), ("chunk", chunk)] {
+        for (key, value) in
+            [("batch", batch), ("context", context), ("chunk", chunk), ("step_tokens", step_tokens)]
+        {
             if value == 0 {
                 return Err(ExecutorError::refused(format!("extent.{key}"), value, "at least 1"));
             }
-        }
-        if step_tokens != 1 {
-            let wanted = "the executor runs no draft: plan without `speculative`";
-            return Err(ExecutorError::refused("extent.step_tokens", step_tokens, wanted));
         }
         if context > self.model.max_positions {
             let wanted = format!("model '{}' has {} positions", self.model.name, self.model.max_positions);
