@@ -53,7 +53,7 @@ impl StepRates {
         programs: &PhasePrograms,
     ) -> Result<Self, MissingRate> {
         let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
-        for StepSpan { step, .. } in &trace.steps {
+        for StepSpan { step, .. } in trace.steps.iter().filter(|span| !span.draft) {
             for task in &programs.program(step.phase).tasks {
                 let price = cost_model.task_cost(task, step)?;
                 match (step.phase, &task.action) {
