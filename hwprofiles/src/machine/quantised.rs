@@ -124,8 +124,7 @@ impl Device {
         let cost = self.details.dequantisation.as_ref().filter(|_| kv.holds_kv())?;
         let wide = [DType::Bf16, DType::F16, DType::F32].into_iter();
         let mut known = wide.filter(|kin| *kin != kv && kin.bits() >= kv.bits());
-        let (kin, estimate) =
-            known.find_map(|kin| Some((kin, self.attention.get(&kin)?.time(shape)?)))?;
+        let (kin, estimate) = known.find_map(|kin| Some((kin, self.attention.get(&kin)?.time(shape)?)))?;
         let ratio = match estimate.bound {
             Bound::Memory => kv.bits() / kin.bits(),
             Bound::Compute | Bound::Launch => 1.0,

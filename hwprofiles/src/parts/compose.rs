@@ -162,7 +162,14 @@ impl MachineParts {
         });
         // Without a second device there is no wake-up to measure; a fork-join is the nearest cost.
         let sync = host.loopback.as_option().map_or(&team.launch, |loopback| &loopback.sync);
-        machine.devices.push(host_device("cpu", DeviceKind::Cpu, DRAM, cores[..own].to_vec(), (host, team), sync));
+        machine.devices.push(host_device(
+            "cpu",
+            DeviceKind::Cpu,
+            DRAM,
+            cores[..own].to_vec(),
+            (host, team),
+            sync,
+        ));
         if let Some(limit) = &self.loopback {
             add_loopback(host, *limit, machine)?;
         }
@@ -199,7 +206,8 @@ fn add_loopback(host: &Host, limit: LoopbackLimit, machine: &mut Machine) -> Res
     let core = host.cpu.cores[host.cpu.cores.len() - 1..].to_vec();
     let id = MemoryId(machine.memories.len());
     machine.memories.push(memory);
-    let device = host_device("loopback", DeviceKind::Loopback, id, core, (host, team(host, 1)?), &measured.sync);
+    let device =
+        host_device("loopback", DeviceKind::Loopback, id, core, (host, team(host, 1)?), &measured.sync);
     machine.devices.push(device);
     let bandwidth = if limit.bandwidth < measured.bandwidth.value {
         Sourced::estimated(limit.bandwidth, "the limit chosen in the composition")

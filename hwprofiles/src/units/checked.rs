@@ -1,6 +1,8 @@
 //! Rules for a single value. They are checked while it is read, so that the message names its line.
 
-use crate::units::quantities::{Bytes, BytesPerSec, Dollars, ElementsPerSec, FlopPerSec, Hertz, Seconds, Watts, Years};
+use crate::units::quantities::{
+    Bytes, BytesPerSec, Dollars, ElementsPerSec, FlopPerSec, Hertz, Seconds, Watts, Years,
+};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};

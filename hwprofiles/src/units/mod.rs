@@ -13,8 +13,8 @@ pub use dtype::{BlockSize, DType, GROUP};
 pub use nearest::nearest;
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use quantities::{
-    Bytes, BytesPerSec, Dollars, Elements, ElementsPerSec, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
-    Seconds, Tokens, Watts, Years,
+    Bytes, BytesPerSec, Dollars, Elements, ElementsPerSec, Flop, FlopPerByte, FlopPerSec, Hertz, Joules,
+    RequestsPerSec, Seconds, Tokens, Watts, Years,
 };
 pub use ratio::Ratio;
 pub use text::UnitError;

@@ -2,9 +2,9 @@
 
 use hwprofiles::{
     AttentionRates, AttentionShape, Basis, Bytes, BytesPerSec, CeilingRates, Composition, CoreTeam,
-    Crossover, Curve, CurvePoint, DType, Dequantisation, DeviceKind, Dram, Elements, FlopPerSec, GemmPoint, GemmRates, Host, Library,
-    Loopback, LoopbackLimit, Machine, MachineParts, MeasuredCeilings, Phase, Presence, Processor, Profile,
-    Provenance, Seconds, Sourced, StreamCurve, StreamKind, yaml,
+    Crossover, Curve, CurvePoint, DType, Dequantisation, DeviceKind, Dram, Elements, FlopPerSec, GemmPoint,
+    GemmRates, Host, Library, Loopback, LoopbackLimit, Machine, MachineParts, MeasuredCeilings, Phase,
+    Presence, Processor, Profile, Provenance, Seconds, Sourced, StreamCurve, StreamKind, yaml,
 };
 use proptest::prelude::*;
 

@@ -81,8 +81,10 @@ fn four_bit_floats_are_native_on_blackwell_and_widened_elsewhere() {
 fn int4_on_an_a100_is_as_fast_as_published() {
     // gpt-fast, README: Llama-2-7B at batch 1 makes 104.9 tokens/s in bf16 and 196.8 in int4.
     let a100 = device("a100-sxm", "gpu");
-    let shapes = [(12288, 4096, 32), (4096, 4096, 32), (22016, 4096, 32), (4096, 11008, 32), (32000, 4096, 1)];
-    let token = |dtype| shapes.iter().map(|&(n, k, count)| time(&a100, dtype, 1, n, k) * count as f64).sum::<f64>();
+    let shapes =
+        [(12288, 4096, 32), (4096, 4096, 32), (22016, 4096, 32), (4096, 11008, 32), (32000, 4096, 1)];
+    let token =
+        |dtype| shapes.iter().map(|&(n, k, count)| time(&a100, dtype, 1, n, k) * count as f64).sum::<f64>();
     let ratio: f64 = token(DType::Bf16) / token(DType::Int4);
     assert!((ratio / (196.8 / 104.9) - 1.0).abs() < 0.15, "{ratio}");
 }

@@ -205,7 +205,9 @@ fn formats_have_the_bytes_of_their_files() {
 #[test]
 fn formats_are_read_as_other_programs_spell_them() {
     for dtype in DType::ALL {
-        for text in [dtype.name().to_uppercase(), dtype.name().replace('_', "-"), dtype.name().replace('_', "")] {
+        for text in
+            [dtype.name().to_uppercase(), dtype.name().replace('_', "-"), dtype.name().replace('_', "")]
+        {
             assert_eq!(text.parse(), Ok(dtype), "{text}");
         }
     }

@@ -242,8 +242,10 @@ impl CostModel<'_> {
         let rate = |memory: MemoryId| self.machine.memory(memory).bandwidth.value.get();
         let faster = Ratio::new(rate(home) / rate(device.memory)).filter(|_| home != device.memory);
         match (work.shape, faster) {
-            (Shape::Gemm { m, n, k }, None) => device.gemm_time(weights, m, n, k),
-            (Shape::Gemm { m, n, k }, Some(faster)) => device.gemm_time_from(faster, weights, m, n, k),
+            (Shape::Gemm { m, n, k }, None) => weights.mean_time(|dtype| device.gemm_time(dtype, m, n, k)),
+            (Shape::Gemm { m, n, k }, Some(faster)) => {
+                weights.mean_time(|dtype| device.gemm_time_from(faster, dtype, m, n, k))
+            }
             (Shape::Attention(shape), None) => device.attention_time(self.formats.kv, &shape),
             (Shape::Attention(shape), Some(faster)) => {
                 device.attention_time_from(faster, self.formats.kv, &shape)

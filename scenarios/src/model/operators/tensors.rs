@@ -55,15 +55,17 @@ impl Sublayer {
 
     /// Bytes of rows `rows` of the matrix, without norms and biases ([`Sublayer::vector_bytes`]).
     pub fn matrix_bytes(self, model: &Model, weights: WeightFormats, rows: &Range<u64>) -> Bytes {
-        let (format, count) = (weights.for_sublayer(self), rows.end - rows.start);
+        let format = weights.for_sublayer(self);
         match (self, &model.experts) {
             // Each expert has two matrices; their rows are rounded up to whole quantisation groups.
-            (Sublayer::Experts, Some(experts)) => {
+            (Sublayer::Experts, Some(experts)) => format.bytes_of_rows(rows, |format| {
                 let front = format
                     .matrix_bytes((model.neuron_activations() - 1) * experts.intermediate, model.hidden);
-                (front + format.matrix_bytes(model.hidden, experts.intermediate)) * count
-            }
-            _ => self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| format.matrix_bytes(count, columns)),
+                front + format.matrix_bytes(model.hidden, experts.intermediate)
+            }),
+            _ => self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| {
+                format.bytes_of_rows(rows, |format| format.matrix_bytes(1, columns))
+            }),
         }
     }
 

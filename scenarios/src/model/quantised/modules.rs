@@ -1,0 +1,1 @@
+//! The modules of a safetensors checkpoint, with the values of their matrices.

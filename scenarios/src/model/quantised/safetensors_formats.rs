@@ -1,0 +1,1 @@
+//! The formats of a published safetensors checkpoint by class.
