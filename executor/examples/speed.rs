@@ -102,7 +102,7 @@ impl<'a> Bench<'a> {
             let Some((rows, columns)) = sublayer.matrix(model) else { continue };
             let (n, k) = (rows as usize, columns as usize);
             let matrix =
-                Weights::from_rows(&memory, formats.weights.for_sublayer(sublayer), n, k, |row, out| {
+                Weights::from_rows(&memory, formats.weights.for_sublayer(sublayer).main(), n, k, |row, out| {
                     out.fill(row as f32)
                 })?;
             weights.push((matrix, model.layers));

@@ -85,7 +85,8 @@ impl WeightLists {
             rest => rest.iter().map(|choice| choice.formats(default, model)).collect::<Result<_, _>>()?,
         };
         for (&class, formats) in &self.classes {
-            let each = |so_far: WeightFormats| formats.iter().map(move |&format| so_far.with(class, format));
+            let each =
+                |so_far: WeightFormats| formats.iter().map(move |&format| so_far.with_format(class, format));
             all = all.into_iter().flat_map(each).collect();
         }
         Ok(all)

@@ -4,7 +4,8 @@ use crate::AnyMachine;
 use hwprofiles::{Basis, Bound, Bytes, DType, Elements, Estimate, Seconds};
 use proptest::prelude::*;
 use scenarios::{
-    Document, Formats, GgufFileType, Model, QualityLoss, Sublayer, WeightClass, WeightFormat, WeightFormats,
+    Document, Formats, Gguf, GgufFileType, GgufTensor, Model, QualityLoss, Sublayer, WeightClass,
+    WeightFormat, WeightFormats,
 };
 
 fn mixture(parts: &[(DType, u64)]) -> WeightFormat {
@@ -228,4 +229,140 @@ proptest! {
         prop_assert!(mean.low <= mean.time && mean.time <= mean.high);
         prop_assert_eq!(mixture(&parts).mean_time(|_| Err(3)).unwrap_err(), 3);
     }
+}
+
+/// The published formats of a preset with this `quantization_config`.
+fn published(model: &str, quantised: &str) -> Result<WeightFormats, String> {
+    let model = Model::preset(model).unwrap();
+    let config = serde_json::from_str(&format!("{{\"quantization_config\": {quantised}}}")).unwrap();
+    model.published_formats(&config).map(|formats| formats.expect("it is quantised"))
+}
+
+#[test]
+fn checkpoints_say_their_formats_by_class() {
+    let gpt_oss = r#"{"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn",
+        "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}"#;
+    let kimi = r#"{"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head",
+        "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up)_proj.*"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int",
+        "group_size": 32, "strategy": "group"}}}}"#;
+    for (model, config, expected) in [
+        ("gpt-oss-20b", gpt_oss, "{default: bf16, experts: mxfp4}"),
+        ("llama-3.1-8b", r#"{"quant_method": "fp8"}"#, "{default: fp8, ends: bf16}"),
+        (
+            "llama-3.1-8b",
+            r#"{"quant_method": "fp8", "weight_block_size": [128, 128]}"#,
+            "{default: fp8_block, ends: bf16}",
+        ),
+        (
+            "llama-3.1-8b",
+            r#"{"quant_method": "awq", "bits": 4, "group_size": 128}"#,
+            "{default: int4_g128, ends: bf16}",
+        ),
+        (
+            "llama-3.1-8b",
+            r#"{"quant_method": "gptq", "bits": 4, "group_size": 32}"#,
+            "{default: int4, ends: bf16}",
+        ),
+        (
+            "llama-3.1-8b",
+            r#"{"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}"#,
+            "{default: nvfp4, ends: bf16}",
+        ),
+        (
+            "llama-3.1-8b",
+            r#"{"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["*self_attn*"]}"#,
+            "{default: fp8, attention: bf16, ends: bf16}",
+        ),
+    ] {
+        assert_eq!(published(model, config).unwrap().to_string(), expected, "{model} {config}");
+    }
+    let kimi = published("deepseek-v3", kimi).unwrap();
+    assert_eq!(kimi.for_class(WeightClass::Experts), DType::Int4);
+    assert_eq!(kimi.for_class(WeightClass::Attention), DType::Bf16);
+    assert!(kimi.for_class(WeightClass::Ffn).one().is_none(), "dense layers and the shared expert differ");
+    let plain = Model::preset("llama-3.1-8b").unwrap();
+    assert_eq!(plain.published_formats(&serde_json::json!({"model_type": "llama"})), Ok(None));
+    let v4 = plain.published_formats(
+        &serde_json::json!({"expert_dtype": "fp4", "quantization_config": {"quant_method": "fp8"}}),
+    );
+    assert_eq!(
+        v4.unwrap().unwrap().to_string(),
+        "{default: fp8, ends: bf16}",
+        "a dense model has no experts"
+    );
+}
+
+#[test]
+fn a_mixed_checkpoint_counts_each_module() {
+    // FP8 in attention of every layer, NVFP4 in the first layer's network.
+    let mut layers = serde_json::Map::new();
+    for layer in 0..32 {
+        for name in ["q_proj", "k_proj", "v_proj", "o_proj"] {
+            let key = format!("model.layers.{layer}.self_attn.{name}");
+            layers.insert(key, serde_json::json!({"quant_algo": "FP8"}));
+        }
+    }
+    for name in ["gate_proj", "up_proj", "down_proj"] {
+        let key = format!("model.layers.0.mlp.{name}");
+        layers.insert(key, serde_json::json!({"quant_algo": "NVFP4", "group_size": 16}));
+    }
+    let config = serde_json::json!({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers});
+    let formats = published("llama-3.1-8b", &config.to_string()).unwrap();
+    assert_eq!(formats.for_class(WeightClass::Attention), DType::Fp8);
+    assert_eq!(formats.for_class(WeightClass::Ffn), mixture(&[(DType::Bf16, 31), (DType::Nvfp4, 1)]));
+    assert_eq!(formats.for_sublayer(Sublayer::Head), DType::Bf16);
+}
+
+#[test]
+fn an_unknown_checkpoint_is_refused_with_what_is_read() {
+    for (config, wanted) in [
+        (r#"{"quant_method": "bitsandbytes"}"#, "gptq and awq are read"),
+        (r#"{"quant_method": "gptq", "bits": 3, "group_size": 128}"#, "gptq with 3 bits in groups of 128"),
+        (r#"{"quant_method": "modelopt", "quant_algo": "W9"}"#, "NVFP4, W4A16_NVFP4"),
+        (r#"{"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}"#, "quantized_layers is missing"),
+        (r#"{"quant_method": "compressed-tensors"}"#, "config_groups has no weights"),
+    ] {
+        let message = published("llama-3.1-8b", config).unwrap_err();
+        assert!(message.contains(wanted), "{message}");
+    }
+}
+
+/// A header with these tensors: name, shape and ggml's number of the type.
+fn header(tensors: &[(&str, [u64; 2], u32)]) -> Gguf {
+    let tensor = |&(name, shape, format): &(&str, [u64; 2], u32)| {
+        (name.to_owned(), GgufTensor { shape: shape.to_vec(), format, start: 0 })
+    };
+    Gguf {
+        metadata: [("general.file_type".to_owned(), 15.into())].into(),
+        tensors: tensors.iter().map(tensor).collect(),
+    }
+}
+
+#[test]
+fn a_gguf_file_has_the_types_of_its_tensors() {
+    let tensors = [
+        ("token_embd.weight", [512, 256], 12),
+        ("output.weight", [512, 256], 14),
+        ("output_norm.weight", [1, 256], 0),
+        ("blk.0.attn_q.weight", [256, 256], 12),
+        ("blk.0.attn_v.weight", [128, 256], 14),
+        ("blk.0.attn_norm.weight", [1, 256], 0),
+        ("blk.0.ffn_gate_inp.weight", [8, 256], 0),
+        ("blk.0.ffn_up_exps.weight", [2048, 256], 39),
+    ];
+    let formats = header(&tensors).weight_formats().unwrap();
+    assert_eq!(formats.for_class(WeightClass::Attention), mixture(&[(DType::Q4K, 2), (DType::Q6K, 1)]));
+    assert_eq!(formats.for_class(WeightClass::Ffn), DType::F32);
+    assert_eq!(formats.for_class(WeightClass::Experts), DType::Mxfp4);
+    assert_eq!(
+        (formats.for_sublayer(Sublayer::Embed), formats.for_sublayer(Sublayer::Head)),
+        (DType::Q4K.into(), DType::Q6K.into())
+    );
+    assert_eq!(formats.file().map(GgufFileType::name), Some("q4_k_m"));
+    let mut unknown = tensors;
+    unknown[3].2 = 999;
+    let message = header(&unknown).weight_formats().unwrap_err();
+    assert!(message.contains("'blk.0.attn_q.weight' has ggml's type 999"), "{message}");
+    assert!(header(&tensors[1..]).weight_formats().unwrap_err().contains("token_embd.weight"));
 }

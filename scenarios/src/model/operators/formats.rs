@@ -92,9 +92,15 @@ impl WeightFormats {
 
     /// The same formats, with another one for `class`.
     #[must_use]
-    pub fn with(mut self, class: WeightClass, format: impl Into<WeightFormat>) -> Self {
-        self.classes[class as usize] = format.into();
-        if class == WeightClass::Ends {
+    pub const fn with(self, class: WeightClass, dtype: DType) -> Self {
+        self.with_format(class, WeightFormat::one_of(dtype))
+    }
+
+    /// The same formats, with another one or a mixture for `class`.
+    #[must_use]
+    pub const fn with_format(mut self, class: WeightClass, format: WeightFormat) -> Self {
+        self.classes[class as usize] = format;
+        if matches!(class, WeightClass::Ends) {
             self.embed = None;
         }
         self.file = None;
@@ -295,7 +301,7 @@ impl<'de> Visitor<'de> for WeightFormatsVisitor {
         let mut formats = WeightFormats::all(DType::F32);
         for class in WeightClass::ALL {
             let missing = || de::Error::missing_field(class.name());
-            formats = formats.with(class, named[class as usize].or(default).ok_or_else(missing)?);
+            formats = formats.with_format(class, named[class as usize].or(default).ok_or_else(missing)?);
         }
         let formats = embed.map_or(formats, |embed| formats.with_embed(embed));
         Ok(WeightFormats { file, ..formats })

@@ -32,11 +32,11 @@ impl Gguf {
         for class in [WeightClass::Attention, WeightClass::Ffn, WeightClass::Experts] {
             let parts = std::mem::take(&mut by_class[class as usize]);
             if !parts.is_empty() {
-                formats = formats.with(class, WeightFormat::from_values(parts)?);
+                formats = formats.with_format(class, WeightFormat::from_values(parts)?);
             }
         }
         if !self.tensors.keys().any(|name| class_of(name) == Some(WeightClass::Experts)) {
-            formats = formats.with(WeightClass::Experts, formats.for_class(WeightClass::Ffn));
+            formats = formats.with_format(WeightClass::Experts, formats.for_class(WeightClass::Ffn));
         }
         let formats = formats.with_embed(embed);
         let number = self.metadata.get("general.file_type").and_then(Value::as_u64);

@@ -61,7 +61,7 @@ impl GgufFileType {
         for class in [WeightClass::Attention, WeightClass::Ffn, WeightClass::Experts] {
             let parts = std::mem::take(&mut by_class[class as usize]);
             if !parts.is_empty() {
-                formats = formats.with(class, WeightFormat::from_values(parts)?);
+                formats = formats.with_format(class, WeightFormat::from_values(parts)?);
             }
         }
         let embed = if model.tied_embeddings { head } else { rules.token_table() };
