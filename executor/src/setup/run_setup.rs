@@ -105,10 +105,16 @@ impl RunSetup {
             }
         };
         let matrices = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
-        for (class, dtype) in self.formats.weights.for_model(&self.model).classes() {
-            let key = match self.formats.weights.one() {
+        let weights = self.formats.weights.for_model(&self.model);
+        let classes = weights.classes().map(|(class, format)| (class.name(), format));
+        for (class, format) in classes.chain([("embed", weights.for_sublayer(Sublayer::Embed))]) {
+            let key = match weights.one() {
                 Some(_) => "weights".to_owned(),
                 None => format!("weights.{class}"),
+            };
+            let Some(dtype) = format.one() else {
+                let wanted = "the executor runs one format for each class: name one, as `{default: int4}`";
+                return Err(ExecutorError::refused(format!("formats.{key}"), format, wanted));
             };
             check(&key, dtype, &matrices)?;
         }
