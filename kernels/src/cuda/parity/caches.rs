@@ -61,7 +61,9 @@ impl AttentionCase {
             scores: self.scores,
             out: StridedRowsMut::new(&mut out, width),
             q: StridedRows::new(q, width),
+            sinks: &[],
             cache: cache.as_cache(),
+            new: None,
             spans: &last,
         };
         attention(&bench.pool, operands, &mut scratch);

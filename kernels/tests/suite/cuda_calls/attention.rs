@@ -48,7 +48,9 @@ impl Batch {
             scores,
             out: StridedRowsMut::new(&mut wanted, out_stride),
             q: StridedRows::new(&q, q_stride),
+            sinks: &[],
             cache: cache.as_cache(),
+            new: None,
             spans,
         };
         kernels::attention(&pool, operands, &mut scratch);
