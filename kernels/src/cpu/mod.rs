@@ -23,7 +23,7 @@ pub use attention::{AttentionOperands, Scores, attention};
 pub use embedding::gather;
 pub use expert::{ExpertWeights, experts};
 pub use gemm::{GemmGroup, gemm, grouped_gemm, sparse_gemm};
-pub use kv::{KvCache, KvCacheMut, KvShape, KvSpan};
+pub use kv::{KvCache, KvCacheMut, KvShape, KvSpan, NewRows};
 pub use norm::{add_rms_norm, layer_norm, rms_norm, rms_norm_heads};
 pub use path_check::PathCheck;
 pub use rope::{RopeTable, rope};

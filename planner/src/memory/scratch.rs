@@ -26,7 +26,8 @@ const FEW_ROWS: u64 = 3;
 /// - Experts take, for each of at least 64 rows, also their input, their intermediate values and
 ///   their output.
 /// - Attention takes, for each core, the scores of 64 tokens by 64 positions and the context of the
-///   query heads that share a KV head; and the partial results of each sequence.
+///   query heads that share a KV head, with a window 64 keys and values more; and the partial results
+///   of each sequence.
 ///
 /// The executor allocates exactly these bytes and checks that its kernels need no more.
 ///
@@ -199,5 +200,7 @@ fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
         Some(latent) => (model.heads, latent.kv_rank),
         None => ((model.heads / model.kv_heads).max(4), model.head_dim),
     };
-    members * group * (width + 64) * 64 + batch * model.heads * (width + 2).next_multiple_of(16)
+    // A block of keys and values of a ring, or of tokens that are not in it yet.
+    let gathered = model.wiring.window.map_or(0, |_| 2 * 64 * width.next_multiple_of(16));
+    members * (group * (width + 64) * 64 + gathered) + batch * model.heads * (width + 2).next_multiple_of(16)
 }

@@ -18,7 +18,8 @@ mod sampling;
 mod slice;
 
 pub use attention::{
-    DecodeStep, MOST_VALUES, PagedCache, append, decode, decode_chunk, decode_scratch, prefill,
+    DecodeStep, GpuRows, MOST_VALUES, PagedCache, PromptStep, append, decode, decode_chunk, decode_scratch,
+    prefill,
 };
 pub use call::KernelCall;
 pub use experts::{ExpertMatrices, ExpertRouting};
