@@ -85,12 +85,12 @@ pub enum ScenarioError {
     Machine(ProfileError),
     /// A model name that is neither a preset nor a path.
     #[error(
-        "{name} is not a model: use a folder with a config.json, the path of a config.json or of a GGUF file, or one of {known}"
+        "{name} is not a model: use a folder with a config.json, the path of a config.json or of a GGUF file; {known}"
     )]
     UnknownPreset {
         /// The text that was written.
         name: String,
-        /// The names of all presets.
+        /// The nearest preset's name, or the names of all.
         known: String,
     },
     /// A setting of the command line that does not have the form `key=value`, or that has no place

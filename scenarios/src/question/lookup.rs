@@ -24,26 +24,35 @@ impl Reference {
     }
 
     /// Reads the preset of that name, or the model at that path: a folder with a `config.json`, a
-    /// `config.json` itself, or a GGUF file.
+    /// `config.json` itself, a safetensors file or its index beside one, or a GGUF file. A file or
+    /// folder comes before a preset whose name is only similar ([`Model::preset`]).
     ///
     /// # Errors
     /// There is no such preset or path, or its file is wrong.
     pub fn load(&self) -> Result<Model, ScenarioError> {
         let path = self.path();
-        match Model::preset(&self.text) {
-            Ok(preset) => Ok(preset),
-            Err(_) if path.is_dir() => Model::from_folder(&path),
-            Err(_) if path.extension().is_some_and(|kind| kind == "gguf") => Model::from_gguf_file(&path),
-            Err(_) if path.is_file() => Model::from_config_file(&folder_name(&path), &path),
-            Err(unknown) => Err(unknown),
+        let ends = |end: &str| path.is_file() && self.text.ends_with(end);
+        if Model::is_preset_name(&self.text) {
+            Model::preset(&self.text)
+        } else if path.is_dir() {
+            Model::from_folder(&path)
+        } else if ends(".gguf") {
+            Model::from_gguf_file(&path)
+        } else if ends(".safetensors") || ends(".safetensors.index.json") {
+            let config = path.with_file_name("config.json");
+            Model::from_config_file(&folder_name(&config), &config)
+        } else if path.is_file() {
+            Model::from_config_file(&folder_name(&path), &path)
+        } else {
+            Model::preset(&self.text)
         }
     }
 
     /// A text that means the same in every folder: the preset's name, otherwise the absolute path.
     pub fn anchored(&self) -> String {
-        match Model::preset(&self.text) {
-            Ok(_) => self.text.clone(),
-            Err(_) => anchored(&self.folder, &self.text),
+        match Model::preset_name(&self.text) {
+            Some(name) if name == self.text || !self.path().exists() => name.to_owned(),
+            _ => anchored(&self.folder, &self.text),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Hugging Face's `config.json`: reading, writing, and the presets that are shipped.
 
+pub(crate) mod aliases;
 pub(crate) mod families;
 pub(crate) mod keys;
 pub(crate) mod mixture;

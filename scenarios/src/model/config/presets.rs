@@ -1,16 +1,22 @@
 //! The models that Fulcrum knows by name: `models/*.json`, each a Hugging Face `config.json`.
 //!
-//! The presets of gpt-oss and DeepSeek-V3 are bf16 shapes. The formats of their published
-//! checkpoints (mxfp4, fp8) are left out, because a scenario's `dtype` chooses the formats. Presets
-//! have no multi-token prediction.
+//! Presets are bf16 shapes. The formats of published checkpoints (mxfp4, fp8, nvfp4) are left out,
+//! because a scenario's `dtype` chooses the formats.
 
 use crate::input::error::ScenarioError;
+use crate::input::nearest::nearest_name;
+use crate::model::config::aliases::ALIASES;
 use crate::model::transformer::Model;
 
 /// Names in ascending order, with their files. A test compares this table with the folder.
-const PRESETS: [(&str, &str); 51] = [
+const PRESETS: [(&str, &str); 107] = [
+    ("deepseek-v2", include_str!("../../../models/deepseek-v2.json")),
     ("deepseek-v2-lite", include_str!("../../../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../../../models/deepseek-v3.json")),
+    ("deepseek-v3.2", include_str!("../../../models/deepseek-v3.2.json")),
+    ("deepseek-v4-flash", include_str!("../../../models/deepseek-v4-flash.json")),
+    ("deepseek-v4-pro", include_str!("../../../models/deepseek-v4-pro.json")),
+    ("ernie-4.5-21b-a3b", include_str!("../../../models/ernie-4.5-21b-a3b.json")),
     ("falcon-40b", include_str!("../../../models/falcon-40b.json")),
     ("falcon-7b", include_str!("../../../models/falcon-7b.json")),
     ("fulcrum-1b", include_str!("../../../models/fulcrum-1b.json")),
@@ -24,11 +30,31 @@ const PRESETS: [(&str, &str); 51] = [
     ("gemma-3-1b", include_str!("../../../models/gemma-3-1b.json")),
     ("gemma-3-27b", include_str!("../../../models/gemma-3-27b.json")),
     ("gemma-3-4b", include_str!("../../../models/gemma-3-4b.json")),
+    ("gemma-3n-e2b", include_str!("../../../models/gemma-3n-e2b.json")),
+    ("gemma-3n-e4b", include_str!("../../../models/gemma-3n-e4b.json")),
+    ("gemma-4-26b-a4b", include_str!("../../../models/gemma-4-26b-a4b.json")),
+    ("gemma-4-31b", include_str!("../../../models/gemma-4-31b.json")),
     ("gemma-7b", include_str!("../../../models/gemma-7b.json")),
+    ("glm-4-32b", include_str!("../../../models/glm-4-32b.json")),
+    ("glm-4-9b", include_str!("../../../models/glm-4-9b.json")),
+    ("glm-4.5", include_str!("../../../models/glm-4.5.json")),
+    ("glm-4.5-air", include_str!("../../../models/glm-4.5-air.json")),
+    ("glm-4.6", include_str!("../../../models/glm-4.6.json")),
+    ("glm-4.7-flash", include_str!("../../../models/glm-4.7-flash.json")),
+    ("glm-5", include_str!("../../../models/glm-5.json")),
+    ("glm-5.2", include_str!("../../../models/glm-5.2.json")),
     ("gpt-j-6b", include_str!("../../../models/gpt-j-6b.json")),
     ("gpt-neox-20b", include_str!("../../../models/gpt-neox-20b.json")),
     ("gpt-oss-120b", include_str!("../../../models/gpt-oss-120b.json")),
     ("gpt-oss-20b", include_str!("../../../models/gpt-oss-20b.json")),
+    ("granite-4-small", include_str!("../../../models/granite-4-small.json")),
+    ("granite-4-tiny", include_str!("../../../models/granite-4-tiny.json")),
+    ("kimi-k2", include_str!("../../../models/kimi-k2.json")),
+    ("kimi-k2.5", include_str!("../../../models/kimi-k2.5.json")),
+    ("kimi-k3", include_str!("../../../models/kimi-k3.json")),
+    ("kimi-linear-48b-a3b", include_str!("../../../models/kimi-linear-48b-a3b.json")),
+    ("lfm2-1.2b", include_str!("../../../models/lfm2-1.2b.json")),
+    ("lfm2-8b-a1b", include_str!("../../../models/lfm2-8b-a1b.json")),
     ("llama-2-13b", include_str!("../../../models/llama-2-13b.json")),
     ("llama-2-70b", include_str!("../../../models/llama-2-70b.json")),
     ("llama-2-7b", include_str!("../../../models/llama-2-7b.json")),
@@ -36,9 +62,23 @@ const PRESETS: [(&str, &str); 51] = [
     ("llama-3.1-70b", include_str!("../../../models/llama-3.1-70b.json")),
     ("llama-3.1-8b", include_str!("../../../models/llama-3.1-8b.json")),
     ("llama-3.2-1b", include_str!("../../../models/llama-3.2-1b.json")),
+    ("llama-3.2-3b", include_str!("../../../models/llama-3.2-3b.json")),
+    ("llama-4-maverick", include_str!("../../../models/llama-4-maverick.json")),
+    ("llama-4-scout", include_str!("../../../models/llama-4-scout.json")),
+    ("mimo-v2-flash", include_str!("../../../models/mimo-v2-flash.json")),
+    ("minimax-m2.5", include_str!("../../../models/minimax-m2.5.json")),
+    ("minimax-m3", include_str!("../../../models/minimax-m3.json")),
+    ("ministral-8b", include_str!("../../../models/ministral-8b.json")),
     ("mistral-7b", include_str!("../../../models/mistral-7b.json")),
+    ("mistral-large-123b", include_str!("../../../models/mistral-large-123b.json")),
+    ("mistral-nemo-12b", include_str!("../../../models/mistral-nemo-12b.json")),
+    ("mistral-small-24b", include_str!("../../../models/mistral-small-24b.json")),
     ("mixtral-8x22b", include_str!("../../../models/mixtral-8x22b.json")),
     ("mixtral-8x7b", include_str!("../../../models/mixtral-8x7b.json")),
+    ("nemotron-3-nano-30b-a3b", include_str!("../../../models/nemotron-3-nano-30b-a3b.json")),
+    ("nemotron-3-super-120b-a12b", include_str!("../../../models/nemotron-3-super-120b-a12b.json")),
+    ("olmo-2-13b", include_str!("../../../models/olmo-2-13b.json")),
+    ("olmo-2-7b", include_str!("../../../models/olmo-2-7b.json")),
     ("opt-1.3b", include_str!("../../../models/opt-1.3b.json")),
     ("opt-125m", include_str!("../../../models/opt-125m.json")),
     ("opt-13b", include_str!("../../../models/opt-13b.json")),
@@ -48,37 +88,118 @@ const PRESETS: [(&str, &str); 51] = [
     ("opt-66b", include_str!("../../../models/opt-66b.json")),
     ("phi-2", include_str!("../../../models/phi-2.json")),
     ("phi-3-mini-4k", include_str!("../../../models/phi-3-mini-4k.json")),
+    ("phi-3.5-moe", include_str!("../../../models/phi-3.5-moe.json")),
     ("phi-4", include_str!("../../../models/phi-4.json")),
+    ("phi-4-mini", include_str!("../../../models/phi-4-mini.json")),
     ("pythia-1.4b", include_str!("../../../models/pythia-1.4b.json")),
     ("pythia-6.9b", include_str!("../../../models/pythia-6.9b.json")),
     ("qwen2.5-0.5b", include_str!("../../../models/qwen2.5-0.5b.json")),
+    ("qwen2.5-1.5b", include_str!("../../../models/qwen2.5-1.5b.json")),
+    ("qwen2.5-14b", include_str!("../../../models/qwen2.5-14b.json")),
+    ("qwen2.5-32b", include_str!("../../../models/qwen2.5-32b.json")),
+    ("qwen2.5-3b", include_str!("../../../models/qwen2.5-3b.json")),
     ("qwen2.5-72b", include_str!("../../../models/qwen2.5-72b.json")),
     ("qwen2.5-7b", include_str!("../../../models/qwen2.5-7b.json")),
     ("qwen3-0.6b", include_str!("../../../models/qwen3-0.6b.json")),
+    ("qwen3-1.7b", include_str!("../../../models/qwen3-1.7b.json")),
+    ("qwen3-14b", include_str!("../../../models/qwen3-14b.json")),
     ("qwen3-235b-a22b", include_str!("../../../models/qwen3-235b-a22b.json")),
     ("qwen3-30b-a3b", include_str!("../../../models/qwen3-30b-a3b.json")),
     ("qwen3-32b", include_str!("../../../models/qwen3-32b.json")),
+    ("qwen3-4b", include_str!("../../../models/qwen3-4b.json")),
     ("qwen3-8b", include_str!("../../../models/qwen3-8b.json")),
+    ("qwen3-coder-480b-a35b", include_str!("../../../models/qwen3-coder-480b-a35b.json")),
+    ("qwen3-next-80b-a3b", include_str!("../../../models/qwen3-next-80b-a3b.json")),
+    ("qwen3.5-122b-a10b", include_str!("../../../models/qwen3.5-122b-a10b.json")),
+    ("qwen3.5-27b", include_str!("../../../models/qwen3.5-27b.json")),
+    ("qwen3.5-35b-a3b", include_str!("../../../models/qwen3.5-35b-a3b.json")),
+    ("qwen3.5-397b-a17b", include_str!("../../../models/qwen3.5-397b-a17b.json")),
+    ("seed-oss-36b", include_str!("../../../models/seed-oss-36b.json")),
+    ("smollm3-3b", include_str!("../../../models/smollm3-3b.json")),
     ("tinyllama-1.1b", include_str!("../../../models/tinyllama-1.1b.json")),
 ];
 
 impl Model {
-    /// The preset of that name.
+    /// The preset of that name, of another name of it ([`Model::preset_aliases`]), or of a name that
+    /// a model has on Hugging Face or in Ollama: case, the owner, separators, and words such as
+    /// `Instruct` or `FP8` do not count.
     ///
     /// # Errors
-    /// There is no such preset; the error names all presets.
+    /// There is no such preset; the error has the nearest name, or names all presets.
     pub fn preset(name: &str) -> Result<Self, ScenarioError> {
-        match PRESETS.iter().find(|(known, _)| *known == name) {
+        let found = exact_name(name).or_else(|| similar_name(name));
+        let preset = found.and_then(|found| text_of(found).map(|text| (found, text)));
+        match preset {
             Some((name, text)) => Self::from_config_json(name, &format!("models/{name}.json"), text),
-            None => Err(ScenarioError::UnknownPreset {
-                name: name.to_owned(),
-                known: Self::preset_names().collect::<Vec<_>>().join(", "),
-            }),
+            None => Err(unknown(name)),
         }
+    }
+
+    /// The name under which [`Model::preset`] knows `name` if no file has that name: the same name,
+    /// or that of the preset it means.
+    pub(crate) fn preset_name(name: &str) -> Option<&'static str> {
+        exact_name(name).or_else(|| similar_name(name))
+    }
+
+    /// Whether `name` is exactly a preset's name or another name of it.
+    pub(crate) fn is_preset_name(name: &str) -> bool {
+        exact_name(name).is_some()
     }
 
     /// The names of all presets, ascending.
     pub fn preset_names() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|(name, _)| *name)
     }
+
+    /// Other names of presets, of models that have the same shape: each with the preset's name.
+    pub fn preset_aliases() -> impl Iterator<Item = (&'static str, &'static str)> {
+        ALIASES.into_iter()
+    }
+}
+
+/// The text of a preset, by its name or another name of it.
+fn text_of(name: &str) -> Option<&'static str> {
+    let preset = ALIASES.into_iter().find(|(alias, _)| *alias == name).map_or(name, |(_, preset)| preset);
+    PRESETS.iter().find(|(known, _)| *known == preset).map(|(_, text)| *text)
+}
+
+fn all_names() -> impl Iterator<Item = &'static str> {
+    Model::preset_names().chain(ALIASES.into_iter().map(|(alias, _)| alias))
+}
+
+fn exact_name(name: &str) -> Option<&'static str> {
+    all_names().find(|known| *known == name)
+}
+
+/// The preset that `name` means, if it has no other letters than the preset's name.
+fn similar_name(name: &str) -> Option<&'static str> {
+    let wanted = bare_name(name);
+    all_names().find(|known| bare_name(known) == wanted)
+}
+
+/// A model's name without owner, case, separators, and words that say nothing about its shape.
+fn bare_name(name: &str) -> String {
+    const WORDS: [&str; 44] = [
+        "instruct", "it", "chat", "base", "pt", "hf", "bf16", "fp16", "fp8", "nvfp4", "mxfp4", "awq", "gptq",
+        "int4", "int8", "gguf", "qat", "preview", "thinking", "reasoning", "meta", "nvidia", "v0.1", "v0.2",
+        "v0.3", "v1.0", "2407", "2410", "2411", "2501", "2503", "2506", "2507", "2512", "0324", "0528",
+        "0414", "0905", "1124", "4bit", "8bit", "mlx", "latest", "speciale",
+    ];
+    let own = name.rsplit('/').next().unwrap_or(name).to_lowercase();
+    let words = own.split(['-', '_', ' ', ':']).filter(|word| !WORDS.contains(word));
+    words.collect()
+}
+
+fn unknown(name: &str) -> ScenarioError {
+    let bare = bare_name(name);
+    let near = nearest_name(&bare, all_names()).or_else(|| {
+        // A part of a name is a better guess than none.
+        let part = |known: &&str| bare.len() > 3 && bare_name(known).starts_with(&bare);
+        all_names().find(part)
+    });
+    let known = match near {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("the presets are {}", Model::preset_names().collect::<Vec<_>>().join(", ")),
+    };
+    ScenarioError::UnknownPreset { name: name.to_owned(), known }
 }

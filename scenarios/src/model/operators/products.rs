@@ -47,7 +47,7 @@ impl Sublayer {
     pub(crate) fn products(self, model: &Model) -> Products {
         let mut products: Products = match self {
             Sublayer::Embed => smallvec![Product::new(model.vocab, model.hidden + model.layer_embeddings())],
-            Sublayer::Head => smallvec![Product::new(model.vocab, model.hidden)],
+            Sublayer::Head => model.head_products(),
             Sublayer::Qkv => model.front_products(),
             Sublayer::Out => model.out_products(),
             Sublayer::FfnUp => smallvec![Product::new(model.up_width(), model.hidden)],
@@ -87,6 +87,16 @@ impl Model {
     /// Columns of the token table beside the embeddings: a vector for each layer.
     pub(crate) fn layer_embeddings(&self) -> u64 {
         self.wiring.layer_embedding.unwrap_or(0) * self.layers
+    }
+
+    /// The head; with predicted streams, the matrices that make them from the embedding and that
+    /// bring them together again.
+    fn head_products(&self) -> Products {
+        let mut products: Products = smallvec![Product::new(self.vocab, self.hidden)];
+        if let Some(streams) = self.wiring.predicted_streams {
+            products.push(Product::new(2 * streams.saturating_sub(1) * self.hidden, self.hidden));
+        }
+        products
     }
 
     /// The products in front of the mixer.

@@ -2,9 +2,9 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
-use crate::model::architecture::{Activation, Norm};
+use crate::model::architecture::{Activation, Architecture, Norm};
 use crate::model::config::families::family::FamilyDefaults;
-use crate::model::config::keys::Switch;
+use crate::model::config::keys::{Switch, count_from_zero};
 use crate::model::config::mixture::{MixtureRules, read_mixture};
 use crate::model::config::rotary::read_rotary;
 use crate::model::transformer::Model;
@@ -166,6 +166,10 @@ pub(crate) fn read_decoder(
     model.wiring.output_gate = wiring.output_gate.read(config)?;
     if wiring.parallel.read(config)? {
         model.wiring.block = BlockOrder::ParallelOneNorm;
+    }
+    // MiniMax-M2's modules are not published.
+    if family.architecture != Architecture::MiniMaxM2 {
+        model.mtp = count_from_zero(config, &["num_nextn_predict_layers", "num_mtp_layers"])?;
     }
     let sparse = match &wiring.mixture {
         Some(rules) => read_mixture(config, rules, model)?,
