@@ -85,10 +85,10 @@ fn rows_that_cannot_be_predicted_are_refused_and_the_old_file_stays() {
     );
     gemm(",bf16,1,2,3").refused(&format!("predict {out}"), 2, &["ops.csv:2: gpu", "empty"]);
     gemm("epyc-9654,bf16,1,2,3").refused(&format!("predict {out}"), 2, &["ops.csv:2: gpu", "epyc-9654"]);
-    gemm("a100-sxm,fp8,1,2,3").refused(
+    gemm("a100-sxm,int2,1,2,3").refused(
         &format!("predict {out}"),
         2,
-        &["ops.csv:2: ", "fp8", "bf16", "fulcrum"],
+        &["ops.csv:2: ", "int2", "bf16", "fulcrum"],
     );
     let place = placed("dtype,m,n,k\nbf16,1,2,3\n");
     place.refused(&format!("predict {out}"), 2, &["ops.csv:1: gpu", "h100-sxm"]);

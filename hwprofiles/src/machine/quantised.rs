@@ -1,8 +1,7 @@
 //! The times of products and attention in formats that were not measured on a device.
 //!
 //! A format without a table of its own is computed like the nearest format that has one:
-//! - an integer format like measured `int8` or `int4`, which hold as many values in a byte or
-//!   fewer;
+//! - on a CPU a quantised one like measured `int8` or `int4`, which unpack groups of 32 values too;
 //! - every other one like 16 bits, or 32 where there are no 16.
 //!
 //! Its time is the largest of three, with the device's [`Dequantisation`] joined to it:
@@ -13,7 +12,7 @@
 //! So a format of fewer bits is never slower than the other one by more than the dequantisation,
 //! and never faster than its bytes are read.
 
-use crate::machine::device::Device;
+use crate::machine::device::{Device, DeviceKind};
 use crate::machine::times::MissingRate;
 use crate::rates::{AttentionShape, Basis, Bound, Dequantisation, Estimate, GemmRates};
 use crate::units::{DType, Elements, FlopPerSec, Provenance, Ratio, Seconds, Sourced};
@@ -21,12 +20,12 @@ use crate::units::{DType, Elements, FlopPerSec, Provenance, Ratio, Seconds, Sour
 /// So many rows that the weights are read in a small part of the time.
 const MANY_ROWS: u64 = 2048;
 
-/// A matrix of y[m, n] = x[m, k] · W[n, k]ᵀ.
+/// The sizes of y[m, n] = x[m, k] · W[n, k]ᵀ.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Product {
-    pub m: u64,
-    pub n: u64,
-    pub k: u64,
+struct Product {
+    m: u64,
+    n: u64,
+    k: u64,
 }
 
 impl Product {
@@ -49,18 +48,18 @@ impl Device {
         self.table(dtype).or_else(kin)?.fastest()
     }
 
-    /// The time of a product with the weights in a memory that is `factor` times as fast as the
-    /// device's own. See [`Device::gemm_time_from`].
+    /// The time of y[m, n] = x[m, k] · W[n, k]ᵀ with the weights in a memory that is `factor` times
+    /// as fast as the device's own. See [`Device::gemm_time_from`].
     pub(super) fn product_time(
         &self,
         dtype: DType,
-        product: Product,
+        [m, n, k]: [u64; 3],
         factor: Ratio,
     ) -> Result<Estimate, MissingRate> {
-        let Product { m, n, k } = product;
         if m == 0 || n == 0 || k == 0 {
             return Ok(Estimate::ZERO);
         }
+        let product = Product { m, n, k };
         // If reading the weights for m rows takes the time t at one rate, then at the other rate
         // factor · m rows take t, both for reading and for computing.
         let rows = ((m as f64 * factor.get()).round() as u64).max(1);
@@ -101,7 +100,9 @@ impl Device {
         };
         let integer = if dtype.bits() > DType::Int4.bits() { DType::Int8 } else { DType::Int4 };
         let exact = (dtype == DType::Fp8Block && self.table(DType::Fp8).is_some()).then_some(DType::Fp8);
-        let integer = || Some(integer).filter(|kin| dtype.is_quantised() && *kin != dtype && measured(kin));
+        // A GPU's integer products multiply integers without groups.
+        let grouped = dtype.is_quantised() && self.kind != DeviceKind::Gpu;
+        let integer = || Some(integer).filter(|kin| grouped && *kin != dtype && measured(kin));
         let wide = || {
             let wide = [DType::Bf16, DType::F16, DType::F32].into_iter();
             wide.into_iter().find(|kin| self.table(*kin).is_some() && kin.bits() >= dtype.bits())

@@ -2,7 +2,6 @@
 
 use crate::machine::device::Device;
 use crate::machine::graph::Machine;
-use crate::machine::quantised::Product;
 use crate::machine::times::MissingRate;
 use crate::rates::{AttentionShape, Bound, Estimate, Speedup};
 use crate::units::{BytesPerSec, DType, Ratio};
@@ -21,7 +20,7 @@ impl Device {
         n: u64,
         k: u64,
     ) -> Result<Estimate, MissingRate> {
-        self.product_time(weights, Product { m, n, k }, factor)
+        self.product_time(weights, [m, n, k], factor)
     }
 
     /// [`Device::attention_time`] with the KV cache in a memory that is `factor` times as fast as

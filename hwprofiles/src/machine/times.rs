@@ -6,7 +6,6 @@
 //! ([`Basis::Extrapolated`]).
 
 use crate::machine::device::Device;
-use crate::machine::quantised::Product;
 use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
 use crate::units::{Bytes, DType, Ratio};
 
@@ -48,7 +47,7 @@ impl Device {
     /// # Errors
     /// The format has no table, and the device states no cost of dequantisation.
     pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, MissingRate> {
-        self.product_time(weights, Product { m, n, k }, Ratio::ONE)
+        self.product_time(weights, [m, n, k], Ratio::ONE)
     }
 
     /// The time of an elementwise operator that reads and writes `bytes` of activations, without

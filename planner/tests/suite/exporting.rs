@@ -1,7 +1,7 @@
 //! Exports to other engines. A second reader of the options must reach the nearest placement.
 
 use crate::fixture::{Spec, formats, model};
-use hwprofiles::{DeviceId, Machine, MemoryId};
+use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{
     CostModel, Export, ExportError, ExportTarget, LayerPlacement, PhasePrograms, PhaseTimes, Placement, Plan,
     Problem, Slice, Slices, evaluate, export, prefill_chunk, usage, whole_slice,
@@ -9,8 +9,8 @@ use planner::{
 use proptest::prelude::*;
 use regex::Regex;
 use scenarios::{
-    Activation, Architecture, BlockOrder, Costs, Experts, Model, Norm, Objective, Positions, Requirements,
-    Slo, Sublayer, Wiring, Workload,
+    Activation, Architecture, BlockOrder, Costs, Experts, GgufFileType, Model, Norm, Objective, Positions,
+    Requirements, Slo, Sublayer, WeightClass, WeightFormat, WeightFormats, Wiring, Workload,
 };
 use serde_json::Value;
 
@@ -172,6 +172,63 @@ fn each_engine_has_its_words() {
             insta::assert_snapshot!(format!("{engine}-{name}"), words(&export));
         }
     }
+}
+
+/// The words and notes of formats for each engine.
+fn words_of_formats(weights: WeightFormats) -> [(String, Vec<String>); 2] {
+    let model = opt(4);
+    let machine = Spec::gpu(1 << 30).machine(&model);
+    let [mut plan, ..] = plans(&machine, &model);
+    plan.formats.weights = weights;
+    [ExportTarget::LlamaCpp, ExportTarget::Vllm].map(|engine| {
+        let export = export(&plan, &machine, &model, engine).unwrap();
+        let files = export.files.iter().map(|(_, file)| file.as_str());
+        let about = export.cannot.into_iter().filter(|note| !note.contains("nearest is"));
+        (format!("{}{}", files.collect::<String>(), export.command), about.collect())
+    })
+}
+
+#[test]
+fn formats_have_the_words_of_each_engine() {
+    for (dtype, gguf, vllm) in [
+        (DType::Q4K, "--pure", "--quantization gguf"),
+        (DType::Q8_0, "-Q8_0.gguf", "--quantization gguf"),
+        (DType::Iq4Xs, "-IQ4_XS.gguf", "--quantization gguf"),
+        (DType::Int8, "-Q8_0.gguf", "--quantization compressed-tensors"),
+        (DType::Int4G128, "-Q4_0.gguf", "--quantization awq_marlin"),
+        (DType::Mxfp4, "-MXFP4.gguf", "--quantization mxfp4"),
+        (DType::Nvfp4, "-NVFP4.gguf", "--quantization modelopt_fp4"),
+        (DType::Fp8, "-Q8_0.gguf", "--quantization fp8"),
+        (DType::Bf16, "-BF16.gguf", "--dtype bfloat16"),
+    ] {
+        let [(llama, _), (engine, _)] = words_of_formats(dtype.into());
+        assert!(llama.contains(gguf), "{dtype}: {llama}");
+        assert!(engine.contains(vllm), "{dtype}: {engine}");
+    }
+    let notes = |dtype: DType| words_of_formats(dtype.into()).map(|(_, notes)| notes.join("; "));
+    assert!(notes(DType::Fp8Block)[0].contains("Q8_0 takes 6 % more"));
+    assert!(notes(DType::Iq4Ks)[0].contains("ik_llama.cpp alone has this type"));
+    assert!(notes(DType::Nvfp4)[0].contains("convert a checkpoint"));
+    assert!(notes(DType::Int4G128)[1].contains("a checkpoint in AWQ or GPTQ"));
+    assert!(notes(DType::Q6K)[1].contains("a GGUF file of that type"));
+    assert_eq!(notes(DType::Q6K)[0], "");
+}
+
+#[test]
+fn a_kind_of_file_is_exported_by_its_name_and_a_mixture_by_classes() {
+    let file = "q4_k_m".parse::<GgufFileType>().unwrap().formats(&opt(4)).unwrap();
+    let [(llama, notes), _] = words_of_formats(file);
+    assert!(llama.contains("-Q4_K_M.gguf") && !llama.contains("llama-quantize"), "{llama}");
+    assert_eq!(notes, Vec::<String>::new());
+    let mixed = WeightFormat::from_values([(DType::Q4K, 3), (DType::Q6K, 1)]).unwrap();
+    let weights = WeightFormats::all(DType::Q8_0).with_format(WeightClass::Ffn, mixed).with_embed(DType::Q4K);
+    let [(llama, notes), _] = words_of_formats(weights);
+    for word in
+        ["'ffn_up=q4_k'", "'ffn_down=q4_k'", "--token-embedding-type q4_k", "--output-tensor-type q8_0"]
+    {
+        assert!(llama.contains(word), "{word}: {llama}");
+    }
+    assert!(notes[0].contains("ffn in {q6_k: 1, q4_k: 3}: all of its tensors become q4_k"), "{notes:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use planner::{
 use proptest::prelude::*;
 use scenarios::{
     Architecture, Costs, Experts, Formats, Model, Objective, Operator, Phase, Requirements, Slo, Step,
-    WeightClass, WeightFormats, Workload,
+    WeightClass, WeightFormat, WeightFormats, Workload,
 };
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
@@ -188,6 +188,35 @@ fn experts_in_four_bits_beside_attention_in_sixteen_cost_what_each_costs() {
         }
     }
     assert_eq!(experts, 2 * model.layers);
+}
+
+#[test]
+fn a_mixture_of_formats_costs_their_mean_by_shares() {
+    let model = model(2, 256);
+    let machine = machine(Spec::gpu(1 << 30), &model, 3.0);
+    let parts = WeightFormat::from_values([(DType::Bf16, 3), (DType::Int4, 1)]).unwrap();
+    let mixed = Formats { weights: parts.into(), ..ALL[0] };
+    let int4 = Formats { weights: DType::Int4.into(), ..ALL[0] };
+    let placement =
+        Placement::uniform(&model, machine.device_ids().next().unwrap(), machine.devices[0].memory);
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+    let step = Step::decode(2, 96);
+    let alone = |task: &Task, formats: &Formats| {
+        let cost_model = CostModel { machine: &machine, model: &model, formats };
+        let cost = cost_model.task_cost(task, &step).unwrap();
+        let bytes: f64 = cost.loads.iter().flatten().map(|load| load.bytes.as_f64()).sum();
+        [cost.alone.get() - cost.overhead.get(), bytes]
+    };
+    let mut products = 0;
+    for task in &programs.program(step.phase).tasks {
+        let (bf16, int4, mixed) = (alone(task, &ALL[0]), alone(task, &int4), alone(task, &mixed));
+        for at in 0..2 {
+            let mean = 0.75 * bf16[at] + 0.25 * int4[at];
+            assert!((mixed[at] / mean - 1.0).abs() < 1e-3 || mean == 0.0, "{task:?}: {mixed:?} {mean}");
+        }
+        products += u64::from(bf16[1] != int4[1]);
+    }
+    assert!(products >= 4 * model.layers, "{products} products");
 }
 
 #[test]

@@ -35,10 +35,15 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     ),
     key(
         "dtype.weights",
-        "`int4`, `[bf16, int8, int4]`, `{default: bf16, experts: int4}`",
-        "The format of weights, or several to choose from, also by class. Default: the model's own.",
+        "`int4`, `q4_k_m`, `published`, `[bf16, int8, q4_k_m]`, `{default: bf16, experts: mxfp4}`",
+        "The format of weights, or several to choose from, also by class. A kind of GGUF file, as `q4_k_m`, means \
+         llama.cpp's mixture; `published` means the formats of the model's own files. Default: the model's own.",
     ),
-    key("dtype.weights.default", "`bf16`, `[bf16, int8]`", "The format of classes that are not named."),
+    key(
+        "dtype.weights.default",
+        "`q4_k`, `[bf16, int8]`, `{q4_k: 3, q6_k: 1}`",
+        "The format of classes that are not named, or a mixture with each format's share of the values.",
+    ),
     key("dtype.weights.attention", "`bf16`", "The format of attention's projections."),
     key("dtype.weights.ffn", "`int8`", "The format of feed-forward networks, shared experts included."),
     key("dtype.weights.experts", "`[int8, int4]`", "The format of experts."),
