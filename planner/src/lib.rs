@@ -38,9 +38,8 @@ pub use export::{Export, ExportError, ExportTarget, UnknownExportTarget, export}
 pub use front::{Front, FrontPoint, Taken, front, label};
 pub use grid::{GridCell, GridScorer, plan_grid};
 pub use memory::{
-    SequenceBytes, sequence_bytes,
-    MemoryUsage, StagingSlot, activation_buffers, rotation_table_bytes, scratch_bytes, shares_embedding,
-    staging_slots, usage, vector_holders,
+    MemoryUsage, SequenceBytes, StagingSlot, activation_buffers, rotation_table_bytes, scratch_bytes,
+    sequence_bytes, shares_embedding, staging_slots, usage, vector_holders,
 };
 pub use placement::{
     LayerGroup, LayerPlacement, LayerRun, NamedSlice, NamedSlices, Pipelining, Placement, PlanError,
@@ -58,7 +57,7 @@ pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,
     TaskCycle, TaskEdge, TaskGraph, TaskId, TrainingAction, prefill_chunk, steps,
 };
-pub use replan::{Decision, Drift, Monitor, Moves, Replanner, moved, moving_time};
+pub use replan::{Decision, Drift, Monitor, Moves, Replanner, moved, moved_sequences, moving_time};
 pub use rules::{NoRule, Rule};
 pub use search::{Criterion, UnknownCriterion};
 pub use trace::{Recorder, StepSpan, Trace, TraceEvent, TraceFileError};

@@ -215,7 +215,13 @@ impl ServingEngine {
             least: (self.stored_blocks_per_name(), format!("the {tokens} tokens of one name")),
             taken: swap.filter(|swap| swap.to == choice.to).map_or(Bytes::ZERO, |swap| swap.space),
         };
-        KvOffload::new(choice, cost_model, placement, [self.block_size, self.max_num_batched_tokens], &purpose)
+        KvOffload::new(
+            choice,
+            cost_model,
+            placement,
+            [self.block_size, self.max_num_batched_tokens],
+            &purpose,
+        )
     }
 
     /// Blocks of a sequence of `tokens` tokens.

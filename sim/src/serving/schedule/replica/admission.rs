@@ -87,7 +87,8 @@ impl<P: StepPrices> Replica<P> {
             // The last token is sampled, not computed, so it needs no room.
             Reserve::Answer => (known + left - 1, self.expected_tokens()),
         };
-        let reserved = self.engine.blocks(reserved).saturating_sub(cached) + self.engine.growing_blocks(expected);
+        let reserved =
+            self.engine.blocks(reserved).saturating_sub(cached) + self.engine.growing_blocks(expected);
         reserved <= self.blocks.free() - idle
     }
 

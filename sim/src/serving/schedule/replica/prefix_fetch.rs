@@ -51,8 +51,7 @@ impl<P: StepPrices> Replica<P> {
             let rest = [PrefillChunk { new: known - past, past }];
             self.prices.step(&Batch { chunks: &rest, decodes: 0, decode_tokens: 0, sampled: 1 })
         };
-        let pays = !space.only_if_faster
-            || fetching + rest_alone(tokens)? < rest_alone(computed)?;
+        let pays = !space.only_if_faster || fetching + rest_alone(tokens)? < rest_alone(computed)?;
         Ok(if pays { tokens } else { computed })
     }
 
