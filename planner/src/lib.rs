@@ -57,7 +57,7 @@ pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,
     TaskCycle, TaskEdge, TaskGraph, TaskId, TrainingAction, prefill_chunk, steps,
 };
-pub use replan::{Decision, Drift, Monitor, Moves, Replanner, moved, moving_time};
+pub use replan::{Decision, Drift, Monitor, Moves, Replanner, moved, moved_sequences, moving_time};
 pub use rules::{NoRule, Rule};
 pub use search::{Criterion, UnknownCriterion};
 pub use trace::{Recorder, StepSpan, Trace, TraceEvent, TraceFileError};

@@ -2,7 +2,7 @@
 
 use crate::pipeline::ResolvedPlan;
 use hwprofiles::{Bytes, Ratio, Seconds};
-use planner::{CostModel, Placement, PlannerError, moved, moving_time};
+use planner::{CostModel, Placement, PlannerError, moved_sequences, moving_time};
 use scenarios::{Requirements, Workload};
 use std::fmt;
 
@@ -50,7 +50,7 @@ pub(crate) fn better_placement(
     };
     let tpot = [decode(present).ok()?, decode(&placement).ok()?];
     let Workload { batch, .. } = load;
-    let moves = moved(cost_model, present, &placement, batch * load.context());
+    let moves = moved_sequences(cost_model, present, &placement, [batch, load.context()]);
     let time = moving_time(cost_model, &moves)?;
     let saved = (tpot[0].get() - tpot[1].get()) * load.decode_steps() as f64;
     let bytes = moves.values().copied().sum();

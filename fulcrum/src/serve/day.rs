@@ -3,7 +3,7 @@
 
 use super::engine_day::EngineDay;
 use super::engines::{EngineFleet, EnginePlan};
-use super::placement::{EngineSizing, ServingPlacement, SizedEngine};
+use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine};
 use super::rebalance::{RebalancedDay, add_plans};
 use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
@@ -22,6 +22,8 @@ pub struct ServedDay {
     pub plan: String,
     /// Each of the engines.
     pub engine: ServingEngine,
+    /// The bytes that each engine has for what it keeps of sequences.
+    pub residency: KvResidency,
     /// The numbers.
     pub summary: Summary,
     /// What rebalancing was worth, where the scenario asks for it.
@@ -34,6 +36,9 @@ impl ServedDay {
         let mut numbers = json!(self.summary);
         if let Some(rebalanced) = &self.rebalanced {
             numbers["rebalancing"] = rebalanced.to_json();
+        }
+        if let Some(residency) = self.residency.to_json() {
+            numbers["kv_residency"] = residency;
         }
         numbers
     }
@@ -73,14 +78,14 @@ pub(crate) fn serve_day_on(
     let serving = &Serving { replicas: machines * each, ..serving.clone() };
     let plan = format!("{chosen}, {formats}");
     let cost_model = CostModel { machine: &machine, model: scenario.model(), formats: &formats };
-    let engine = match sizing.engine(cost_model, &placement)? {
-        SizedEngine::Fits(engine) => *engine,
+    let (engine, residency) = match sizing.engine(cost_model, &placement)? {
+        SizedEngine::Fits(engine, residency) => (*engine, residency),
         SizedEngine::NoRoom(full) => return Err(Error::infeasible(full)),
     };
     let mut plans = vec![EnginePlan { name: "the scenario's load".to_owned(), placement, engine }];
     if serving.rebalance {
         let engine = |placement: &Placement| match sizing.engine(cost_model, placement)? {
-            SizedEngine::Fits(engine) => Ok(Some(*engine)),
+            SizedEngine::Fits(engine, _) => Ok(Some(*engine)),
             SizedEngine::NoRoom(_) => Ok(None),
         };
         add_plans(&mut plans, scenario, cost_model, sizing.utilization, &engine)?;
@@ -107,8 +112,8 @@ pub(crate) fn serve_day_on(
         scenario.engine().name.name(),
         engine.num_blocks,
         engine.block_size,
-    );
-    Ok(ServedDay { heading, plan, engine, summary, rebalanced })
+    ) + &residency.to_text();
+    Ok(ServedDay { heading, plan, engine, residency, summary, rebalanced })
 }
 
 /// Joins the records of several engines, and writes what `tables` want of them.

@@ -46,8 +46,9 @@ impl<'q> EngineFleet<'q> {
         serving: &'q Serving,
         machine: Machine,
         formats: Formats,
-        plans: Vec<EnginePlan>,
+        mut plans: Vec<EnginePlan>,
     ) -> Result<Self> {
+        share_sequence_blocks(&mut plans);
         let lower =
             |plan: &EnginePlan| PhasePrograms::lower(&machine, scenario.model(), &plan.placement).or_input();
         let programs: Vec<_> = plans.iter().map(lower).collect::<Result<_>>()?;
@@ -152,6 +153,20 @@ impl<'q> EngineFleet<'q> {
             record.join(of_group);
         }
         Ok((days, record))
+    }
+}
+
+/// Gives all plans the blocks that a sequence takes in any of them, and the fewest sequences: an
+/// engine goes over from one to the other with its sequences.
+fn share_sequence_blocks(plans: &mut [EnginePlan]) {
+    let Some((first, others)) = plans.split_first() else { return };
+    let (mut sequence, mut fewest) = (first.engine.sequence.clone(), first.engine.max_num_seqs);
+    for EnginePlan { engine, .. } in others {
+        sequence.join(&engine.sequence);
+        fewest = fewest.min(engine.max_num_seqs);
+    }
+    for EnginePlan { engine, .. } in plans {
+        (engine.sequence, engine.max_num_seqs) = (sequence.clone(), fewest);
     }
 }
 

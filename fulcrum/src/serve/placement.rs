@@ -2,10 +2,11 @@
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
-use hwprofiles::{DeviceKind, Machine};
+use hwprofiles::{Bytes, DeviceKind, Machine};
 use planner::{CostModel, Placement};
-use scenarios::{EngineChoice, Formats, Workload};
-use sim::serving::{KvCapacityError, KvOffload, NoKvRoom, ServingEngine, kv_blocks};
+use scenarios::{EngineChoice, EngineName, Formats, Workload};
+use serde_json::{Value, json};
+use sim::serving::{KvCapacity, KvCapacityError, KvOffload, NoKvRoom, ServingEngine, StateAllocation};
 
 /// An engine whose KV blocks are not counted yet.
 pub(crate) struct EngineSizing<'q> {
@@ -18,7 +19,7 @@ pub(crate) struct EngineSizing<'q> {
 /// An engine on a placement, or why there is none.
 pub(crate) enum SizedEngine {
     /// The engine with its KV blocks.
-    Fits(Box<ServingEngine>),
+    Fits(Box<ServingEngine>, KvResidency),
     /// Not one block fits.
     NoRoom(NoKvRoom),
 }
@@ -38,35 +39,132 @@ impl<'q> EngineSizing<'q> {
     /// The engine on `placement`.
     pub(crate) fn engine(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<SizedEngine> {
         let ServingEngine { block_size, max_num_batched_tokens, .. } = self.draft;
-        let num_blocks = match (self.choice.num_blocks, self.blocks(cost_model, placement)) {
-            (_, Err(KvCapacityError::Planner(error))) => return Err(planner_error(error)),
-            (Some(blocks), _) | (None, Ok(blocks)) => blocks,
-            (None, Err(KvCapacityError::NoKvRoom(full))) => return Ok(SizedEngine::NoRoom(full)),
+        // A given number of blocks needs no room.
+        let share = if self.choice.num_blocks.is_some() { f64::INFINITY } else { self.utilization };
+        let mut capacity = match self.capacity(cost_model, placement, share) {
+            Err(KvCapacityError::Planner(error)) => return Err(planner_error(error)),
+            Err(KvCapacityError::NoKvRoom(full)) => return Ok(SizedEngine::NoRoom(full)),
+            Ok(capacity) => capacity,
         };
+        capacity.blocks = self.choice.num_blocks.unwrap_or(capacity.blocks);
         let choice = self.choice.swap.as_ref();
         let swap = choice.map(|swap| {
             KvOffload::new_swap_space(swap, cost_model, placement, block_size, max_num_batched_tokens)
         });
+        let swap = swap.transpose().or_input()?;
+        let mut engine = ServingEngine { swap, ..self.draft.clone() }.with_capacity(&capacity);
+        // vLLM leaves the prefix caching of models with states off unless it is asked for.
+        if capacity.sequence.has_state() && self.choice.name == EngineName::Vllm {
+            engine.prefix_caching = self.choice.prefix_caching.unwrap_or(false);
+        }
         let prefixes = self.choice.prefix_cache.as_ref();
         let second_level =
-            prefixes.map(|prefixes| self.draft.prefix_level(prefixes, choice, cost_model, placement));
-        let swap = swap.transpose().or_input()?;
-        let second_level = second_level.transpose().or_input()?;
-        let engine = ServingEngine { num_blocks, swap, second_level, ..self.draft.clone() };
-        Ok(SizedEngine::Fits(Box::new(engine)))
+            prefixes.map(|prefixes| engine.prefix_level(prefixes, choice, cost_model, placement));
+        engine.second_level = second_level.transpose().or_input()?;
+        let residency = KvResidency::new(&capacity, &engine);
+        Ok(SizedEngine::Fits(Box::new(engine), residency))
     }
 
-    fn blocks(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<u64, KvCapacityError> {
-        let ServingEngine { block_size, max_num_batched_tokens, .. } = self.draft;
-        kv_blocks(cost_model, placement, block_size, max_num_batched_tokens, self.utilization)
+    fn capacity(
+        &self,
+        cost_model: CostModel<'_>,
+        placement: &Placement,
+        share: f64,
+    ) -> Result<KvCapacity, KvCapacityError> {
+        let ServingEngine { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.draft;
+        let allocation = state_allocation(self.choice.name, max_num_seqs);
+        let sizes = [block_size, max_num_batched_tokens];
+        KvCapacity::new(cost_model, placement, sizes, share, allocation)
     }
 
-    /// Whether `placement` leaves room for so many blocks.
-    fn has_room_for(&self, blocks: u64, cost_model: CostModel<'_>, placement: &Placement) -> Result<bool> {
-        match self.blocks(cost_model, placement) {
-            Ok(fitting) => Ok(fitting >= blocks),
+    /// Whether `placement` leaves room for so many sequences of so many tokens.
+    fn has_room_for(
+        &self,
+        [sequences, tokens]: [u64; 2],
+        cost_model: CostModel<'_>,
+        placement: &Placement,
+    ) -> Result<bool> {
+        match self.capacity(cost_model, placement, self.utilization) {
+            Ok(capacity) => {
+                let each = capacity.sequence.blocks(tokens, self.draft.block_size);
+                let wanted = sequences.saturating_mul(each);
+                Ok(capacity.blocks >= wanted && capacity.most_sequences >= sequences)
+            }
             Err(KvCapacityError::NoKvRoom(_)) => Ok(false),
             Err(KvCapacityError::Planner(error)) => Err(planner_error(error)),
+        }
+    }
+}
+
+/// SGLang's default of `mamba_full_memory_ratio`: bytes of the pool of states for each byte of the
+/// cache that grows.
+const SGLANG_STATE_RATIO: f64 = 0.9;
+
+/// Slots of the pool of states that SGLang gives to a running sequence by default: its own state,
+/// and copies for the scheduler that runs ahead.
+const SGLANG_STATE_SLOTS: u64 = 5;
+
+/// Tokens that llama.cpp computes at once (`--ubatch-size`).
+const LLAMA_CPP_STEP: u64 = 512;
+
+/// How each engine gives memory to states and windows.
+fn state_allocation(engine: EngineName, sequences: u64) -> StateAllocation {
+    match engine {
+        EngineName::Fulcrum | EngineName::Vllm | EngineName::TrtLlm => StateAllocation::Shared,
+        EngineName::Sglang => StateAllocation::Split {
+            share: Ratio::new(SGLANG_STATE_RATIO / (1.0 + SGLANG_STATE_RATIO)).unwrap_or(Ratio::ONE),
+            slots: SGLANG_STATE_SLOTS,
+        },
+        EngineName::LlamaCpp => StateAllocation::Reserved { sequences, step_tokens: LLAMA_CPP_STEP },
+    }
+}
+
+/// The bytes that an engine has for what it keeps of sequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvResidency {
+    /// Bytes of all blocks of the pool.
+    pub pool: Bytes,
+    /// Bytes of the states of one sequence.
+    pub state: Bytes,
+    /// Bytes of the full windows of one sequence.
+    pub windows: Bytes,
+    /// The most sequences that run at once.
+    pub sequences: u64,
+}
+
+impl KvResidency {
+    fn new(capacity: &KvCapacity, engine: &ServingEngine) -> Self {
+        Self {
+            pool: Bytes::new(capacity.block_bytes.get().saturating_mul(engine.num_blocks)),
+            state: capacity.state_bytes,
+            windows: capacity.window_bytes,
+            sequences: engine.max_num_seqs,
+        }
+    }
+
+    /// The same as JSON; `None` for models without windows and states.
+    pub fn to_json(&self) -> Option<Value> {
+        let Self { pool, state, windows, sequences } = *self;
+        (state + windows > Bytes::ZERO).then(|| {
+            json!({
+                "pool_bytes": pool.get(), "state_bytes_per_sequence": state.get(),
+                "window_bytes_per_sequence": windows.get(), "most_sequences": sequences,
+            })
+        })
+    }
+
+    /// The same in words; empty for models without windows and states.
+    pub fn to_text(&self) -> String {
+        let Self { pool, state, windows, sequences } = *self;
+        let parts = [("state", state), ("windows up to", windows)];
+        let parts = parts.iter().filter(|(_, bytes)| *bytes > Bytes::ZERO);
+        let parts: Vec<_> = parts.map(|(name, bytes)| format!("{name} {bytes}")).collect();
+        match &parts[..] {
+            [] => String::new(),
+            parts => format!(
+                "KV cache {pool}, {} per sequence × {sequences} sequences at most\n",
+                parts.join(", ")
+            ),
         }
     }
 }
@@ -133,7 +231,7 @@ impl ServingPlacement {
         let sizing = EngineSizing::new(scenario);
         let (model, load) = (scenario.model(), scenario.workload());
         let sequences = load.batch.min(FEWEST_SEQUENCES);
-        let wanted = sequences * load.context().div_ceil(sizing.draft.block_size);
+        let wanted = [sequences, load.context()];
         for id in machine.device_ids().filter(|&id| machine.device(id).kind == DeviceKind::Gpu) {
             let device = machine.device(id);
             let placement = Placement::uniform(model, id, device.memory);

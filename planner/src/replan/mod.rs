@@ -6,5 +6,5 @@ mod moves;
 mod replanner;
 
 pub use monitor::{Drift, Monitor};
-pub use moves::{Moves, moved, moving_time};
+pub use moves::{Moves, moved, moved_sequences, moving_time};
 pub use replanner::{Decision, Replanner};

@@ -12,6 +12,16 @@ pub type Moves = BTreeMap<(MemoryId, MemoryId), Bytes>;
 /// The bytes that move when `before` becomes `after`: rows of matrices with another home and, for
 /// layers whose KV cache moves, `tokens` tokens of it.
 pub fn moved(cost_model: CostModel<'_>, before: &Placement, after: &Placement, tokens: u64) -> Moves {
+    moved_sequences(cost_model, before, after, [1, tokens])
+}
+
+/// [`moved`] with the caches and states of `sequences` sequences of `tokens` tokens each.
+pub fn moved_sequences(
+    cost_model: CostModel<'_>,
+    before: &Placement,
+    after: &Placement,
+    [sequences, tokens]: [u64; 2],
+) -> Moves {
     let CostModel { model, formats, .. } = cost_model;
     let mut moves = Moves::new();
     let mut add = |from: MemoryId, to: MemoryId, bytes: Bytes| {
@@ -22,7 +32,7 @@ pub fn moved(cost_model: CostModel<'_>, before: &Placement, after: &Placement, t
     for ((layer, sublayer, old), (.., new)) in before.sublayers().zip(after.sublayers()) {
         let model = model.layer_or_ends(layer);
         if sublayer == Sublayer::Attention {
-            add(old[0].home, new[0].home, kv_bytes(model, formats, 1, tokens));
+            add(old[0].home, new[0].home, kv_bytes(model, formats, sequences, tokens));
             continue;
         }
         for (from, to, rows) in overlaps(old, new) {

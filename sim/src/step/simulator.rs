@@ -199,7 +199,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// Simulates one step of `program` with the prices that `price` gives. A task costs the same in
-    /// every layer, unless it is `uneven`.
+    /// every layer of a kind, unless it is `uneven`.
     pub fn step_priced_by(
         &mut self,
         program: &Program,
@@ -225,15 +225,15 @@ impl<'a> Simulator<'a> {
         Ok(Seconds::new(self.kind_of_task.iter().map(|&kind| differences[kind as usize]).sum()))
     }
 
-    /// The first task of each kind. Notes the kind of each task. Layers are alike: a task that does
-    /// the same on the same lane costs the same. Exceptions are the head, which sees fewer rows,
-    /// and `uneven` tasks.
+    /// The first task of each kind. Notes the kind of each task. Layers of a kind are alike: a task
+    /// that does the same on the same lane costs the same. Exceptions are the head, which is in no
+    /// layer and sees fewer rows, and `uneven` tasks.
     fn classify<'p>(&mut self, program: &'p Program, uneven: impl Fn(&Task) -> bool) -> Vec<&'p Task> {
         let (mut first, mut known) = (Vec::new(), FxHashMap::default());
         self.kind_of_task.clear();
         for task in &program.tasks {
             let layer = task.layer.filter(|_| uneven(task));
-            let key = (task.lane, task.layer.is_none(), layer, task.micro_batch, &task.action);
+            let key = (task.lane, task.kind, layer, task.micro_batch, &task.action);
             let kind = *known.entry(key).or_insert_with(|| {
                 first.push(task);
                 first.len() as u32 - 1

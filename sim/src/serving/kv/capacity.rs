@@ -94,16 +94,16 @@ impl KvCapacity {
         let used = usage_with_one_block(cost_model, placement, block_size, tokens)?;
         let kept = sequence_bytes(cost_model, placement, block_size);
         let sum = |part: &dyn Fn(&SequenceBytes) -> Bytes| kept.iter().map(part).sum::<Bytes>();
+        let blocks = block_bytes(&kept, block_size);
         let mut capacity = Self {
             blocks: u64::MAX,
             sequence: SequenceBlocks::default(),
             most_sequences: u64::MAX,
-            block_bytes: sum(&|one| one.block),
+            block_bytes: blocks.iter().copied().sum(),
             state_bytes: sum(&|one| one.state),
             window_bytes: sum(&|one| one.constant()) - sum(&|one| one.state),
         };
         let grows = kept.iter().any(|one| one.block > Bytes::ZERO);
-        let blocks = block_bytes(&kept, block_size);
         let mut beside = Vec::new();
         let memories = cost_model.machine.memories.iter().zip(&used).zip(&kept).zip(blocks);
         for (((memory, used), kept), block) in memories.filter(|((_, kept), _)| !kept.is_empty()) {

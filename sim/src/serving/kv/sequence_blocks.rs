@@ -44,10 +44,7 @@ impl SequenceBlocks {
     /// The blocks of sequences. `all` has for each memory the bytes of a block, what a sequence
     /// keeps, and the part of it that takes blocks. The memory in which they take the most blocks
     /// counts, because a block is a block of all memories.
-    pub(crate) fn new(
-        grows: bool,
-        all: impl IntoIterator<Item = (Bytes, SequenceBytes, SequenceBytes)>,
-    ) -> Self {
+    pub fn new(grows: bool, all: impl IntoIterator<Item = (Bytes, SequenceBytes, SequenceBytes)>) -> Self {
         let beside = all.into_iter().map(|(block, kept, pooled)| BesideBlocks { block, kept, pooled });
         Self { grows, beside: beside.filter(|one| one.kept.constant() > Bytes::ZERO).collect() }
     }

@@ -124,7 +124,10 @@ impl ForecastTables {
     /// in an M/D/1 queue.
     pub fn forecast(&self, demand: &Demand, blocks: u64, slowdown: &[Ratio]) -> PlanForecast {
         let (rate, prompt, output) = (demand.rate(), demand.prompt(), demand.output());
-        let room = blocks as f64 * self.engine.block_size as f64 / (prompt + output);
+        let room = match self.engine.sequence.is_plain() {
+            true => blocks as f64 * self.engine.block_size as f64 / (prompt + output),
+            false => blocks as f64 / self.engine.blocks((prompt + output) as u64).max(1) as f64,
+        };
         let seats = room.floor().min(self.engine.max_num_seqs as f64).max(1.0);
         let host = |batch: f64| self.engine.host.time(batch as u64).to_seconds().get();
         let step = |batch: f64| self.decode(batch, prompt + output / 2.0, slowdown) + host(batch);

@@ -9,7 +9,7 @@ use crate::serving::rebalance::forecast_tables::{ForecastTables, LASTING};
 use crate::serving::rebalance::multi_plan_prices::{DeviceTimes, SwitchablePrices};
 use crate::serving::schedule::replica::Replica;
 use hwprofiles::{Bytes, MissingRate, Seconds};
-use planner::{CostModel, Monitor, Moves, Placement, moved, moving_time};
+use planner::{CostModel, Monitor, Moves, Placement, moved_sequences, moving_time};
 
 /// A plan that engines may follow.
 #[derive(Debug, Clone)]
@@ -124,8 +124,8 @@ impl<'a> Rebalancer<'a> {
     }
 
     /// The number of a plan that is clearly better than the present one and worth the move, with
-    /// what moves and the time of the move.
-    fn decide(&self, tokens: u64) -> Option<(usize, Moves, Seconds)> {
+    /// what moves and the time of the move, if `held` sequences of so many tokens move too.
+    fn decide(&self, held: [u64; 2]) -> Option<(usize, Moves, Seconds)> {
         let score = |alternative: &PlanAlternative| {
             alternative
                 .forecasts
@@ -142,7 +142,7 @@ impl<'a> Rebalancer<'a> {
             return None;
         }
         let before = &self.alternatives[self.plan].placement;
-        let moves = moved(self.cost_model, before, &self.alternatives[best].placement, tokens);
+        let moves = moved_sequences(self.cost_model, before, &self.alternatives[best].placement, held);
         let time = moving_time(self.cost_model, &moves)?;
         let gain = LASTING * (1.0 - then / now);
         (time <= gain).then_some((best, moves, time))
@@ -165,9 +165,10 @@ impl<'a> Rebalancer<'a> {
         let pause = SimTime::rounding_up(LASTING, Tick::Picosecond);
         let settled = self.record.moves.last().is_none_or(|last| at >= last.at + pause);
         let Some(clock) = self.clock.filter(|_| self.demand.is_known() && settled) else { return Ok(()) };
-        let tokens = replicas.iter().map(Replica::held_tokens).max().unwrap_or(0);
+        let fullest = replicas.iter().max_by_key(|replica| replica.held_tokens());
+        let held = fullest.map_or([1, 0], Replica::held_sequences);
         let began = clock();
-        let decided = self.decide(tokens);
+        let decided = self.decide(held);
         let took = clock() - began;
         self.record.spent += took;
         self.record.longest = self.record.longest.max(took);

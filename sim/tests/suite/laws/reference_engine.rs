@@ -46,6 +46,13 @@ enum Content {
     Own(u64, u64),
 }
 
+/// Blocks of a sequence of `tokens` tokens, counted one by one.
+fn blocks_of(engine: &ServingEngine, tokens: u64) -> u64 {
+    let ends = (1..=tokens).filter(|token| token % engine.block_size == 1 % engine.block_size);
+    let growing = if engine.sequence.grows() { ends.count() as u64 } else { 0 };
+    growing + engine.sequence.beside(tokens, engine.block_size)
+}
+
 struct ReferenceCache<'a> {
     engine: &'a ServingEngine,
     free: VecDeque<usize>,
@@ -266,7 +273,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
                 let behind = self.running[index].clone();
                 new = self.fit(entering, &behind, true, new, computed);
             }
-            let wanted = (computed + new).div_ceil(self.cache.engine.block_size) as usize;
+            let wanted = blocks_of(self.cache.engine, computed + new) as usize;
             while self.running.len() > index
                 && wanted.saturating_sub(self.running[index].blocks.len()) > self.cache.free.len()
             {
@@ -343,14 +350,14 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
         if new == 0 {
             return false;
         }
-        let more = ((computed + new).div_ceil(size) as usize).saturating_sub(hits.len());
+        let more = (blocks_of(engine, computed + new) as usize).saturating_sub(hits.len());
         let left = (first.request.output_tokens - first.generated).min(4096);
         let reserved = match engine.reserve {
             Reserve::Chunk => computed + new,
             Reserve::Prompt => known,
             Reserve::Answer => known + left - 1,
         };
-        let mut reserved = (reserved.div_ceil(size) as usize).saturating_sub(hits.len());
+        let mut reserved = (blocks_of(engine, reserved) as usize).saturating_sub(hits.len());
         if engine.reserve == Reserve::Answer {
             reserved += self.expected().div_ceil(size) as usize;
         }

@@ -5,7 +5,7 @@ use crate::machine::{machine, placed};
 use hwprofiles::{DType, Machine, Seconds};
 use planner::{Action, CostModel, Lane, PhasePrograms, Placement, Program, Task};
 use proptest::prelude::*;
-use scenarios::{Costs, Formats, Operator, Phase, Step, Sublayer, WeightFormats};
+use scenarios::{Costs, Formats, Model, Operator, Phase, Step, Sublayer, WeightFormats};
 use sim::SimTime;
 use sim::serving::{Account, Batch, EngineObserver, ObservedSteps, PrefillChunk, ResourceMeter, ResourceUse};
 
@@ -41,11 +41,12 @@ impl Series {
     }
 
     /// The steps that make up the price of a task in one of the steps.
-    fn parts(&self, task: &Task, after: u64) -> Vec<Step> {
+    fn parts(&self, model: &Model, task: &Task, after: u64) -> Vec<Step> {
         let row =
             |batch: u64, past_tokens: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens };
         let past = self.decode_tokens + after * self.decodes - self.decodes;
         let tokens = self.decodes + self.chunks.iter().map(|chunk| chunk.new).sum::<u64>();
+        let before_chunks = self.chunks.iter().map(|chunk| chunk.past).sum::<u64>();
         match &task.action {
             Action::Compute { operator: Operator::Attention, .. } => {
                 let chunk = |chunk: &PrefillChunk| {
@@ -58,8 +59,15 @@ impl Series {
                 }
                 steps
             }
+            // A chunk of latent attention expands the vectors of the tokens before it too.
+            Action::Compute { operator: Operator::QkvProj, .. }
+                if model.latent().is_some() && before_chunks > 0 =>
+            {
+                let phase = Phase::Prefill;
+                vec![Step { phase, batch: 1, new_tokens: tokens, past_tokens: before_chunks }]
+            }
             Action::FetchKv { .. } => {
-                vec![row(1, past + self.chunks.iter().map(|chunk| chunk.past).sum::<u64>())]
+                vec![row(1, past + before_chunks)]
             }
             Action::Compute { operator, .. } if operator.sublayer() != Sublayer::Head => vec![row(tokens, 0)],
             Action::Compute { .. } => vec![row(self.sampled, 0)],
@@ -96,7 +104,7 @@ fn literal(cost_model: &CostModel<'_>, programs: &PhasePrograms, all: &[Series])
     };
     let mut add = |program: &Program, series: &Series, after: u64| {
         for task in &program.tasks {
-            for (index, step) in series.parts(task, after).iter().enumerate() {
+            for (index, step) in series.parts(cost_model.model, task, after).iter().enumerate() {
                 let price = cost_model.task_cost(task, step).unwrap();
                 resource_use.flop += price.flop.get();
                 for load in price.loads.into_iter().flatten() {

@@ -1,6 +1,8 @@
 //! A machine with three devices and four memories, a tiny model, and any placement of one on the
 //! other.
 
+pub mod unequal_layers;
+
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{LayerPlacement, Pipelining, Placement, Slice, Slices};
 use proptest::prelude::*;

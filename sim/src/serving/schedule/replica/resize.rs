@@ -32,6 +32,18 @@ impl<P: StepPrices> Replica<P> {
         tokens.map(|tokens| tokens.next_multiple_of(self.engine.block_size)).sum()
     }
 
+    /// Sequences, and tokens of each, that keep as many bytes as those in its KV cache. Without
+    /// windows and states one sequence is as good as many.
+    pub(crate) fn held_sequences(&self) -> [u64; 2] {
+        match self.engine.sequence.is_plain() {
+            true => [1, self.held_tokens()],
+            false => {
+                let sequences = (self.running.len() as u64).max(1);
+                [sequences, self.held_tokens().div_ceil(sequences)]
+            }
+        }
+    }
+
     /// Stands still for `time`, from `at` on or from the end of the step that is running then.
     pub fn hold(&mut self, at: SimTime, time: SimTime) {
         self.now = self.now.max(at) + time;

@@ -1,6 +1,6 @@
 //! The reference engine's swap space.
 
-use super::{ReferenceEngine, ReferenceSequence};
+use super::{ReferenceEngine, ReferenceSequence, blocks_of};
 use sim::serving::{Batch, PrefillChunk, StepPrices};
 
 impl<P: StepPrices> ReferenceEngine<'_, P> {
@@ -8,7 +8,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
     /// room.
     pub fn swap_out(&mut self, sequence: &mut ReferenceSequence, tokens: u64) {
         let Some(swap) = self.cache.engine.swap else { return };
-        let blocks = tokens.div_ceil(self.cache.engine.block_size);
+        let blocks = blocks_of(self.cache.engine, tokens);
         let chunks = [PrefillChunk { new: tokens, past: 0 }];
         let again = Batch { chunks: &chunks, decodes: 0, decode_tokens: 0, sampled: 0 };
         let again = self.prices.step(&again).unwrap();
@@ -25,7 +25,7 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
     pub fn swap_back(&mut self, sequence: &mut ReferenceSequence, found: usize) {
         let tokens = std::mem::take(&mut sequence.swapped);
         if tokens > 0 {
-            let blocks = tokens.div_ceil(self.cache.engine.block_size);
+            let blocks = blocks_of(self.cache.engine, tokens);
             self.swapped -= blocks;
             let moved = blocks.saturating_sub(found as u64);
             if moved > 0 {
