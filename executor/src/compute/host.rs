@@ -10,8 +10,8 @@ use crate::store::locks::{POISONED, read, write};
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::DeviceId;
 use kernels::{
-    AttentionOperands, ExpertWeights, KvCache, KvCacheMut, KvShape, KvSpan, NewRows, Pool, Scratch,
-    StridedRows, StridedRowsMut,
+    AttentionOperands, ExpertWeights, GateFunction, KvCache, KvCacheMut, KvShape, KvSpan, NewRows, Pool,
+    Scratch, StridedRows, StridedRowsMut,
 };
 use planner::{MicroBatch, OperandSource};
 use scenarios::{Activation, ActivationBuffer, Model, Norm, Operator, Positions, Sublayer};
@@ -215,8 +215,9 @@ impl<'a> HostWorker<'a> {
     /// expert's weights are read once. The first job of a device starts the sum, later jobs add to
     /// it.
     fn experts(&mut self, job: OperatorJob<'_>) {
-        let (rows, hidden) = (self.rows(), self.model().hidden as usize);
-        let mixture = self.model().experts.as_ref().expect("a layer of experts");
+        let model = self.shape(job);
+        let (rows, hidden) = (self.rows(), model.hidden as usize);
+        let mixture = model.experts.as_ref().expect("a layer of experts");
         let normed = read(self.lock(ActivationBuffer::Normed));
         let mut sums = write(self.lock(ActivationBuffer::Projected));
         let routes = read(self.lock(ActivationBuffer::Routes));
@@ -232,9 +233,14 @@ impl<'a> HostWorker<'a> {
         let slot = self.staged(job);
         let part = self.store.slice(job.layer, Sublayer::Experts, job.rows.start);
         let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
+        let gate = gate_function(model);
+        let inner = mixture.intermediate as usize;
+        let mut biases = self.store.vectors_of(self.device, job.layer, Sublayer::Experts);
+        biases = &biases[biases.len().min(job.rows.start as usize * (2 * inner + hidden))..];
         let mut expert = |tokens| {
             let (gate_up, down) = (views.next()?, views.next()?);
-            Some(ExpertWeights { gate_up, down, tokens })
+            let mut bias = |rows: usize| biases.split_off(..rows.min(biases.len())).unwrap_or_default();
+            Some(ExpertWeights { gate_up, down, gate, biases: [bias(2 * inner), bias(hidden)], tokens })
         };
         let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
         kernels::experts(self.pool, sums, &normed.view()[..rows * hidden], &experts, self.scratch);
@@ -359,6 +365,15 @@ fn new_rows<'q>(shape: &Model, qkv: &'q [f32]) -> NewRows<'q> {
     let keys = (shape.heads * shape.head_dim) as usize;
     let (keys, values) = (&qkv[keys..], &qkv[keys + shape.kv_width() as usize..]);
     NewRows { keys, values, stride: shape.qkv_width() as usize }
+}
+
+/// How the experts of `shape` join gate and up.
+fn gate_function(shape: &Model) -> GateFunction {
+    match (shape.wiring.gate_limit, shape.activation) {
+        (Some(limit), _) => GateFunction::Limited(limit as f32),
+        (None, Activation::GeluTanhGated) => GateFunction::GeluTanh,
+        (None, _) => GateFunction::Silu,
+    }
 }
 
 /// A gate's kernel: pool, out, gate, up, distance between rows, columns.

@@ -332,7 +332,7 @@ fn cache_shapes(setup: &RunSetup) -> Vec<KvShape> {
 
 /// The shapes of layers whose KV caches are streamed to `device`.
 fn streamed_shapes<'m>(model: &'m Model, programs: &PhasePrograms, device: DeviceId) -> Vec<&'m Model> {
-    let tasks = programs.both().into_iter().flat_map(|program| &program.tasks);
+    let tasks = programs.prefill.tasks.iter().chain(&programs.decode.tasks);
     let streamed =
         tasks.filter(|task| matches!(task.action, Action::FetchKv { device: to, .. } if to == device));
     let kinds: BTreeSet<_> = streamed.map(|task| task.kind).collect();

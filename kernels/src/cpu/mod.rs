@@ -18,7 +18,7 @@ pub(crate) mod tiles;
 pub(crate) mod vector;
 pub(crate) mod weights;
 
-pub use activation::{gelu_erf, gelu_mul, gelu_tanh, relu, silu_mul, soft_cap};
+pub use activation::{GateFunction, gelu_erf, gelu_mul, gelu_tanh, limited_mul, relu, silu_mul, soft_cap};
 pub use attention::{AttentionOperands, Scores, attention};
 pub use embedding::gather;
 pub use expert::{ExpertWeights, experts};

@@ -27,7 +27,7 @@ pub use hop::{copy_rows, narrow_rows, widen_rows};
 pub use product::{ProductOutput, add_positions, gather, gemv, unpack};
 pub use rows::{
     ActivationFunction, NormOperands, Rotation, activation, add, add_bias, add_rms_norm, gelu_mul,
-    layer_norm, rms_norm, rms_norm_heads, rope, silu_mul, soft_cap,
+    layer_norm, limited_mul, rms_norm, rms_norm_heads, rope, silu_mul, soft_cap,
 };
 pub use sampling::sample;
 pub use slice::GpuSlice;

@@ -84,8 +84,12 @@ impl Model {
         });
         match self.architecture {
             Architecture::Qwen2 => {}
-            Architecture::Qwen3 | Architecture::GptOss | Architecture::Gemma => {
+            Architecture::Qwen3 | Architecture::Gemma => {
                 config["attention_bias"] = json!(self.qkv_bias);
+            }
+            Architecture::GptOss => {
+                config["attention_bias"] = json!(self.qkv_bias);
+                config["swiglu_limit"] = json!(self.wiring.gate_limit);
             }
             Architecture::Gemma2 | Architecture::Gemma3 => self.write_gemma(&mut config),
             Architecture::Qwen3Moe => {
