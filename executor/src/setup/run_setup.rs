@@ -104,7 +104,21 @@ impl RunSetup {
                 )),
             }
         };
-        let matrices = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
+        let matrices = [
+            DType::F32,
+            DType::Bf16,
+            DType::Int8,
+            DType::Int4,
+            DType::Q8_0,
+            DType::Q6K,
+            DType::Q5K,
+            DType::Q4K,
+            DType::Q4_0,
+            DType::Iq4Xs,
+            DType::Iq4Nl,
+            DType::Mxfp4,
+            DType::Nvfp4,
+        ];
         for (class, dtype) in self.formats.weights.for_model(&self.model).classes() {
             let key = match self.formats.weights.one() {
                 Some(_) => "weights".to_owned(),

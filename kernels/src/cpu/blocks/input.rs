@@ -50,9 +50,9 @@ pub(crate) struct BlockRows<'a> {
     groups: usize,
 }
 
-/// Floats of scratch for a row of k columns.
+/// Floats of scratch for a row of k columns, which are whole groups.
 pub(crate) fn row_floats(k: usize) -> usize {
-    k.div_ceil(COLUMNS) * GROUP_WORDS
+    k / COLUMNS * GROUP_WORDS
 }
 
 impl<'a> BlockRows<'a> {

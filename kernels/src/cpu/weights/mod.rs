@@ -141,6 +141,17 @@ impl Weights {
         Ok(Self { dtype, rows, columns, buffer })
     }
 
+    /// Whether a file's blocks of `dtype` are multiplied as they are, in rows that are whole blocks.
+    pub fn has_blocks(dtype: DType) -> bool {
+        BlockLayout::of(dtype).is_some()
+    }
+
+    /// Whether a file's blocks of `dtype`, in rows of `columns`, are kept as they are
+    /// ([`Weights::from_blocks`]).
+    pub fn keeps_blocks(dtype: DType, columns: usize) -> bool {
+        BlockLayout::of(dtype).is_some_and(|layout| columns.is_multiple_of(layout.columns))
+    }
+
     /// Keeps the blocks of a file. `read(row, out)` writes the bytes of a row's blocks into `out`.
     /// Rows are asked for once each, in order.
     ///
