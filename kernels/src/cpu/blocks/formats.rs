@@ -234,6 +234,20 @@ impl BlockFormat for Mxfp4 {
     }
 }
 
+/// Unsigned 8-bit floats (four exponent bits, three fraction bits), by integers: as the bits of an
+/// f32 the small ones would be subnormal, and slow.
+#[inline(always)]
+unsafe fn float8<L: Lanes>(bits: L::Int) -> L::Float {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (exponent, one) = (L::right(bits, 3), L::splat(1));
+        let hidden = L::left(L::min(exponent, one), 3);
+        let fraction = L::or(L::and(bits, L::splat(7)), hidden);
+        let shift = L::add(L::max(exponent, one), L::splat(u32::MAX));
+        L::mul(L::to_float(L::left_each(fraction, shift)), L::splat_float(1.0 / 512.0))
+    }
+}
+
 pub(super) struct Nvfp4;
 
 impl BlockFormat for Nvfp4 {
@@ -248,8 +262,7 @@ impl BlockFormat for Nvfp4 {
         unsafe { BlockHeader { ints: [place.word::<L>(0, 0); 4], floats: [L::zero(); 2] } }
     }
 
-    /// The bits of a scale, moved to those of an f32, are the scale times 2^−120, subnormal ones
-    /// included. The numbers are doubled, so that half of it is needed.
+    /// The numbers are doubled, so that half of each scale is needed.
     #[inline(always)]
     unsafe fn group<L: Lanes>(place: BlockPlace, header: &BlockHeader<L>, index: usize) -> BlockGroup<L> {
         // SAFETY: the caller's promise.
@@ -263,8 +276,7 @@ impl BlockFormat for Nvfp4 {
                     quads[4 * half + pair] = L::and(word, mask);
                     quads[4 * half + 2 + pair] = L::and(L::right(word, 4), mask);
                 }
-                let bits = L::left(byte::<L>(header.ints[0], 2 * index + half), 20);
-                scales[half] = L::mul(L::from_bits(bits), L::splat_float(2f32.powi(119)));
+                scales[half] = L::mul(float8::<L>(byte::<L>(header.ints[0], 2 * index + half)), L::splat_float(0.5));
             }
             let quads = look_up::<L>(&DOUBLED_FLOATS, Self::OFFSET, quads);
             BlockGroup { quads, scales, minimum: L::zero() }

@@ -39,6 +39,16 @@ impl BlockLayout {
         Some(Self { columns, bytes: units.iter().map(|(count, size)| count * size).sum(), units })
     }
 
+    /// Clears bits without a meaning, so that kernels need not: the signs of the scales of `nvfp4`,
+    /// and those scales that are no number, which count as zero.
+    pub(crate) fn clear_unused(dtype: DType, row: &mut [u8]) {
+        if dtype == DType::Nvfp4 {
+            for scale in row.chunks_exact_mut(36).flat_map(|block| &mut block[..4]) {
+                *scale = if *scale & 127 == 127 { 0 } else { *scale & 127 };
+            }
+        }
+    }
+
     /// Offset within a block and size of each unit.
     fn each_unit(self) -> impl Iterator<Item = (usize, usize)> {
         let mut at = 0;

@@ -102,7 +102,6 @@ impl BlockTile<'_> {
         let mut sums = [unsafe { L::zero() }; M];
         for block in self.panel.chunks_exact(PANEL * F::BYTES) {
             let place = BlockPlace { block: block.as_ptr(), lane };
-            (0..PANEL * F::BYTES).step_by(64).for_each(|line| fetch.line(block.as_ptr(), line));
             // SAFETY: (all) the caller's promises; a whole block of the panel and of x is there.
             unsafe {
                 let header = F::header::<L>(place);
@@ -110,6 +109,10 @@ impl BlockTile<'_> {
                 macro_rules! groups {
                     ($($index:literal)*) => { $(
                         if 32 * $index < F::COLUMNS {
+                            // A share of the lines, so that they do not all wait at once.
+                            let share = PANEL * F::BYTES / (F::COLUMNS / 32);
+                            let lines = ($index * share).next_multiple_of(64)..($index + 1) * share;
+                            lines.step_by(64).for_each(|line| fetch.line(block.as_ptr(), line));
                             let group = F::group::<L>(place, &header, $index);
                             for row in 0..M {
                                 let x = x[row].add($index * GROUP_WORDS);

@@ -175,6 +175,7 @@ impl Weights {
                 let height = PANEL.min(rows - panel * PANEL);
                 for lane in 0..height {
                     read(panel * PANEL + lane, &mut line);
+                    BlockLayout::clear_unused(dtype, &mut line);
                     layout.interleave(&line, lane, height, out);
                 }
             }
