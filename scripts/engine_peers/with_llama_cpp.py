@@ -2,9 +2,10 @@
 
 usage: with_llama_cpp.py FOLDER DTYPE PROMPT OUTPUT
 
-FOLDER/model is a Llama in Hugging Face's form. Its weights are written once as FOLDER/DTYPE.gguf, all matrices in one format:
-bf16, Q8_0 (int8) or Q4_0 (int4), which are the formats of ours. Rows of q and k keep their order, so that what it computes is not the
-model's, in the same time.
+FOLDER/model is a Llama in Hugging Face's form. Its weights are written once as FOLDER/DTYPE.gguf: all matrices in bf16, Q8_0 (int8),
+Q4_0 (int4) or MXFP4, or as llama.cpp's own quantiser mixes formats for its type of the same name (q4_k_m, q6_k, q8_0, iq4_xs).
+Rows of q and k keep their order, so that what it computes is not the model's, in the same time.
+OUTPUT 0 only writes the file.
 """
 
 import ctypes
@@ -17,7 +18,10 @@ import time
 import gguf
 import numpy as np
 
-TYPES = {"bf16": gguf.GGMLQuantizationType.BF16, "int8": gguf.GGMLQuantizationType.Q8_0, "int4": gguf.GGMLQuantizationType.Q4_0}
+TYPES = {"bf16": gguf.GGMLQuantizationType.BF16, "int8": gguf.GGMLQuantizationType.Q8_0, "int4": gguf.GGMLQuantizationType.Q4_0,
+         "mxfp4": gguf.GGMLQuantizationType.MXFP4}
+# Numbers of llama.cpp's file types.
+MIXTURES = {"q8_0": 7, "q4_k_m": 15, "q5_k_m": 17, "q6_k": 18, "iq4_nl": 25, "iq4_xs": 30}
 NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
@@ -69,7 +73,9 @@ def write(folder, out, dtype):
     writer.add_eos_token_id(2)
     for name, values in tensors(folder):
         kind = TYPES[dtype] if values.ndim == 2 else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(gguf_name(name), gguf.quants.quantize(values, kind), raw_dtype=kind)
+        # A few rows at a time: the quantiser needs many times the memory of its values.
+        parts = [gguf.quants.quantize(part, kind) for part in np.array_split(values, max(1, values.size >> 22))]
+        writer.add_tensor(gguf_name(name), np.concatenate(parts), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -77,11 +83,32 @@ def write(folder, out, dtype):
     os.rename(str(out) + ".tmp", out)
 
 
+def quantise(whole, out, dtype):
+    """Writes `whole` in one of llama.cpp's mixtures, by its own quantiser."""
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype, params.nthread = MIXTURES[dtype], len(os.sched_getaffinity(0))
+    failed = llama_cpp.llama_model_quantize(str(whole).encode(), (str(out) + ".tmp").encode(), ctypes.byref(params))
+    assert failed == 0, f"llama.cpp did not write {dtype}"
+    os.rename(str(out) + ".tmp", out)
+
+
+def file_of(folder, dtype):
+    """The file in this format, written at the first call."""
+    file = folder / f"{dtype}.gguf"
+    if not file.exists() and dtype in MIXTURES:
+        quantise(file_of(folder, "bf16"), file, dtype)
+    elif not file.exists():
+        write(folder / "model", file, dtype)
+    return file
+
+
 def main():
     folder, dtype, prompt, output = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    file = folder / f"{dtype}.gguf"
-    if not file.exists():
-        write(folder / "model", file, dtype)
+    file = file_of(folder, dtype)
+    if output == 0:
+        return
     import llama_cpp
 
     threads = len(os.sched_getaffinity(0))

@@ -182,12 +182,15 @@ impl<'a> HostWorker<'a> {
         let (from, mut to) = self.pair(input, output);
         let slot = self.staged(job);
         let part = self.store.slice(job.layer, sublayer, job.rows.start);
-        let weights = part.views(slot.as_ref().map(|slot| slot.bytes())).next().expect("it has a matrix");
         let (first, width) = (job.rows.start as usize, output.columns(self.model()) as usize);
         let columns = input.columns(self.model()) as usize;
         let to = &mut to.view_mut::<f32>()[..rows * width];
-        let y = StridedRowsMut::new(&mut to[first..], width);
-        kernels::gemm(self.pool, rows, y, StridedRows::new(from.view(), columns), weights, self.scratch);
+        let mut at = first;
+        for weights in part.views(slot.as_ref().map(|slot| slot.bytes())) {
+            let (y, x) = (StridedRowsMut::new(&mut to[at..], width), StridedRows::new(from.view(), columns));
+            at += weights.rows();
+            kernels::gemm(self.pool, rows, y, x, weights, self.scratch);
+        }
         let (.., bias) = self.norm_vectors(job);
         let mine = first..job.rows.end as usize;
         if bias.len() == mine.len() {

@@ -104,7 +104,21 @@ impl RunSetup {
                 )),
             }
         };
-        let matrices = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
+        let matrices = [
+            DType::F32,
+            DType::Bf16,
+            DType::Int8,
+            DType::Int4,
+            DType::Q8_0,
+            DType::Q6K,
+            DType::Q5K,
+            DType::Q4K,
+            DType::Q4_0,
+            DType::Iq4Xs,
+            DType::Iq4Nl,
+            DType::Mxfp4,
+            DType::Nvfp4,
+        ];
         let weights = self.formats.weights.for_model(&self.model);
         let classes = weights.classes().map(|(class, format)| (class.name(), format));
         for (class, format) in classes.chain([("embed", weights.for_sublayer(Sublayer::Embed))]) {

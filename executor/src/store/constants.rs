@@ -4,7 +4,7 @@ use crate::error::ExecutorError;
 use crate::setup::run_setup::RunSetup;
 use crate::store::buffers::{Store, place_count};
 use crate::store::slices::{KeptSlices, PackedSlice, SliceKey, sublayer_index};
-use crate::weights::checkpoint::Checkpoint;
+use crate::weights::checkpoint::{Checkpoint, TensorReader};
 use crate::weights::fused::FusedTensor;
 use crate::weights::rotation::RotaryEmbedding;
 use crate::weights::tensors;
@@ -26,6 +26,9 @@ impl Store {
         tied: bool,
         kept: KeptSlices,
     ) -> Result<Vec<Vec<PackedSlice>>, ExecutorError> {
+        for dtype in setup.formats.weights.distinct().filter(|&dtype| Weights::has_blocks(dtype)) {
+            checkpoint.check_blocks(dtype)?;
+        }
         let kept = Mutex::new(kept);
         let jobs: Vec<_> = setup
             .placement
@@ -48,13 +51,14 @@ impl Store {
                     Sublayer::Experts => matrices[2 * slice.rows.start as usize..2 * slice.rows.end as usize]
                         .iter()
                         .map(|fused| pack(dtype, checkpoint, memory, fused, &(0..fused.rows())))
-                        .collect(),
+                        .collect::<Result<Vec<_>, _>>(),
                     _ => {
                         let pack = |fused: &FusedTensor| pack(dtype, checkpoint, memory, fused, &slice.rows);
-                        matrices.iter().map(pack).collect::<Result<_, _>>()
+                        matrices.iter().map(pack).collect()
                     }
                 };
-                Ok((index, PackedSlice { rows: slice.rows.clone(), weights: weights? }))
+                let weights = weights?.into_iter().flatten().collect();
+                Ok((index, PackedSlice { rows: slice.rows.clone(), weights }))
             })
             .collect::<Result<_, ExecutorError>>()?;
         let mut matrices: Vec<_> = (0..place_count(setup)).map(|_| vec![]).collect();
@@ -117,8 +121,53 @@ impl Store {
     }
 }
 
-/// Reads `rows` of a fused tensor and packs them in `dtype`.
+/// Reads `rows` of a fused tensor: into one matrix, or one for each part that a file has in a format
+/// of its own (see [`parts`]).
 fn pack(
+    dtype: DType,
+    checkpoint: &Checkpoint,
+    memory: &MemoryArena,
+    fused: &FusedTensor,
+    rows: &Range<u64>,
+) -> Result<Vec<Weights>, ExecutorError> {
+    let parts = parts(dtype, &checkpoint.reader(fused), fused, rows);
+    parts.into_iter().map(|(rows, dtype)| pack_part(dtype, checkpoint, memory, fused, &rows)).collect()
+}
+
+/// The parts of `rows`, one after another, and the format of each.
+///
+/// Where a plan names a format of blocks, each tensor keeps its own format from the file: files mix
+/// formats, and a plan has one for a class of matrices. What a file has in another form is packed in
+/// bf16 or, if it has few bits, in int8.
+fn parts(
+    dtype: DType,
+    reader: &TensorReader<'_>,
+    fused: &FusedTensor,
+    rows: &Range<u64>,
+) -> Vec<(Range<u64>, DType)> {
+    if !Weights::has_blocks(dtype) {
+        return vec![(rows.clone(), dtype)];
+    }
+    let format = |source| reader.kept(source).unwrap_or_else(|| reader.packed(source));
+    if fused.interleaved {
+        let formats: BTreeSet<_> = (0..fused.sources.len()).map(format).collect();
+        let only = formats.first().filter(|_| formats.len() == 1);
+        return vec![(rows.clone(), only.copied().unwrap_or(DType::Int8))];
+    }
+    let (mut parts, mut first) = (Vec::<(Range<u64>, DType)>::new(), 0);
+    for (source, share) in fused.sources.iter().enumerate() {
+        let here = first.max(rows.start)..(first + share.rows).min(rows.end);
+        first += share.rows;
+        match parts.last_mut() {
+            _ if here.is_empty() => {}
+            Some((before, dtype)) if *dtype == format(source) => before.end = here.end,
+            _ => parts.push((here, format(source))),
+        }
+    }
+    parts
+}
+
+fn pack_part(
     dtype: DType,
     checkpoint: &Checkpoint,
     memory: &MemoryArena,
@@ -127,11 +176,18 @@ fn pack(
 ) -> Result<Weights, ExecutorError> {
     let (mut reader, mut failed) = (checkpoint.reader(fused), None);
     let (count, columns) = ((rows.end - rows.start) as usize, fused.columns() as usize);
-    let weights = Weights::from_rows(memory, dtype, count, columns, |row, out| {
-        if failed.is_none() {
-            failed = reader.read(rows.start + row as u64, out).err();
-        }
-    })?;
+    let weights = match Weights::keeps_blocks(dtype, columns) {
+        true => Weights::from_blocks(memory, dtype, count, columns, |row, out| {
+            if failed.is_none() {
+                failed = reader.read_blocks(rows.start + row as u64, out).err();
+            }
+        }),
+        false => Weights::from_rows(memory, dtype, count, columns, |row, out| {
+            if failed.is_none() {
+                failed = reader.read(rows.start + row as u64, out).err();
+            }
+        }),
+    }?;
     match failed {
         None => Ok(weights),
         Some(error) => Err(error),

@@ -15,7 +15,8 @@ pub(crate) const SUBLAYERS: usize = Sublayer::Head as usize + 1;
 pub(crate) struct PackedSlice {
     /// Which rows.
     pub rows: Range<u64>,
-    /// One packed matrix; two for each expert (see [`crate::weights::tensors::SublayerTensors`]).
+    /// Packed matrices that follow one another, one for each number format of the rows; of experts
+    /// two for each expert (see [`crate::weights::tensors::SublayerTensors`]).
     pub weights: Vec<Weights>,
 }
 

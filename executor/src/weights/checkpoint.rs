@@ -1,13 +1,16 @@
 //! A Hugging Face model folder or a GGUF file, checked before use.
 
 use crate::error::ExecutorError;
+use crate::weights::format::TensorFormat;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
 use crate::weights::stacked;
 use crate::weights::tensors;
+use hwprofiles::DType;
 use scenarios::{Gguf, Model};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Rows of a tensor that are read at once: a panel's worth.
@@ -159,6 +162,22 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Refuses a plan with weights in blocks of `dtype` for files that have no matrix in blocks.
+    pub(crate) fn check_blocks(&self, dtype: DType) -> Result<(), ExecutorError> {
+        let kept = |stored: &StoredTensor| {
+            let columns = stored.shape.get(1).copied().unwrap_or(1);
+            stored.format.and_then(|format| format.kept(columns)).is_some()
+        };
+        if self.shards.iter().any(|shard| shard.tensors.values().any(kept)) {
+            return Ok(());
+        }
+        let wanted = format!(
+            "{} has no weights in blocks: plan with bf16, int8 or int4, or run a GGUF file in {dtype}",
+            self.folder.display()
+        );
+        Err(ExecutorError::refused("formats.weights", dtype, wanted))
+    }
+
     /// A reader of the rows of `fused`.
     pub(crate) fn reader<'a>(&'a self, fused: &'a FusedTensor) -> TensorReader<'a> {
         let source = |share: &TensorRows| {
@@ -222,8 +241,40 @@ impl SourceTensor<'_> {
 }
 
 impl TensorReader<'_> {
+    /// The format in which a source's rows are multiplied as they are in the file.
+    pub fn kept(&self, source: usize) -> Option<DType> {
+        self.sources[source].stored.format?.kept(self.fused.columns())
+    }
+
+    /// The format in which a source's rows are packed where they are not kept.
+    pub fn packed(&self, source: usize) -> DType {
+        match self.sources[source].stored.format {
+            Some(TensorFormat::Blocks(_)) => DType::Int8,
+            _ => DType::Bf16,
+        }
+    }
+
     /// Writes row `row` of the fused matrix into `out`.
     pub fn read(&mut self, row: u64, out: &mut [f32]) -> Result<(), ExecutorError> {
+        let (index, format, at) = self.locate(row)?;
+        let source = &self.sources[index];
+        format.decode(&source.bytes[at], out);
+        if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
+            out.iter_mut().for_each(|value| *value += 1.0);
+        }
+        Ok(())
+    }
+
+    /// Writes the bytes of row `row` as they are in the file into `out`.
+    pub fn read_blocks(&mut self, row: u64, out: &mut [u8]) -> Result<(), ExecutorError> {
+        let (index, _, at) = self.locate(row)?;
+        out.copy_from_slice(&self.sources[index].bytes[at]);
+        Ok(())
+    }
+
+    /// Reads row `row` of the fused matrix, if it is not held yet. Returns its source, its format
+    /// and where in the source's bytes it is.
+    fn locate(&mut self, row: u64) -> Result<(usize, TensorFormat, Range<usize>), ExecutorError> {
         let (index, row) = self.fused.locate(row);
         let source = &mut self.sources[index];
         let (format, row) =
@@ -234,11 +285,7 @@ impl TensorReader<'_> {
             source.fill(row, ROWS_AT_ONCE.min(source.stored.stored_rows() - row), size)?;
         }
         let at = ((row - source.first) * size) as usize;
-        format.decode(&source.bytes[at..at + size as usize], out);
-        if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
-            out.iter_mut().for_each(|value| *value += 1.0);
-        }
-        Ok(())
+        Ok((index, format, at..at + size as usize))
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
+use hwprofiles::DType;
 use scenarios::{Architecture, Model};
 
 /// Bytes of an MXFP4 block's numbers, without its exponent.
@@ -129,7 +130,7 @@ fn unstack(
         _ => return vec![],
     };
     let format = match content {
-        Content::Blocks => Some(TensorFormat::Mxfp4),
+        Content::Blocks => Some(TensorFormat::Blocks(DType::Mxfp4)),
         _ => stored.format,
     };
     let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0);
@@ -275,7 +276,7 @@ mod tests {
             let RowOrder::Scaled { scales, .. } = tensor.order else { panic!("{:?}", tensor.order) };
             let (mut bytes, mut values) = (vec![0; 17], vec![0.0; 32]);
             read_scaled([&shard; 2], [tensor.start, scales], &mut bytes).expect("read");
-            TensorFormat::Mxfp4.decode(&bytes, &mut values);
+            TensorFormat::Blocks(DType::Mxfp4).decode(&bytes, &mut values);
             values
         };
         let halves = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];

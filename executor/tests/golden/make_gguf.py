@@ -31,7 +31,11 @@ from safetensors.numpy import load_file
 
 HERE = pathlib.Path(__file__).parent
 TYPES = gguf.GGMLQuantizationType
-BLOCKS = [TYPES.F32, TYPES.F16, TYPES.Q4_0, TYPES.Q8_0, TYPES.Q4_K, TYPES.Q6_K, TYPES.BF16]
+BLOCKS = [TYPES.F32, TYPES.F16, TYPES.Q4_0, TYPES.Q8_0, TYPES.Q4_K, TYPES.Q6_K, TYPES.BF16, TYPES.Q4_1, TYPES.Q5_0, TYPES.Q5_1,
+          TYPES.Q2_K, TYPES.Q3_K, TYPES.Q5_K, TYPES.IQ4_NL, TYPES.IQ4_XS, TYPES.MXFP4, TYPES.NVFP4]
+# Where a block has an f16 scale.
+SCALES = {TYPES.Q4_0: [0], TYPES.Q8_0: [0], TYPES.Q4_K: [0, 2], TYPES.Q6_K: [208], TYPES.Q4_1: [0, 2], TYPES.Q5_0: [0], TYPES.Q5_1: [0, 2],
+          TYPES.Q2_K: [80, 82], TYPES.Q3_K: [108], TYPES.Q5_K: [0, 2], TYPES.IQ4_NL: [0], TYPES.IQ4_XS: [0]}
 LAYER = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
@@ -59,8 +63,12 @@ def blocks():
         count = max(1, 512 // values)
         data = random.integers(0, 256, count * size, dtype=np.uint8).reshape(count, size)
         # Scales of a sane size: f16 of about 2^-5 wherever a block has one.
-        for at in {TYPES.Q4_0: [0], TYPES.Q8_0: [0], TYPES.Q4_K: [0, 2], TYPES.Q6_K: [208]}.get(kind, []):
+        for at in SCALES.get(kind, []):
             data[:, at + 1] = 0x28 | (data[:, at + 1] & 0x83)
+        if kind == TYPES.MXFP4:
+            data[:, 0] = 120 + data[:, 0] % 16
+        if kind == TYPES.NVFP4:
+            data[:, :4] &= 0x7f
         if kind in (TYPES.F32, TYPES.F16, TYPES.BF16):
             plain = random.standard_normal(count).astype(np.float32)
             data = gguf.quants.quantize(plain.reshape(1, -1), kind).view(np.uint8).reshape(1, -1)

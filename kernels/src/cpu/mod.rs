@@ -3,6 +3,7 @@
 pub(crate) mod activation;
 pub(crate) mod amx;
 pub mod attention;
+pub(crate) mod blocks;
 pub(crate) mod embedding;
 pub mod expert;
 pub(crate) mod exponential;
@@ -20,6 +21,7 @@ pub(crate) mod weights;
 
 pub use activation::{GateFunction, gelu_erf, gelu_mul, gelu_tanh, limited_mul, relu, silu_mul, soft_cap};
 pub use attention::{AttentionOperands, Scores, attention};
+pub use blocks::dequantise;
 pub use embedding::gather;
 pub use expert::{ExpertWeights, experts};
 pub use gemm::{GemmGroup, gemm, grouped_gemm, sparse_gemm};

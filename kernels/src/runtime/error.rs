@@ -66,6 +66,22 @@ pub enum KernelError {
         /// The formats that are supported.
         accepted: &'static str,
     },
+    /// Rows that are not whole blocks.
+    #[error("rows of {columns} columns are not whole blocks of {block}, in which {dtype} is stored")]
+    Blocks {
+        /// Number format.
+        dtype: DType,
+        /// Columns.
+        columns: usize,
+        /// Columns of a block.
+        block: usize,
+    },
+    /// A format to which values are not quantised.
+    #[error("values are not quantised to {dtype}: only weights of a file in {dtype} are read")]
+    Quantise {
+        /// Number format.
+        dtype: DType,
+    },
     /// The number of bytes or values does not fit the shape.
     #[error("{what} of {rows} × {columns} in {dtype} needs {wanted} bytes, not {got}")]
     Size {

@@ -68,10 +68,11 @@ impl Path {
     pub fn rounding(self, dtype: DType) -> f32 {
         match (self, dtype) {
             (Path::Reference, _) => 0.0,
-            (Path::Amx, DType::Int8 | DType::Int4) => 2.0 / 256.0,
-            (_, DType::Int8 | DType::Int4) => 1.0 / 65_536.0,
+            (_, DType::F32) => 0.0,
             (Path::Avx512Bf16 | Path::Amx, DType::Bf16) => 1.0 / 256.0,
-            _ => 0.0,
+            (_, DType::Bf16) => 0.0,
+            (Path::Amx, _) => 2.0 / 256.0,
+            _ => 1.0 / 65_536.0,
         }
     }
 

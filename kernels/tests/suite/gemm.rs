@@ -269,7 +269,10 @@ fn bytes_of_the_wrong_size_and_formats_without_a_kernel_are_refused() {
     let error = WeightsView::new(DType::Int8, 16, 64, &[0; 100]).expect_err("too short").to_string();
     assert_eq!(error, "a matrix of 16 × 64 in int8 needs 1088 bytes, not 100");
     let error = WeightsView::new(DType::Fp8, 1, 1, &[0]).expect_err("no kernel").to_string();
-    assert_eq!(error, "weights in fp8 are not supported: use one of f32, bf16, int8, int4");
+    assert_eq!(
+        error,
+        "weights in fp8 are not supported: use one of f32, bf16, int8, int4, q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4"
+    );
     let error = Weights::from_f32(&memory(), DType::F32, 2, 2, &[0.0; 3]).expect_err("too few").to_string();
     assert!(error.contains("16 bytes, not 12"), "{error}");
 }

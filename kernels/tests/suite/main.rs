@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod attention;
+mod blocks;
 mod cuda_calls;
 mod elementwise;
 mod gemm;

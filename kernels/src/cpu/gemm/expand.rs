@@ -11,6 +11,7 @@
 //! half of a 256th of the weight. Quantising to `int8` has an error of up to a 254th of the group's
 //! largest value.
 
+use crate::cpu::blocks::expand_block_panel;
 use crate::cpu::weights::GROUP_COLUMNS;
 use crate::cpu::weights::{PANEL, WeightsView};
 use crate::runtime::Path;
@@ -24,6 +25,11 @@ use std::ops::Range;
 ///
 /// `columns` start on an even column and, for integer weights, on a group.
 pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, out: &mut [f32]) {
+    if let Some(wide) = w.wide_panel(panel).filter(|_| has_vector_expand()) {
+        let groups = columns.start / GROUP_COLUMNS..columns.end.div_ceil(GROUP_COLUMNS);
+        // SAFETY: the CPU has the instructions, and the panel these groups.
+        return unsafe { expand_block_panel(w.dtype(), &wide.0, groups, out) };
+    }
     let whole = w.rows() - panel * PANEL >= PANEL;
     let integers = matches!(w.dtype(), DType::Int8 | DType::Int4);
     let steps = if integers && whole && has_vector_expand() {
@@ -42,7 +48,7 @@ pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, o
 /// Whether vectors expand integer weights. Every CPU with AMX has the instructions; one that
 /// emulates AMX may not.
 pub(super) fn has_vector_expand() -> bool {
-    Path::Avx512Bf16.is_supported()
+    Path::Avx512Bf16.is_supported() && is_x86_feature_detected!("avx512vnni")
 }
 
 /// Writes columns from `from` on, two by two, each row's pair as one value. This is the scalar

@@ -6,6 +6,7 @@ mod avx2;
 mod avx512;
 mod bf16_input;
 mod blocking;
+mod blocks;
 mod expand;
 pub(crate) mod group;
 mod int16_input;
@@ -19,6 +20,7 @@ pub use group::GemmGroup;
 pub use scratch::scratch_bytes;
 pub use sparse::sparse_gemm;
 
+use crate::cpu::blocks::BlockLayout;
 use crate::cpu::strided::{StridedRows, StridedRowsMut};
 use crate::cpu::weights::WeightsView;
 use crate::runtime::{Disjoint, Path, Pool, Scratch};
@@ -26,7 +28,7 @@ use hwprofiles::DType;
 
 /// Computes y = x·Wᵀ with f32 accumulation.
 ///
-/// With integer weights the fast paths round x to 16-bit integers, with a scale for each group of
+/// With integer weights and weights in blocks the fast paths round x to 16-bit integers, with a scale for each group of
 /// 32 columns: an error of at most 2⁻¹⁶ of the group's largest value. With bf16 weights the paths
 /// that multiply bf16 round x to bf16 ([`Path::rounding`]). AMX does both with integer weights: it
 /// rounds x and the weights to bf16.
@@ -94,12 +96,14 @@ pub(crate) fn grouped_with(
     }
     let y_stride = y.stride;
     let y = Disjoint::new(y.values);
+    let in_blocks = BlockLayout::of(dtype).is_some();
     let mut run = |path, groups: &[_]| match (path, dtype) {
         (Path::Reference, _) => reference::gemm(pool, &y, y_stride, x, groups),
-        (Path::Amx, DType::Bf16 | DType::Int8 | DType::Int4) => {
+        (Path::Amx, _) if in_blocks || matches!(dtype, DType::Bf16 | DType::Int8 | DType::Int4) => {
             // SAFETY: the path is AMX only on a CPU that has it, in a process that may use it.
             unsafe { amx::gemm(pool, &y, y_stride, x, groups, scratch) };
         }
+        _ if in_blocks => blocks::gemm(pool, &y, y_stride, x, groups, scratch),
         (Path::Avx512Bf16, DType::Bf16) => avx512::gemm_bf16(pool, &y, y_stride, x, groups, scratch),
         (Path::Avx512 | Path::Avx512Bf16 | Path::Amx, DType::F32 | DType::Bf16) => {
             avx512::gemm(pool, &y, y_stride, x, groups, scratch);
@@ -123,7 +127,7 @@ pub(crate) fn grouped_with(
 /// way, and vectors prefetch them.
 fn crossover(dtype: DType) -> usize {
     match dtype {
-        DType::Int8 | DType::Int4 => 9,
-        _ => 5,
+        DType::F32 | DType::Bf16 => 5,
+        _ => 9,
     }
 }

@@ -1,5 +1,6 @@
 //! Where each value of a packed matrix lies.
 
+use crate::cpu::blocks::BlockLayout;
 use crate::runtime::KernelError;
 use hwprofiles::{DType, GROUP};
 
@@ -32,19 +33,29 @@ pub(super) fn row_bytes(dtype: DType, columns: usize) -> usize {
     dtype.matrix_bytes(1, columns as u64).get() as usize
 }
 
+/// The formats of matrices.
+pub(super) const ACCEPTED: &str =
+    "f32, bf16, int8, int4, q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4";
+
+/// Those of them that a file has in blocks.
+pub(super) const BLOCKS: &str = "q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4";
+
 /// Bytes of a matrix.
 ///
 /// # Errors
-/// [`KernelError::DType`] for a format that no kernel reads; [`KernelError::TooLarge`] where a
-/// `usize` cannot hold the number.
+/// [`KernelError::DType`] for a format that no kernel reads; [`KernelError::Blocks`] where rows are
+/// not whole blocks; [`KernelError::TooLarge`] where a `usize` cannot hold the number.
 pub(super) fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<usize, KernelError> {
-    match dtype {
-        DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4 => {
-            // No format takes more than 8 bytes a column, padding to a whole group included.
-            let fits = columns.checked_next_multiple_of(GROUP_COLUMNS).and_then(|all| all.checked_mul(8));
-            let bytes = fits.and_then(|_| rows.checked_mul(row_bytes(dtype, columns)));
-            bytes.ok_or(KernelError::TooLarge { what: "a matrix", rows, columns, dtype })
+    match (dtype, BlockLayout::of(dtype)) {
+        (DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4, _) => {}
+        (_, Some(BlockLayout { columns: block, .. })) if columns.is_multiple_of(block) => {}
+        (_, Some(BlockLayout { columns: block, .. })) => {
+            return Err(KernelError::Blocks { dtype, columns, block });
         }
-        _ => Err(KernelError::DType { what: "weights", dtype, accepted: "f32, bf16, int8, int4" }),
+        _ => return Err(KernelError::DType { what: "weights", dtype, accepted: ACCEPTED }),
     }
+    // No format takes more than 8 bytes a column, padding to a whole group included.
+    let fits = columns.checked_next_multiple_of(GROUP_COLUMNS).and_then(|all| all.checked_mul(8));
+    let bytes = fits.and_then(|_| rows.checked_mul(row_bytes(dtype, columns)));
+    bytes.ok_or(KernelError::TooLarge { what: "a matrix", rows, columns, dtype })
 }

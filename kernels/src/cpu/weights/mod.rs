@@ -17,6 +17,9 @@
 //! - `int4`: for each group 16 f16 scales, then for each 8 columns 16 words of 32 bits, one per
 //!   row. Nibbles i and i + 4 are q + 8 of columns 2i and 2i + 1.
 //!
+//! - formats of blocks (`q4_k` and others): the blocks of the sixteen rows, interleaved as `blocks`
+//!   says.
+//!
 //! A last panel of fewer rows keeps the order with that many values instead of 16. Columns beyond
 //! the last, up to a whole group, are zeros.
 //!
@@ -36,6 +39,7 @@ pub use sparse::SparseWeights;
 #[cfg(test)]
 pub(crate) use sparse::has_vector_expand;
 
+use crate::cpu::blocks::{BlockLayout, WidePanel, dequantise};
 use crate::runtime::{Buffer, KernelError, MemoryArena};
 use half::{bf16, f16};
 use hwprofiles::DType;
@@ -127,8 +131,54 @@ impl Weights {
         write: impl FnMut(usize, &mut [f32]),
     ) -> Result<Self, KernelError> {
         let len = matrix_bytes(dtype, rows, columns)?;
+        if BlockLayout::of(dtype).is_some() {
+            return Err(KernelError::Quantise { dtype });
+        }
         let buffer = memory.filled(len, |buffer| -> Result<(), KernelError> {
             pack::pack(dtype, rows, columns, write, buffer.bytes_mut());
+            Ok(())
+        })?;
+        Ok(Self { dtype, rows, columns, buffer })
+    }
+
+    /// Whether a file's blocks of `dtype` are multiplied as they are, in rows that are whole blocks.
+    pub fn has_blocks(dtype: DType) -> bool {
+        BlockLayout::of(dtype).is_some()
+    }
+
+    /// Whether a file's blocks of `dtype`, in rows of `columns`, are kept as they are
+    /// ([`Weights::from_blocks`]).
+    pub fn keeps_blocks(dtype: DType, columns: usize) -> bool {
+        BlockLayout::of(dtype).is_some_and(|layout| columns.is_multiple_of(layout.columns))
+    }
+
+    /// Keeps the blocks of a file. `read(row, out)` writes the bytes of a row's blocks into `out`.
+    /// Rows are asked for once each, in order.
+    ///
+    /// # Errors
+    /// [`KernelError::DType`] for a format without blocks, [`KernelError::Blocks`] where rows are
+    /// not whole ones; [`KernelError::TooLarge`]; those of [`MemoryArena::allocate`].
+    pub fn from_blocks(
+        memory: &MemoryArena,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        mut read: impl FnMut(usize, &mut [u8]),
+    ) -> Result<Self, KernelError> {
+        let len = matrix_bytes(dtype, rows, columns)?;
+        let Some(layout) = BlockLayout::of(dtype) else {
+            return Err(KernelError::DType { what: "blocks", dtype, accepted: layout::BLOCKS });
+        };
+        let buffer = memory.filled(len, |buffer| -> Result<(), KernelError> {
+            let mut line = vec![0; row_bytes(dtype, columns)];
+            for (panel, out) in buffer.bytes_mut().chunks_mut((PANEL * line.len()).max(1)).enumerate() {
+                let height = PANEL.min(rows - panel * PANEL);
+                for lane in 0..height {
+                    read(panel * PANEL + lane, &mut line);
+                    BlockLayout::clear_unused(dtype, &mut line);
+                    layout.interleave(&line, lane, height, out);
+                }
+            }
             Ok(())
         })?;
         Ok(Self { dtype, rows, columns, buffer })
@@ -164,7 +214,7 @@ impl<'a> WeightsView<'a> {
     /// A matrix over `bytes`, which [`Weights`] packed.
     ///
     /// # Errors
-    /// [`KernelError::DType`] for a format that is not one of f32, bf16, int8, int4;
+    /// [`KernelError::DType`] for a format that no kernel reads; [`KernelError::Blocks`];
     /// [`KernelError::Size`] where there are not exactly [`DType::matrix_bytes`] bytes.
     pub fn new(dtype: DType, rows: usize, columns: usize, bytes: &'a [u8]) -> Result<Self, KernelError> {
         let wanted = matrix_bytes(dtype, rows, columns)?;
@@ -218,6 +268,11 @@ impl<'a> WeightsView<'a> {
     /// One value, dequantised: the definition of what every kernel reads.
     pub fn value(&self, row: usize, column: usize) -> f32 {
         assert!(row < self.rows && column < self.columns, "({row}, {column})");
+        if let Some(layout) = BlockLayout::of(self.dtype) {
+            let mut values = vec![0.0; layout.columns];
+            self.blocks(layout, row, column / layout.columns, &mut values);
+            return values[column % layout.columns];
+        }
         let (panel, lane) = (row / PANEL, row % PANEL);
         let height = PANEL.min(self.rows - panel * PANEL);
         let bytes = &self.bytes[panel * PANEL * row_bytes(self.dtype, self.columns)..];
@@ -248,6 +303,9 @@ impl<'a> WeightsView<'a> {
     /// One whole row, dequantised into `out`, which is `columns` long.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.columns);
+        if let Some(layout) = BlockLayout::of(self.dtype) {
+            return self.blocks(layout, row, 0, out);
+        }
         if self.dtype != DType::Bf16 {
             return out.iter_mut().enumerate().for_each(|(column, out)| *out = self.value(row, column));
         }
@@ -261,6 +319,17 @@ impl<'a> WeightsView<'a> {
         }
     }
 
+    /// Dequantises blocks of a row, from block `first` on, as many as `out` has.
+    fn blocks(&self, layout: BlockLayout, row: usize, first: usize, out: &mut [f32]) {
+        let panel = &self.bytes[row / PANEL * PANEL * row_bytes(self.dtype, self.columns)..];
+        let height = PANEL.min(self.rows - row / PANEL * PANEL);
+        let mut block = [0; 256];
+        for (index, out) in out.chunks_exact_mut(layout.columns).enumerate() {
+            layout.block(panel, first + index, row % PANEL, height, &mut block[..layout.bytes]);
+            dequantise(self.dtype, &block[..layout.bytes], out);
+        }
+    }
+
     /// Unpacks columns `from..from + out.len() / 16` of panel `panel` into `[column][16]`, with
     /// zeros for lanes beyond the last row. Kernels use this scalar code for a last panel of fewer
     /// rows.
@@ -271,6 +340,14 @@ impl<'a> WeightsView<'a> {
                 *out = if row < self.rows { self.value(row, from + offset) } else { 0.0 };
             }
         }
+    }
+
+    /// The bytes of panel `panel`, with zeros for rows that a last one lacks; `None` for formats
+    /// without blocks.
+    pub(crate) fn wide_panel(&self, panel: usize) -> Option<WidePanel<'a>> {
+        let layout = BlockLayout::of(self.dtype)?;
+        let (row, height) = (row_bytes(self.dtype, self.columns), PANEL.min(self.rows - panel * PANEL));
+        Some(WidePanel::new(layout, &self.bytes[panel * PANEL * row..][..height * row], height))
     }
 
     /// The bytes of full panel `panel`.
