@@ -210,10 +210,10 @@ fn a_mixture_of_formats_costs_their_mean_by_shares() {
     let mut products = 0;
     for task in &programs.program(step.phase).tasks {
         let (bf16, int4, mixed) = (alone(task, &ALL[0]), alone(task, &int4), alone(task, &mixed));
-        for at in 0..2 {
-            let mean = 0.75 * bf16[at] + 0.25 * int4[at];
-            assert!((mixed[at] / mean - 1.0).abs() < 1e-3 || mean == 0.0, "{task:?}: {mixed:?} {mean}");
-        }
+        let mean = |at: usize| 0.75 * bf16[at] + 0.25 * int4[at];
+        // Each part of the mean may be bound by something else, so the mixture is at most as slow.
+        assert!(mixed[0] <= mean(0) * 1.0001 && mixed[0] >= mean(0) * 0.9, "{task:?}: {mixed:?} {}", mean(0));
+        assert!((mixed[1] - mean(1)).abs() <= 1e-3 * mean(1), "{task:?}: {mixed:?} {}", mean(1));
         products += u64::from(bf16[1] != int4[1]);
     }
     assert!(products >= 4 * model.layers, "{products} products");
