@@ -37,6 +37,7 @@ pub use load::workload_kind::WorkloadKind;
 pub use model::architecture::{Activation, Architecture, Norm};
 pub use model::experts::{ExpertTraffic, Experts};
 pub use model::formats::file_type::GgufFileType;
+pub use model::formats::published::PublishedFormats;
 pub use model::formats::weight_format::WeightFormat;
 pub use model::gguf::header::{Gguf, GgufTensor};
 pub use model::latent_attention::LatentAttention;

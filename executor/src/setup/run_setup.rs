@@ -72,7 +72,12 @@ impl RunSetup {
 
     /// Refuses a checkpoint of another model. Its name and its weights' number format may differ.
     pub(crate) fn check_model(&self, found: &Model) -> Result<(), ExecutorError> {
-        let ours = Model { name: found.name.clone(), dtype: found.dtype, ..self.model.clone() };
+        let ours = Model {
+            name: found.name.clone(),
+            dtype: found.dtype,
+            published: found.published.clone(),
+            ..self.model.clone()
+        };
         if ours == *found {
             return Ok(());
         }
@@ -126,11 +131,10 @@ impl RunSetup {
                 Some(_) => "weights".to_owned(),
                 None => format!("weights.{class}"),
             };
-            let Some(dtype) = format.one() else {
-                let wanted = "the executor runs one format for each class: name one, as `{default: int4}`";
-                return Err(ExecutorError::refused(format!("formats.{key}"), format, wanted));
-            };
-            check(&key, dtype, &matrices)?;
+            // Of a mixture, each tensor keeps the format that it has in its file.
+            for (dtype, _) in format.parts() {
+                check(&key, dtype, &matrices)?;
+            }
         }
         check("kv", self.formats.kv, &[DType::F32, DType::Bf16, DType::Int8, DType::Int2])?;
         check("activations", self.formats.activations, &[DType::F32])

@@ -2,6 +2,7 @@
 
 use crate::model::architecture::{Activation, Architecture, Norm};
 use crate::model::experts::Experts;
+use crate::model::formats::published::PublishedFormats;
 use crate::model::latent_attention::LatentAttention;
 use crate::model::layer_shapes::LayerShapes;
 use crate::model::mixer::{Mixer, SparseIndex};
@@ -52,8 +53,11 @@ pub struct Model {
     pub qk_norm: bool,
     /// Whether the output head uses the embedding table's weights.
     pub tied_embeddings: bool,
-    /// The number format of the published weights.
+    /// The number format of the published weights, or of those that are not quantised.
     pub dtype: DType,
+    /// The formats of the published weights, if some of them are quantised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<Box<PublishedFormats>>,
     /// The mixture of experts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<Experts>,

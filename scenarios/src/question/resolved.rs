@@ -157,7 +157,8 @@ impl Scenario {
             EngineName::Fulcrum => DType::F32,
             _ => DType::Bf16,
         };
-        let default = Formats { weights: model.dtype.into(), kv: DType::Bf16, activations };
+        let weights = model.published.as_deref().map_or(model.dtype.into(), |published| (*published).into());
+        let default = Formats { weights, kv: DType::Bf16, activations };
         if model.experts.is_none()
             && let Some(named) = self.dtype.weights.classes.get(&WeightClass::Experts)
         {

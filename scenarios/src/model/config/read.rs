@@ -30,9 +30,12 @@ use hwprofiles::DType;
 use serde_json::Value;
 use std::path::Path;
 
+/// The key of a checkpoint's number formats.
+const QUANTISATION: &str = "quantization_config";
+
 impl Model {
     /// Reads the text of a `config.json`. `name` becomes the model's name; messages call the text
-    /// `file`. The formats of a quantised checkpoint are not read: only the shape is.
+    /// `file`.
     ///
     /// # Errors
     /// The text is not JSON; its `model_type` is unknown; a multimodal file has no mapping of a
@@ -47,7 +50,13 @@ impl Model {
                 reason: format!("not JSON: {error}"),
             })?;
         let source = DocumentSource::from_file(file);
-        read(name, &DocumentSection::root(&source, &value)?)
+        let root = DocumentSection::root(&source, &value)?;
+        let model = read(name, &root)?;
+        // The file of a multimodal model may have the key inside or outside of the language model.
+        let inner = value.get("text_config").filter(|_| value.get(QUANTISATION).is_none());
+        let published = model.published_formats(inner.unwrap_or(&value));
+        let published = published.map_err(|why| root.wrong(QUANTISATION, &why))?;
+        Ok(Self { published: published.map(|formats| Box::new(formats.into())), ..model })
     }
 
     /// Reads `config.json` in `folder`; the folder's name becomes the model's name.

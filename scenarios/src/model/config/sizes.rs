@@ -83,6 +83,7 @@ pub(crate) fn sizes(
         qk_norm: false,
         tied_embeddings: tied_embeddings(config, whole, family)?,
         dtype: DType::F32,
+        published: None,
         experts: None,
         mixer: Mixer::Attention,
         index: None,

@@ -1,4 +1,5 @@
 //! Formats of one class of matrices, and the kinds of GGUF files.
 
 pub(crate) mod file_type;
+pub(crate) mod published;
 pub(crate) mod weight_format;

@@ -3,6 +3,7 @@
 use crate::input::error::ScenarioError;
 use crate::model::gguf::header::Gguf;
 use crate::model::transformer::Model;
+use hwprofiles::DType;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -51,7 +52,18 @@ impl Model {
     /// The architecture, the rotation or the window is not supported, and the errors of
     /// [`Model::from_config_json`].
     pub fn from_gguf(name: &str, file: &str, gguf: &Gguf) -> Result<Self, ScenarioError> {
-        Self::from_config_json(name, file, &config(file, gguf)?.to_string())
+        let model = Self::from_config_json(name, file, &config(file, gguf)?.to_string())?;
+        if !gguf.tensors.contains_key("token_embd.weight") {
+            return Ok(model);
+        }
+        let formats = gguf.weight_formats().map_err(|reason| ScenarioError::Unsupported {
+            place: file.to_owned(),
+            key: "tensors".to_owned(),
+            value: "one of them".to_owned(),
+            reason,
+        })?;
+        let published = formats.distinct().any(DType::is_quantised).then(|| Box::new(formats.into()));
+        Ok(Self { published, ..model })
     }
 
     /// Reads the model of the GGUF file at `path`; the file's name becomes the model's name.

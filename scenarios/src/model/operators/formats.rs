@@ -2,6 +2,7 @@
 //! cache and of activations.
 
 use crate::model::formats::file_type::GgufFileType;
+use crate::model::formats::published::PublishedFormats;
 use crate::model::formats::weight_format::WeightFormat;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
@@ -81,6 +82,30 @@ pub struct WeightFormats {
     /// The token table's format, where it differs from the output head's.
     embed: Option<WeightFormat>,
     file: Option<GgufFileType>,
+}
+
+impl From<PublishedFormats> for WeightFormats {
+    fn from(published: PublishedFormats) -> Self {
+        let PublishedFormats { attention, ffn, experts, head, embed } = published;
+        Self::all(DType::F32)
+            .with_format(WeightClass::Attention, attention)
+            .with_format(WeightClass::Ffn, ffn)
+            .with_format(WeightClass::Experts, experts)
+            .with_format(WeightClass::Ends, head)
+            .with_embed(embed)
+    }
+}
+
+impl From<WeightFormats> for PublishedFormats {
+    fn from(formats: WeightFormats) -> Self {
+        Self {
+            attention: formats.for_class(WeightClass::Attention),
+            ffn: formats.for_class(WeightClass::Ffn),
+            experts: formats.for_class(WeightClass::Experts),
+            head: formats.for_sublayer(Sublayer::Head),
+            embed: formats.for_sublayer(Sublayer::Embed),
+        }
+    }
 }
 
 impl WeightFormats {
