@@ -30,7 +30,6 @@ impl ExplainArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
         let planned = ResolvedPlan::read(&self.plan)?;
-        planned.require_no_draft("an explanation")?;
         let explanation = planner::explain(&planned.plan, &planned.machine, &planned.model).or_failed()?;
         if let Some(path) = &self.dot {
             let phase = match self.step {

@@ -30,7 +30,6 @@ impl ExportArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
         let planned = ResolvedPlan::read(&self.plan)?;
-        planned.require_no_draft("an export")?;
         let exported = planner::export(&planned.plan, &planned.machine, &planned.model, self.to);
         let export = exported.map_err(|error| match error {
             ExportError::Unfit { .. } => Error::infeasible(error),

@@ -4,9 +4,9 @@ use super::format_trial::FormatTrial;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, Phase, yaml};
-use planner::{CostModel, PhasePrograms, Placement, Plan, Trace};
+use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Trace};
 use reports::StepRates;
-use scenarios::{MachineSpec, Model, Requirements};
+use scenarios::{MachineSpec, Model, Requirements, Workload};
 use sim::{Drafting, RandomDraws};
 use std::path::Path;
 
@@ -151,6 +151,19 @@ impl ResolvedPlan {
         Ok(programs.program(phase).to_dot(&self.machine))
     }
 
+    /// The draft in its place with the machine that it leaves, if the plan has a draft.
+    fn draft_plan(&self) -> Result<Option<(DraftPlan, Machine)>> {
+        let Some((placed, model)) = self.plan.draft.as_ref().zip(self.draft.as_ref()) else {
+            return Ok(None);
+        };
+        let device = placed.placement(&self.machine, model).or_input()?.head[0].decode;
+        let scorer = |cost_model: CostModel<'_>, load: &Workload, placement: &Placement, chunk: u64| {
+            sim::estimate(cost_model, placement, load, chunk)
+        };
+        let cost_model = CostModel { model, ..self.cost_model() };
+        DraftPlan::new(cost_model, device, &self.plan.workload, &scorer).or_input()
+    }
+
     /// What the draft runs, where there is one.
     fn draft_programs(&self) -> Result<Option<PhasePrograms>> {
         let Some((placed, model)) = self.plan.draft.as_ref().zip(self.draft.as_ref()) else {
@@ -164,13 +177,16 @@ impl ResolvedPlan {
     /// this one.
     ///
     /// # Errors
-    /// The plan has a draft, or the placement does not fit.
+    /// The placement does not fit.
     pub fn evaluate(&self, name: &str, placement: &Placement) -> Result<Plan> {
-        self.require_no_draft("a comparison of placements")?;
-        let (cost_model, plan) = (self.cost_model(), &self.plan);
+        let plan = &self.plan;
         let Plan { workload, objective, slo, costs, .. } = *plan;
         let requirements = Requirements { workload, objective, slo, costs };
-        let problem = planner::Problem { cost_model, requirements, draft: None };
+        let drafted = self.draft_plan()?;
+        let machine = drafted.as_ref().map_or(&self.machine, |(_, left)| left);
+        let cost_model = CostModel { machine, ..self.cost_model() };
+        let draft = drafted.as_ref().map(|(draft, _)| draft);
+        let problem = planner::Problem { cost_model, requirements, draft };
         let score =
             |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);

@@ -44,12 +44,16 @@ pub struct Filled {
     pub holds: Bytes,
 }
 
-/// Explains `plan`, made for `machine` and `model`.
+/// Explains `plan`, made for `machine` and `model`. Of a plan with a draft, the steps of the model
+/// are explained, on the machine that the draft leaves.
 ///
 /// # Errors
 /// [`PlannerError::Plan`] where the plan was made for another machine or model.
 pub fn explain(plan: &Plan, machine: &Machine, model: &Model) -> Result<Explanation, PlannerError> {
     let placement = plan.placement(machine, model)?;
+    // A draft has its part of the memory and of each step's time; the rest is the model's.
+    let left = plan.draft.as_ref().and_then(|draft| draft.leaves(machine));
+    let machine = left.as_ref().unwrap_or(machine);
     let cost_model = CostModel { machine, model, formats: &plan.formats };
     let batch_steps = BatchSteps::new(&plan.workload, plan.prefill_chunk);
     let goal = Goal::new(machine, &plan.workload, plan.objective, plan.slo, &plan.costs)?;

@@ -44,6 +44,18 @@ fn head(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         "batch {}, {} prompt tokens ({} at a time), {} output tokens, for {}",
         load.batch, load.prompt_tokens, plan.prefill_chunk, load.output_tokens, plan.objective
     )?;
+    if let Some((draft, speculation)) = plan.draft.as_ref().zip(plan.workload.speculation) {
+        writeln!(
+            text,
+            "{} on {} proposes {} tokens in {} before each step; {:.2} are kept",
+            draft.model.name,
+            draft.device,
+            speculation.tokens,
+            draft.step,
+            speculation.tokens_per_step()
+        )?;
+        writeln!(text, "below are the model's own steps, beside that draft")?;
+    }
     if plan.staging_slots != Pipelining::default().slots {
         writeln!(text, "streamed through {} staging slots", plan.staging_slots)?;
     }

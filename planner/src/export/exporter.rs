@@ -27,7 +27,12 @@ pub fn export(
     model: &Model,
     engine: ExportTarget,
 ) -> Result<Export, ExportError> {
-    let site = Site::new(plan, machine, model, engine)?;
+    let placement = plan.placement(machine, model)?;
+    // The draft's memory is not the model's.
+    let left = plan.draft.as_ref().and_then(|draft| draft.leaves(machine));
+    let machine = left.as_ref().unwrap_or(machine);
+    let site = Site::new(plan, machine, model, placement, engine)?;
+    let draft = site.draft_words()?;
     let gpus = machine.identical_gpus().len();
     match machine.tensor_parallel() {
         ranks if ranks > 1 && engine != ExportTarget::Vllm => {
@@ -38,6 +43,9 @@ pub fn export(
     }
     let stripes = stripes(&site);
     let mut export = export_to(site)?;
+    for words in draft {
+        export.command = format!("{} {words}", export.command);
+    }
     export.cannot.extend(stripes);
     if gpus > 1 {
         let first = "this is for the first alone (CUDA_VISIBLE_DEVICES=0)";

@@ -132,8 +132,8 @@ fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[MemoryUsage]) -> St
     words.extend((!host.cores.is_empty()).then(|| format!("--kt-cpuinfer {}", host.cores.len())));
     let nodes = site.machine.memories.iter().filter(|memory| memory.kind == MemoryKind::Dram).count();
     words.push(format!("--kt-threadpool-count {nodes} --kt-num-gpu-experts {with_gpu}"));
-    let share = used[gpu.memory.0].total().as_f64() / site.machine.memory(gpu.memory).capacity.value.as_f64();
-    words.push(format!("--mem-fraction-static {:.2}", ((share * 100.0).ceil() / 100.0).min(0.99)));
+    let share = site.used_share(gpu.memory, used[gpu.memory.0].total());
+    words.push(format!("--mem-fraction-static {share:.2}"));
     words.push(format!("--context-length {}", workload.context()));
     let tokens = workload.batch * workload.context();
     words.push(format!("--max-running-requests {} --max-total-tokens {tokens}", workload.batch));

@@ -3,6 +3,7 @@
 mod accelerate;
 mod deepspeed;
 mod difference;
+mod drafted;
 mod engine;
 mod engine_options;
 mod export_error;

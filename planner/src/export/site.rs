@@ -37,13 +37,15 @@ pub(super) struct Gpu {
 }
 
 impl<'a> Site<'a> {
+    /// The site of `plan`, which places the model by `placement`. `machine` has the memory that the
+    /// plan's draft leaves.
     pub fn new(
         plan: &'a Plan,
         machine: &'a Machine,
         model: &'a Model,
+        placement: Placement,
         engine: ExportTarget,
     ) -> Result<Self, ExportError> {
-        let placement = plan.placement(machine, model)?;
         let first = |kind| machine.device_ids().find(|&id| machine.device(id).kind == kind);
         let Some(host) = first(DeviceKind::Cpu) else {
             return Err(ExportError::Unsupported {

@@ -82,8 +82,8 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) ->
     }
     words.push(format!("--max-model-len {} --max-num-seqs {}", workload.context(), workload.batch));
     words.push(format!("--max-num-batched-tokens {}", workload.batch * plan.prefill_chunk));
-    let share = used[gpu.memory.0].total().as_f64() / site.machine.memory(gpu.memory).capacity.value.as_f64();
-    words.push(format!("--gpu-memory-utilization {:.2}", ((share * 100.0).ceil() / 100.0).min(0.99)));
+    let share = site.used_share(gpu.memory, used[gpu.memory.0].total());
+    words.push(format!("--gpu-memory-utilization {share:.2}"));
     let dtype = match plan.formats.weights.one() {
         Some(DType::F32) => "float32",
         Some(DType::F16) => "float16",
