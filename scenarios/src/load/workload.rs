@@ -136,8 +136,8 @@ impl Workload {
     fn bytes_bound(&self, model: &Model) -> u128 {
         let wide = Formats { weights: DType::F32.into(), kv: DType::F32, activations: DType::F32 };
         let number = u128::from(DType::F32.matrix_bytes(1, 1).get());
-        let columns = |sublayer: Sublayer| -> u128 {
-            let operators = sublayer.operators(model).iter();
+        let columns = |shape: &Model, sublayer: Sublayer| -> u128 {
+            let operators = sublayer.operators(shape).iter();
             let buffers = operators.flat_map(|op: &Operator| op.reads().iter().copied().chain([op.writes()]));
             buffers.map(|buffer| u128::from(buffer.most_columns(model))).sum()
         };
@@ -148,7 +148,8 @@ impl Workload {
             2 * width * u128::from(model.neuron_activations())
         });
         let layer = |kind: LayerKind| -> u128 {
-            let buffers: u128 = kind.sublayers().iter().copied().map(columns).sum();
+            let shape = model.shape(kind);
+            let buffers: u128 = kind.sublayers().iter().map(|&sublayer| columns(shape, sublayer)).sum();
             if kind.sublayers().contains(&Sublayer::Experts) { buffers + inner } else { buffers }
         };
         let inside: u128 = model.kinds().map(|(kind, layers)| u128::from(layers) * layer(kind)).sum();

@@ -1,6 +1,8 @@
 //! The tests of the public interface, as one program.
 
+mod architectures;
 mod config;
+mod families;
 mod experts;
 mod formats;
 mod keys;
