@@ -68,7 +68,14 @@ fn list(json: bool) -> Result {
         out_json!(&all);
         return Ok(());
     }
-    outln!("{:<26} {:>10} {:>8} {:>6} {:>9}  other names", "model", "parameters", "active", "layers", "context");
+    outln!(
+        "{:<26} {:>10} {:>8} {:>6} {:>9}  other names",
+        "model",
+        "parameters",
+        "active",
+        "layers",
+        "context"
+    );
     for model in &models {
         let aliases = Model::preset_aliases().filter(|(_, preset)| *preset == model.name);
         let aliases: Vec<_> = aliases.map(|(alias, _)| alias).collect();

@@ -155,19 +155,21 @@ impl Workload {
         let inside: u128 = model.kinds().map(|(kind, layers)| u128::from(layers) * layer(kind)).sum();
         let layers = u128::from(model.layers);
         let (batch, context) = (u128::from(self.batch), u128::from(self.context()));
-        let activations =
-            number * (inside + columns(Sublayer::Embed) + columns(Sublayer::Head)) * batch * context;
+        let activations = number
+            * (inside + columns(model, Sublayer::Embed) + columns(model, Sublayer::Head))
+            * batch
+            * context;
         let row = |shape: &Model| {
             let row = |dtype: DType| dtype.matrix_bytes(1, shape.kv_numbers() / shape.kv_rows().max(1)).get();
             let widest = DType::ALL.into_iter().map(row).fold(0, u64::max);
-            // Bounds the keys of an indexer and a state too.
+            // Bounds the keys of an indexer too.
             let index = shape.index.map_or(0, |index| 8 * index.dim);
-            u128::from(widest) * u128::from(shape.kv_rows())
-                + u128::from(index)
-                + u128::from(shape.state_bytes().get())
+            u128::from(widest) * u128::from(shape.kv_rows()) + u128::from(index)
         };
+        let state =
+            model.shapes().iter().map(|shape| u128::from(shape.state_bytes().get())).fold(0, u128::max);
         let row = model.shapes().iter().map(row).fold(0, u128::max);
-        let kv = row * layers * batch * context;
+        let kv = (row * context + state) * layers * batch;
         let ends = model.sublayer_bytes(Sublayer::Embed, &wide) + model.sublayer_bytes(Sublayer::Head, &wide);
         let weights = u128::from((model.layers_bytes(&wide) + ends).get());
         // Columns and bytes are below 2⁶³, batch is below 2²¹, context below 2³⁴: products fit into

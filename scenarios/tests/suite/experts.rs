@@ -59,7 +59,8 @@ fn gpt_oss_has_the_published_sizes_where_its_token_table_does_not_count_as_activ
 #[test]
 fn dense_layers_stand_in_front() {
     let deepseek = preset("deepseek-v3");
-    let blocks = |model: &Model| model.kinds().map(|(kind, layers)| (kind.blocks, layers)).collect::<Vec<_>>();
+    let blocks =
+        |model: &Model| model.kinds().map(|(kind, layers)| (kind.blocks, layers)).collect::<Vec<_>>();
     assert_eq!(blocks(&deepseek), [(LayerBlocks::Dense, 3), (LayerBlocks::SharedExperts, 58)]);
     let (first, last) = (deepseek.kind(2), deepseek.kind(3));
     assert_eq!((first.blocks, last.blocks), (LayerBlocks::Dense, LayerBlocks::SharedExperts));

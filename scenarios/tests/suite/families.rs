@@ -37,11 +37,17 @@ fn infinities_that_python_writes_are_read_over_and_texts_are_kept() {
 #[test]
 fn layers_without_experts_may_be_anywhere() {
     let moe = |rest: &str| {
-        read(&format!(r#"{{"model_type": "qwen3_moe", "num_hidden_layers": 6, "num_experts": 8, "num_experts_per_tok": 2, {rest}}}"#))
+        read(&format!(
+            r#"{{"model_type": "qwen3_moe", "num_hidden_layers": 6, "num_experts": 8, "num_experts_per_tok": 2, {rest}}}"#
+        ))
     };
-    let with = |model: &Model| (0..6).filter(|&layer| model.layer(layer).experts.is_some()).collect::<Vec<_>>();
+    let with =
+        |model: &Model| (0..6).filter(|&layer| model.layer(layer).experts.is_some()).collect::<Vec<_>>();
     assert_eq!(with(&moe(r#""moe_intermediate_size": 64, "decoder_sparse_step": 2"#).unwrap()), [1, 3, 5]);
-    assert_eq!(with(&moe(r#""moe_intermediate_size": 64, "mlp_only_layers": [0, 4]"#).unwrap()), [1, 2, 3, 5]);
+    assert_eq!(
+        with(&moe(r#""moe_intermediate_size": 64, "mlp_only_layers": [0, 4]"#).unwrap()),
+        [1, 2, 3, 5]
+    );
     let model = moe(r#""moe_intermediate_size": 64, "mlp_only_layers": [0, 4]"#).unwrap();
     assert_eq!(read(&model.to_config_json().unwrap()).unwrap(), model);
 }

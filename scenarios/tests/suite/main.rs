@@ -2,8 +2,8 @@
 
 mod architectures;
 mod config;
-mod families;
 mod experts;
+mod families;
 mod formats;
 mod keys;
 mod no_panic;

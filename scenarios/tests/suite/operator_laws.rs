@@ -333,7 +333,7 @@ fn every_preset_does_a_long_context_at_batch_64() {
         let model = Model::preset(name).unwrap();
         let workload = Workload {
             batch: 64,
-            prompt_tokens: model.max_positions.min(1 << 15) - 100,
+            prompt_tokens: model.max_positions.min(1 << 18) - 100,
             output_tokens: 100,
             speculation: None,
         };

@@ -192,7 +192,8 @@ fn a_preset_is_found_by_the_names_that_people_use() {
 
 #[test]
 fn bare_names_tell_presets_apart() {
-    let names: Vec<_> = Model::preset_names().chain(Model::preset_aliases().map(|(alias, _)| alias)).collect();
+    let names: Vec<_> =
+        Model::preset_names().chain(Model::preset_aliases().map(|(alias, _)| alias)).collect();
     for name in &names {
         assert_eq!(Model::preset(&name.to_uppercase()).unwrap().name, *name);
     }

@@ -126,7 +126,8 @@ impl Model {
                 let dense = self.dense_layers();
                 config["first_k_dense_replace"] = json!(dense.len());
                 if dense.iter().zip(0..).any(|(layer, place)| *layer != place) {
-                    let list: Vec<_> = (0..self.layers).map(|layer| u8::from(!dense.contains(&layer))).collect();
+                    let list: Vec<_> =
+                        (0..self.layers).map(|layer| u8::from(!dense.contains(&layer))).collect();
                     let leading = list.iter().take_while(|sparse| **sparse == 0).count();
                     config["first_k_dense_replace"] = json!(leading);
                     config["moe_layer_freq"] = json!(list);
