@@ -136,8 +136,8 @@ impl Workload {
     fn bytes_bound(&self, model: &Model) -> u128 {
         let wide = Formats { weights: DType::F32.into(), kv: DType::F32, activations: DType::F32 };
         let number = u128::from(DType::F32.matrix_bytes(1, 1).get());
-        let columns = |sublayer: Sublayer| -> u128 {
-            let operators = sublayer.operators(model).iter();
+        let columns = |shape: &Model, sublayer: Sublayer| -> u128 {
+            let operators = sublayer.operators(shape).iter();
             let buffers = operators.flat_map(|op: &Operator| op.reads().iter().copied().chain([op.writes()]));
             buffers.map(|buffer| u128::from(buffer.most_columns(model))).sum()
         };
@@ -148,25 +148,28 @@ impl Workload {
             2 * width * u128::from(model.neuron_activations())
         });
         let layer = |kind: LayerKind| -> u128 {
-            let buffers: u128 = kind.sublayers().iter().copied().map(columns).sum();
+            let shape = model.shape(kind);
+            let buffers: u128 = kind.sublayers().iter().map(|&sublayer| columns(shape, sublayer)).sum();
             if kind.sublayers().contains(&Sublayer::Experts) { buffers + inner } else { buffers }
         };
         let inside: u128 = model.kinds().map(|(kind, layers)| u128::from(layers) * layer(kind)).sum();
         let layers = u128::from(model.layers);
         let (batch, context) = (u128::from(self.batch), u128::from(self.context()));
-        let activations =
-            number * (inside + columns(Sublayer::Embed) + columns(Sublayer::Head)) * batch * context;
+        let activations = number
+            * (inside + columns(model, Sublayer::Embed) + columns(model, Sublayer::Head))
+            * batch
+            * context;
         let row = |shape: &Model| {
             let row = |dtype: DType| dtype.matrix_bytes(1, shape.kv_numbers() / shape.kv_rows().max(1)).get();
             let widest = DType::ALL.into_iter().map(row).fold(0, u64::max);
-            // Bounds the keys of an indexer and a state too.
+            // Bounds the keys of an indexer too.
             let index = shape.index.map_or(0, |index| 8 * index.dim);
-            u128::from(widest) * u128::from(shape.kv_rows())
-                + u128::from(index)
-                + u128::from(shape.state_bytes().get())
+            u128::from(widest) * u128::from(shape.kv_rows()) + u128::from(index)
         };
+        let state =
+            model.shapes().iter().map(|shape| u128::from(shape.state_bytes().get())).fold(0, u128::max);
         let row = model.shapes().iter().map(row).fold(0, u128::max);
-        let kv = row * layers * batch * context;
+        let kv = (row * context + state) * layers * batch;
         let ends = model.sublayer_bytes(Sublayer::Embed, &wide) + model.sublayer_bytes(Sublayer::Head, &wide);
         let weights = u128::from((model.layers_bytes(&wide) + ends).get());
         // Columns and bytes are below 2⁶³, batch is below 2²¹, context below 2³⁴: products fit into

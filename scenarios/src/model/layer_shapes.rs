@@ -32,6 +32,8 @@ impl LayerShapes {
         if shapes.len() < 2 {
             return Self::default();
         }
+        // The model has the name.
+        shapes.iter_mut().for_each(|shape| shape.name.clear());
         Self { shapes: shapes.into(), of_layer: of_layer.into() }
     }
 

@@ -1,7 +1,9 @@
 //! The tests of the public interface, as one program.
 
+mod architectures;
 mod config;
 mod experts;
+mod families;
 mod formats;
 mod keys;
 mod mixtures;

@@ -7,7 +7,7 @@ use scenarios::{
     Document, Formats, Grid, Model, Operator, Phase, Setting, Step, Sublayer, WeightFormats, Work,
 };
 
-const CONFIGS: [&str; 17] = [
+const CONFIGS: [&str; 34] = [
     include_str!("../../models/llama-3.2-1b.json"),
     include_str!("../../models/mistral-7b.json"),
     include_str!("../../models/qwen3-8b.json"),
@@ -25,6 +25,23 @@ const CONFIGS: [&str; 17] = [
     include_str!("../../models/gpt-j-6b.json"),
     include_str!("../../models/falcon-7b.json"),
     include_str!("../../models/falcon-40b.json"),
+    include_str!("../../models/deepseek-v3.2.json"),
+    include_str!("../../models/glm-5.2.json"),
+    include_str!("../../models/kimi-k2.5.json"),
+    include_str!("../../models/kimi-k3.json"),
+    include_str!("../../models/deepseek-v4-flash.json"),
+    include_str!("../../models/minimax-m3.json"),
+    include_str!("../../models/minimax-m2.5.json"),
+    include_str!("../../models/qwen3.5-35b-a3b.json"),
+    include_str!("../../models/gemma-4-26b-a4b.json"),
+    include_str!("../../models/gemma-3n-e4b.json"),
+    include_str!("../../models/llama-4-maverick.json"),
+    include_str!("../../models/nemotron-3-super-120b-a12b.json"),
+    include_str!("../../models/mimo-v2-flash.json"),
+    include_str!("../../models/granite-4-tiny.json"),
+    include_str!("../../models/lfm2-1.2b.json"),
+    include_str!("../../models/glm-4.5.json"),
+    include_str!("../../models/qwen3-next-80b-a3b.json"),
 ];
 const SCENARIOS: [&str; 5] = [
     include_str!("../../examples/quickstart.yaml"),
@@ -97,18 +114,27 @@ fn count(model: &Model) {
         Formats { weights: WeightFormats::all(DType::F32), kv: DType::F32, activations: DType::F32 };
     assert!(model.weight_bytes(&formats).get() >= 4 * model.parameters().get());
     let step = Step { phase: Phase::Decode, batch: 64, new_tokens: 1, past_tokens: model.max_positions - 1 };
-    let operators = model
-        .sublayers()
-        .into_iter()
-        .flat_map(|sublayer| sublayer.operators(model).iter().map(move |operator| (sublayer, *operator)));
-    let flop: Flop = operators
-        .map(|(sublayer, operator): (Sublayer, Operator)| {
-            let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-            Work::count(operator, model, &formats, &step, &(0..rows)).flop
-        })
-        .sum();
+    let work = |shape: &Model, sublayer: Sublayer, operator: Operator| {
+        let rows = sublayer.matrix(shape).map_or(0, |(rows, _)| rows);
+        Work::count(operator, shape, &formats, &step, &(0..rows)).flop
+    };
+    let of = |shape: &Model, sublayers: &[Sublayer]| -> Flop {
+        let each = |sublayer: &Sublayer| {
+            let operators = sublayer.operators(shape).iter();
+            operators.map(|operator| work(shape, *sublayer, *operator)).sum::<Flop>()
+        };
+        sublayers.iter().map(each).sum()
+    };
+    let layers: Flop = model.kinds().map(|(kind, _)| of(model.shape(kind), kind.sublayers())).sum();
+    let flop = layers + of(model, &[Sublayer::Embed, Sublayer::Head]);
     assert!(flop > Flop::ZERO);
-    assert_eq!(Model::from_config_json(&model.name, "c", &model.to_config_json()).as_ref().unwrap(), model);
+    assert!(model.active_parameters() <= model.parameters() || model.tied_embeddings);
+    model.mtp_parameters();
+    assert!(model.growing_kv_numbers() >= 0.0);
+    model.constant_bytes(DType::F32);
+    if let Ok(text) = model.to_config_json() {
+        assert_eq!(Model::from_config_json(&model.name, "c", &text).as_ref().unwrap(), model);
+    }
 }
 
 proptest! {

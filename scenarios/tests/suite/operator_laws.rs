@@ -3,9 +3,9 @@
 use hwprofiles::{Bytes, DType, Flop};
 use proptest::prelude::*;
 use scenarios::{
-    Activation, Architecture, BlockOrder, Formats, LayerKind, Model, Norm, Operator, Positions, Shape,
-    SlidingWindow, Step, Sublayer, WeightClass, WeightFormat, WeightFormats, Wiring, Work, Workload,
-    kv_bytes,
+    Activation, Architecture, BlockOrder, Formats, LayerKind, LayerShapes, Mixer, Model, Norm, Operator,
+    Positions, Shape, SlidingWindow, Step, Sublayer, WeightClass, WeightFormat, WeightFormats, Wiring, Work,
+    Workload, kv_bytes,
 };
 
 const BLOCKS: [BlockOrder; 3] = [BlockOrder::Sequential, BlockOrder::Parallel, BlockOrder::ParallelOneNorm];
@@ -48,8 +48,12 @@ prop_compose! {
             qk_norm: family == 2,
             tied_embeddings: tied,
             dtype: DType::Bf16,
+            published: None,
             experts: None,
-            latent: None,
+            mixer: Mixer::Attention,
+            index: None,
+            mtp: 0,
+            shapes: LayerShapes::default(),
             wiring: Wiring {
                 block,
                 rotary_dim: (partial && half_head > 1).then_some(half_head / 2 * 2),
@@ -85,12 +89,13 @@ fn whole(operator: Operator, model: &Model, formats: &Formats, step: &Step) -> W
 
 /// The work of one dense layer's operators.
 fn layer(model: &Model, formats: &Formats, step: &Step) -> Vec<Work> {
-    kind_of_layer(model.dense_kind(), model, formats, step)
+    kind_of_layer(model.kind(0), model, formats, step)
 }
 
 fn kind_of_layer(kind: LayerKind, model: &Model, formats: &Formats, step: &Step) -> Vec<Work> {
-    let operators = kind.sublayers().iter().flat_map(|sublayer| sublayer.operators(model));
-    operators.map(|operator| whole(*operator, model, formats, step)).collect()
+    let shape = model.shape(kind);
+    let operators = kind.sublayers().iter().flat_map(|sublayer| sublayer.operators(shape));
+    operators.map(|operator| whole(*operator, shape, formats, step)).collect()
 }
 
 fn layer_flop(model: &Model, formats: &Formats, step: &Step) -> Flop {
@@ -102,29 +107,29 @@ fn matrix_parameters(model: &Model) -> u128 {
     matrices.map(|(rows, columns)| u128::from(rows * columns)).sum()
 }
 
-/// Keys that the new tokens of `step` attend to in `layer`, counted one by one.
-fn attended_keys(model: &Model, layer: u64, step: &Step) -> u64 {
-    let window = model.window_of(layer).unwrap_or(u64::MAX);
-    step.batch * (0..step.new_tokens).map(|token| (step.past_tokens + token + 1).min(window)).sum::<u64>()
+/// Keys that the new tokens of `step` attend to in a layer with this window, counted one by one.
+fn attended_keys(window: SlidingWindow, step: &Step) -> u64 {
+    let seen = |token: u64| match window.chunked {
+        true => (step.past_tokens + token) % window.tokens + 1,
+        false => (step.past_tokens + token + 1).min(window.tokens),
+    };
+    step.batch * (0..step.new_tokens).map(seen).sum::<u64>()
 }
 
 proptest! {
     #![proptest_config(crate::cases(256))]
 
     #[test]
-    fn attention_with_windows_is_the_mean_of_what_each_layer_sees(
+    fn attention_with_a_window_scores_what_each_token_sees(
         model in models(), formats in formats(), batch in 1..5_u64, new in 1..90_u64, past in 0..99_u64,
-        tokens in 1..120_u64, full_every in prop::option::of(1..7_u64),
+        tokens in 1..120_u64, chunked in any::<bool>(),
     ) {
-        let windowed = Model { wiring: Wiring { window: Some(SlidingWindow { tokens, full_every }), ..model.wiring }, ..model.clone() };
+        let window = SlidingWindow { tokens, chunked };
+        let windowed = Model { wiring: Wiring { window: Some(window), ..model.wiring }, ..model.clone() };
         let step = Step { past_tokens: past, ..Step::prefill(batch, new) };
         let work = whole(Operator::Attention, &windowed, &formats, &step);
-        let pairs: u64 = (0..model.layers).map(|layer| attended_keys(&windowed, layer, &step)).sum();
-        let exact = 4 * model.heads * model.head_dim * pairs;
-        // The mean is rounded up by at most one pair for each head and sequence.
-        let rounding = 4 * model.heads * model.head_dim * batch * model.layers;
-        let all = work.flop.get() * u128::from(model.layers);
-        prop_assert!((u128::from(exact)..u128::from(exact + rounding)).contains(&all), "{all}, not {exact}");
+        let exact = 4 * model.heads * model.head_dim * attended_keys(window, &step);
+        prop_assert_eq!(work.flop.get(), u128::from(exact));
         let Shape::Attention(shape) = work.shape else { panic!("attention") };
         // The shape is rounded up to whole tokens for all its queries.
         let most = work.flop + Flop::new(u128::from(4 * model.heads * model.head_dim * batch * 4 * new));
@@ -134,11 +139,11 @@ proptest! {
         if tokens >= past + new {
             prop_assert_eq!(work, plain);
         }
-        // A decode step reads the keys that it attends to, in the mean over the layers.
+        // A decode step reads the keys that it attends to.
         let one = Step::decode(batch, past);
-        let read: u64 = (0..model.layers).map(|layer| attended_keys(&windowed, layer, &one) / batch).sum();
         let kv = whole(Operator::Attention, &windowed, &formats, &one).kv_read;
-        prop_assert_eq!(kv, kv_bytes(&model, &formats, batch, read.div_ceil(model.layers)));
+        prop_assert_eq!(kv, kv_bytes(&model, &formats, batch, attended_keys(window, &one) / batch));
+        prop_assert_eq!(kv, kv_bytes(&model, &formats, batch, window.seen(past)));
     }
 
     #[test]
@@ -221,7 +226,7 @@ proptest! {
     ) {
         let work = layer(&model, &formats, &Step::prefill(batch, tokens));
         let vectors: Bytes = Sublayer::DENSE.iter().map(|sublayer| sublayer.vector_bytes(&model)).sum();
-        prop_assert_eq!(work.iter().map(|w| w.weights).sum::<Bytes>() + vectors, model.layer_bytes(model.dense_kind(), &formats));
+        prop_assert_eq!(work.iter().map(|w| w.weights).sum::<Bytes>() + vectors, model.layer_bytes(model.kind(0), &formats));
     }
 
     #[test]
@@ -324,12 +329,12 @@ fn a_billion_tokens_in_ten_thousand_sequences_are_counted_or_refused() {
 }
 
 #[test]
-fn every_preset_does_its_longest_context_at_batch_64() {
+fn every_preset_does_a_long_context_at_batch_64() {
     for name in Model::preset_names() {
         let model = Model::preset(name).unwrap();
         let workload = Workload {
             batch: 64,
-            prompt_tokens: model.max_positions - 100,
+            prompt_tokens: model.max_positions.min(1 << 18) - 100,
             output_tokens: 100,
             speculation: None,
         };

@@ -173,8 +173,11 @@ fn exact_name(name: &str) -> Option<&'static str> {
 
 /// The preset that `name` means, if it has no other letters than the preset's name.
 fn similar_name(name: &str) -> Option<&'static str> {
+    let own = name.rsplit('/').next().unwrap_or(name);
     let wanted = bare_name(name);
-    all_names().find(|known| bare_name(known) == wanted)
+    all_names()
+        .find(|known| known.eq_ignore_ascii_case(own))
+        .or_else(|| all_names().find(|known| bare_name(known) == wanted))
 }
 
 /// A model's name without owner, case, separators, and words that say nothing about its shape.

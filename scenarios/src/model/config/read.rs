@@ -88,17 +88,17 @@ fn without_infinities(text: &str) -> String {
     let mut found = String::with_capacity(text.len());
     let (mut rest, mut quoted) = (text, false);
     while let Some(first) = rest.chars().next() {
-        if let Some(word) = WORDS.into_iter().find(|word| !quoted && rest.starts_with(word)) {
+        if let Some(after) = WORDS.into_iter().find_map(|word| rest.strip_prefix(word)).filter(|_| !quoted) {
             found.push_str("null");
-            rest = &rest[word.len()..];
+            rest = after;
             continue;
         }
         // An escaped character never ends a text.
-        let escaped = rest[1.min(rest.len())..].chars().next().filter(|_| quoted && first == '\\');
+        let next = rest.chars().nth(1).filter(|_| quoted && first == '\\');
         quoted ^= first == '"';
-        let length = first.len_utf8() + escaped.map_or(0, char::len_utf8);
-        found.push_str(&rest[..length]);
-        rest = &rest[length..];
+        let (begin, after) = rest.split_at(first.len_utf8() + next.map_or(0, char::len_utf8));
+        found.push_str(begin);
+        rest = after;
     }
     found
 }

@@ -1,4 +1,5 @@
 //! GGUF files: their header, and the model that it describes.
 
 pub(crate) mod header;
+mod later;
 pub(crate) mod to_config;

@@ -2,6 +2,7 @@
 
 use crate::input::error::ScenarioError;
 use crate::model::gguf::header::Gguf;
+use crate::model::gguf::later;
 use crate::model::transformer::Model;
 use hwprofiles::DType;
 use serde_json::{Map, Value, json};
@@ -9,7 +10,7 @@ use std::path::Path;
 
 /// The supported architectures of ggml, each with transformers' model types: without experts, and
 /// with experts.
-const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 11] = [
+const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 30] = [
     ("llama", Some("llama"), Some("mixtral")),
     ("qwen2", Some("qwen2"), None),
     ("qwen3", Some("qwen3"), None),
@@ -21,10 +22,29 @@ const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 11] = [
     ("phi2", Some("phi"), None),
     ("gptneox", Some("gpt_neox"), None),
     ("falcon", Some("falcon"), None),
+    ("qwen2moe", None, Some("qwen2_moe")),
+    ("qwen3next", None, Some("qwen3_next")),
+    ("qwen35", Some("qwen3_5_text"), None),
+    ("qwen35moe", None, Some("qwen3_5_moe_text")),
+    ("gpt-oss", None, Some("gpt_oss")),
+    ("deepseek2", None, Some("deepseek_v3")),
+    ("glm4", Some("glm4"), None),
+    ("glm4moe", None, Some("glm4_moe")),
+    ("llama4", None, Some("llama4_text")),
+    ("mistral3", Some("mistral"), None),
+    ("minimax-m2", None, Some("minimax_m2")),
+    ("granite", Some("granite"), None),
+    ("granitemoe", None, Some("granitemoe")),
+    ("phimoe", None, Some("phimoe")),
+    ("olmo2", Some("olmo2"), None),
+    ("olmoe", None, Some("olmoe")),
+    ("seed_oss", Some("seed_oss"), None),
+    ("smollm3", Some("smollm3"), None),
+    ("lfm2", Some("lfm2"), None),
 ];
 
 /// Keys of transformers with those of ggml, which follow the architecture's name.
-const SIZES: [(&str, &str); 17] = [
+const SIZES: [(&str, &str); 26] = [
     ("hidden_size", "embedding_length"),
     ("num_hidden_layers", "block_count"),
     ("intermediate_size", "feed_forward_length"),
@@ -42,6 +62,15 @@ const SIZES: [(&str, &str); 17] = [
     ("rope_local_base_freq", "rope.freq_base_swa"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
+    ("q_lora_rank", "attention.q_lora_rank"),
+    ("kv_lora_rank", "attention.kv_lora_rank"),
+    ("qk_rope_head_dim", "rope.dimension_count"),
+    ("first_k_dense_replace", "leading_dense_block_count"),
+    ("num_nextn_predict_layers", "nextn_predict_layers"),
+    ("norm_topk_prob", "expert_weights_norm"),
+    ("interleave_moe_layer_step", "interleave_moe_layer_step"),
+    ("attention_chunk_size", "attention.chunk_size"),
+    ("full_attention_interval", "full_attention_interval"),
 ];
 
 impl Model {
@@ -77,20 +106,20 @@ impl Model {
 }
 
 /// A header with its file's name and its architecture.
-struct NamedHeader<'a> {
-    file: &'a str,
-    gguf: &'a Gguf,
-    architecture: &'a str,
+pub(super) struct NamedHeader<'a> {
+    pub file: &'a str,
+    pub gguf: &'a Gguf,
+    pub architecture: &'a str,
 }
 
 impl<'a> NamedHeader<'a> {
     /// The value under the architecture's `key`.
-    fn value(&self, key: &str) -> Option<&'a Value> {
+    pub fn value(&self, key: &str) -> Option<&'a Value> {
         self.gguf.metadata.get(&format!("{}.{key}", self.architecture))
     }
 
     /// The whole number under the architecture's `key`; `None` if it is absent or 0.
-    fn count(&self, key: &str) -> Option<u64> {
+    pub fn count(&self, key: &str) -> Option<u64> {
         self.value(key).and_then(Value::as_u64).filter(|&count| count > 0)
     }
 
@@ -101,7 +130,7 @@ impl<'a> NamedHeader<'a> {
     }
 
     /// The error for the value under the architecture's `key`.
-    fn refused(&self, key: &str, reason: &str) -> ScenarioError {
+    pub fn refused(&self, key: &str, reason: &str) -> ScenarioError {
         self.unsupported(&format!("{}.{key}", self.architecture), reason)
     }
 }
@@ -126,12 +155,14 @@ fn config(file: &str, gguf: &Gguf) -> Result<Value, ScenarioError> {
     if let Some(tokens) = gguf.list("tokenizer.ggml.tokens") {
         config.entry("vocab_size").or_insert(json!(tokens.len()));
     }
-    let count = if model_type == "qwen3_moe" { "num_experts" } else { "num_local_experts" };
+    let count = if model_type.starts_with("qwen") { "num_experts" } else { "num_local_experts" };
+    let count = if model_type == "deepseek_v3" { "n_routed_experts" } else { count };
     config.extend(experts.map(|experts| (count.to_owned(), json!(experts))));
     config.insert("attention_bias".to_owned(), json!(gguf.tensors.contains_key("blk.0.attn_q.bias")));
     config.insert("tie_word_embeddings".to_owned(), json!(!gguf.tensors.contains_key("output.weight")));
     config.insert("dtype".to_owned(), json!("bfloat16"));
     read_layer_norm_family(&header, &mut config);
+    later::read_later_family(&header, &mut config)?;
     read_rotation(&header, &mut config)?;
     read_window_and_scale(&header, &mut config)?;
     Ok(Value::Object(config))
@@ -174,6 +205,15 @@ fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> R
     match header.value("rope.scaling.type").and_then(Value::as_str) {
         None | Some("none") => {}
         _ if header.value("rope.scaling.factor").and_then(Value::as_f64) == Some(1.0) => {}
+        Some("yarn") if later::is_later(header.architecture) => {
+            let mut scaling = json!({ "rope_type": "yarn", "factor": header.value("rope.scaling.factor") });
+            let original = header.value("rope.scaling.original_context_length");
+            scaling["original_max_position_embeddings"] = json!(original);
+            if header.architecture == "gpt-oss" {
+                scaling["truncate"] = json!(false);
+            }
+            config.insert("rope_scaling".to_owned(), scaling);
+        }
         Some("linear") => {
             let scaling = json!({ "rope_type": "linear", "factor": header.value("rope.scaling.factor") });
             config.insert("rope_scaling".to_owned(), scaling);
@@ -200,13 +240,20 @@ fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> R
         }
         // Falcon rotates whole heads.
         _ if header.architecture == "falcon" => {}
+        (Some(rotated), Some(head)) if later::is_later(header.architecture) && rotated < head => {
+            // Latent attention has keys of its own for the rotated columns.
+            if header.architecture != "deepseek2" {
+                let share = ((rotated as f64 + 0.5) / head as f64).min(1.0);
+                config.insert("partial_rotary_factor".to_owned(), json!(share));
+            }
+        }
         (Some(rotated), Some(head)) if rotated != head => {
             let reason = "heads that are turned in part are not read";
             return Err(header.refused("rope.dimension_count", reason));
         }
         _ => {}
     }
-    if header.gguf.tensors.contains_key("rope_freqs.weight") {
+    if header.gguf.tensors.contains_key("rope_freqs.weight") && header.architecture == "llama" {
         // Llama 3's scaled rotation: the file has the resulting factors, not the parameters. Llama
         // 3.1 and 3.3 have a factor of 8, the small models of 3.2 have 32.
         let small = config.get("hidden_size").and_then(Value::as_u64).is_some_and(|hidden| hidden < 4096);
@@ -229,7 +276,7 @@ fn read_window_and_scale(
         None => {
             config.insert("sliding_window".to_owned(), Value::Null);
         }
-        Some(_) if matches!(header.architecture, "gemma2" | "gemma3" | "phi3") => {}
+        Some(_) if matches!(header.architecture, "gemma2" | "gemma3" | "phi3" | "gpt-oss" | "phimoe") => {}
         Some(_) => return Err(header.refused(WINDOW, "every layer must attend to the whole context")),
     }
     // A GGUF file has no scale of scores. llama.cpp recognises the largest models by their number

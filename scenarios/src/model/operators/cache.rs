@@ -131,16 +131,20 @@ impl Model {
     /// Numbers that a token adds to the KV caches of all layers once windows are full; the keys of
     /// indexers over all tokens are not counted. Compression makes it a fraction.
     pub fn growing_kv_numbers(&self) -> f64 {
-        let of = |shape: &Self| match shape.mixer {
+        (0..self.layers).map(|layer| self.layer(layer).growing_kv_of_shape()).sum()
+    }
+
+    /// The same for one layer of this shape.
+    pub fn growing_kv_of_shape(&self) -> f64 {
+        match self.mixer {
             Mixer::Compressed(CompressedAttention { ratio: Some(ratio), .. }) => {
-                let index = shape.index.filter(|index| index.computes).map_or(0, |index| index.dim);
-                (shape.head_dim + index) as f64 / ratio as f64
+                let index = self.index.filter(|index| index.computes).map_or(0, |index| index.dim);
+                (self.head_dim + index) as f64 / ratio as f64
             }
             Mixer::Compressed(_) => 0.0,
-            _ if shape.wiring.window.is_some() => 0.0,
-            _ => shape.kv_numbers() as f64,
-        };
-        (0..self.layers).map(|layer| of(self.layer(layer))).sum()
+            _ if self.wiring.window.is_some() => 0.0,
+            _ => self.kv_numbers() as f64,
+        }
     }
 
     /// Numbers that a token adds to the keys of indexers over all tokens, in all layers.
@@ -156,14 +160,16 @@ impl Model {
     /// Bytes that all layers keep for a sequence whatever its length: full windows in `kv`, and
     /// states.
     pub fn constant_bytes(&self, kv: DType) -> Bytes {
-        let of = |shape: &Self| {
-            let window = match shape.mixer {
-                Mixer::Compressed(compressed) => Some(compressed.window),
-                _ => shape.wiring.window.map(|window| window.tokens),
-            };
-            let rows = |entry: Entry| kv.matrix_bytes(entry.rows * window.unwrap_or(0), entry.width);
-            shape.entries().map(rows).sum::<Bytes>() + shape.state_bytes()
+        (0..self.layers).map(|layer| self.layer(layer).constant_bytes_of_shape(kv)).sum()
+    }
+
+    /// The same for one layer of this shape.
+    pub fn constant_bytes_of_shape(&self, kv: DType) -> Bytes {
+        let window = match self.mixer {
+            Mixer::Compressed(compressed) => Some(compressed.window),
+            _ => self.wiring.window.map(|window| window.tokens),
         };
-        (0..self.layers).map(|layer| of(self.layer(layer))).sum()
+        let rows = |entry: Entry| kv.matrix_bytes(entry.rows * window.unwrap_or(0), entry.width);
+        self.entries().map(rows).sum::<Bytes>() + self.state_bytes()
     }
 }

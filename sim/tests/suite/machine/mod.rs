@@ -43,6 +43,7 @@ pub fn tiny_model(layers: u64) -> Model {
         qk_norm: false,
         tied_embeddings: false,
         dtype: DType::Bf16,
+        published: None,
         experts: None,
         mixer: Mixer::Attention,
         index: None,

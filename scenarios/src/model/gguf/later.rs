@@ -1,0 +1,209 @@
+//! Keys of GGUF headers that the later families have: experts, latent attention, recurrences.
+
+use crate::input::error::ScenarioError;
+use crate::model::gguf::to_config::NamedHeader;
+use serde_json::{Map, Value, json};
+
+/// Architectures of ggml that were read later than the first ones, and have more keys.
+const LATER: [&str; 19] = [
+    "qwen2moe",
+    "qwen3next",
+    "qwen35",
+    "qwen35moe",
+    "gpt-oss",
+    "deepseek2",
+    "glm4",
+    "glm4moe",
+    "llama4",
+    "mistral3",
+    "minimax-m2",
+    "granite",
+    "granitemoe",
+    "phimoe",
+    "olmo2",
+    "olmoe",
+    "seed_oss",
+    "smollm3",
+    "lfm2",
+];
+
+/// Whether the architecture is one of these.
+pub(super) fn is_later(architecture: &str) -> bool {
+    LATER.contains(&architecture)
+}
+
+/// Reads what these families add to the sizes that all have.
+pub(super) fn read_later_family(
+    header: &NamedHeader<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<(), ScenarioError> {
+    if !is_later(header.architecture) {
+        return Ok(());
+    }
+    // Blocks of modules that predict further tokens are counted with the others there.
+    if let (Some(blocks), Some(modules)) = (header.count("block_count"), header.count("nextn_predict_layers"))
+    {
+        config.insert("num_hidden_layers".to_owned(), json!(blocks.saturating_sub(modules)));
+    }
+    read_experts(header, config);
+    match header.architecture {
+        "deepseek2" => read_latent(header, config)?,
+        "qwen3next" | "qwen35" | "qwen35moe" => read_delta(header, config),
+        "llama4" => {
+            // There the dense layers' width is the general one.
+            if let Some(width) = header.value("feed_forward_length") {
+                config.insert("intermediate_size_mlp".to_owned(), width.clone());
+            }
+            if let Some(width) = header.value("expert_feed_forward_length") {
+                config.insert("intermediate_size".to_owned(), width.clone());
+                config.remove("moe_intermediate_size");
+            }
+        }
+        "gpt-oss" => {
+            if let Some(width) = header.value("expert_feed_forward_length") {
+                config.insert("intermediate_size".to_owned(), width.clone());
+                config.remove("moe_intermediate_size");
+            }
+            config.insert("attention_bias".to_owned(), json!(true));
+        }
+        "minimax-m2" => {
+            if let Some(width) = header.value("expert_feed_forward_length") {
+                config.insert("intermediate_size".to_owned(), width.clone());
+            }
+        }
+        "glm4moe" => {
+            let normed = header.gguf.tensors.contains_key("blk.0.attn_q_norm.weight");
+            config.insert("use_qk_norm".to_owned(), json!(normed));
+        }
+        "phimoe" => {
+            let biased = header.gguf.tensors.contains_key("output.bias");
+            config.insert("lm_head_bias".to_owned(), json!(biased));
+        }
+        "lfm2" => read_convolutions(header, config),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The experts that every token goes to.
+fn read_experts(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
+    if let Some(width) = header.count("expert_shared_feed_forward_length") {
+        config.insert("shared_expert_intermediate_size".to_owned(), json!(width));
+    } else if let Some(count) = header.count("expert_shared_count") {
+        config.insert("n_shared_experts".to_owned(), json!(count));
+    }
+}
+
+/// The widths of latent attention. Newer files keep the absorbed form, whose lengths have names of
+/// their own beside those of a head.
+fn read_latent(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> Result<(), ScenarioError> {
+    let own = |name: &str| header.count(&format!("attention.{name}_length_mla"));
+    let key = own("key").or(header.count("attention.key_length"));
+    let value = own("value").or(header.count("attention.value_length"));
+    let rotated = header.count("rope.dimension_count");
+    let plain =
+        key.zip(rotated).and_then(|(key, rotated)| key.checked_sub(rotated)).filter(|width| *width > 0);
+    let Some((plain, value)) = plain.zip(value) else {
+        return Err(header.refused("attention.key_length", "latent attention needs it, and a value_length"));
+    };
+    config.insert("qk_nope_head_dim".to_owned(), json!(plain));
+    config.insert("v_head_dim".to_owned(), json!(value));
+    config.remove("head_dim");
+    config.remove("num_key_value_heads");
+    Ok(())
+}
+
+/// The widths of a gated delta net, in the names of state-space models.
+fn read_delta(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
+    let inner = header.count("ssm.inner_size");
+    let heads = header.count("ssm.time_step_rank");
+    let width = inner.zip(heads).and_then(|(inner, heads)| inner.checked_div(heads));
+    for (key, value) in [
+        ("linear_num_value_heads", heads),
+        ("linear_num_key_heads", header.count("ssm.group_count")),
+        ("linear_key_head_dim", header.count("ssm.state_size")),
+        ("linear_value_head_dim", width),
+        ("linear_conv_kernel_dim", header.count("ssm.conv_kernel")),
+    ] {
+        config.extend(value.map(|value| (key.to_owned(), json!(value))));
+    }
+}
+
+/// LFM2 writes no heads of keys and values for layers of convolutions.
+fn read_convolutions(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
+    if let Some(taps) = header.count("shortconv.l_cache") {
+        config.insert("conv_L_cache".to_owned(), json!(taps));
+    }
+    // The network's width is the adjusted one.
+    config.insert("block_auto_adjust_ff_dim".to_owned(), json!(false));
+    let Some(Value::Array(heads)) = header.value("attention.head_count_kv") else { return };
+    let attends = |heads: &Value| heads.as_u64().is_some_and(|heads| heads > 0);
+    let kinds = heads.iter().map(|heads| if attends(heads) { "full_attention" } else { "conv" });
+    config.insert("layer_types".to_owned(), kinds.collect());
+    let most = heads.iter().filter_map(Value::as_u64).max();
+    config.insert("num_key_value_heads".to_owned(), json!(most));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::gguf::header::{Gguf, GgufTensor};
+    use crate::model::transformer::Model;
+    use serde_json::{Value, json};
+
+    fn model(values: Value, tensors: &[&str]) -> Model {
+        let Value::Object(metadata) = values else { panic!("a mapping") };
+        let tensor = GgufTensor { shape: vec![1], format: 0, start: 0 };
+        let gguf = Gguf {
+            metadata: metadata.into_iter().collect(),
+            tensors: tensors.iter().map(|&name| (name.to_owned(), tensor.clone())).collect(),
+        };
+        Model::from_gguf("m", "m.gguf", &gguf).expect("a model")
+    }
+
+    #[test]
+    fn headers_of_later_families_count_like_their_presets() {
+        let oss = model(
+            json!({
+                "general.architecture": "gpt-oss", "gpt-oss.embedding_length": 2880, "gpt-oss.block_count": 24,
+                "gpt-oss.feed_forward_length": 2880, "gpt-oss.expert_feed_forward_length": 2880, "gpt-oss.attention.head_count": 64,
+                "gpt-oss.attention.head_count_kv": 8, "gpt-oss.attention.key_length": 64, "gpt-oss.rope.dimension_count": 64,
+                "gpt-oss.expert_count": 32, "gpt-oss.expert_used_count": 4, "gpt-oss.attention.sliding_window": 128,
+                "gpt-oss.context_length": 131072, "gpt-oss.vocab_size": 201088, "gpt-oss.rope.scaling.type": "yarn",
+                "gpt-oss.rope.scaling.factor": 32.0, "gpt-oss.rope.scaling.original_context_length": 4096,
+            }),
+            &["output.weight"],
+        );
+        let deepseek = model(
+            json!({
+                "general.architecture": "deepseek2", "deepseek2.embedding_length": 7168, "deepseek2.block_count": 61,
+                "deepseek2.feed_forward_length": 18432, "deepseek2.expert_feed_forward_length": 2048, "deepseek2.attention.head_count": 128,
+                "deepseek2.attention.head_count_kv": 1, "deepseek2.attention.key_length": 576, "deepseek2.attention.value_length": 512,
+                "deepseek2.attention.key_length_mla": 192, "deepseek2.attention.value_length_mla": 128,
+                "deepseek2.rope.dimension_count": 64, "deepseek2.attention.q_lora_rank": 1536, "deepseek2.attention.kv_lora_rank": 512,
+                "deepseek2.expert_count": 256, "deepseek2.expert_used_count": 8, "deepseek2.expert_shared_count": 1,
+                "deepseek2.leading_dense_block_count": 3, "deepseek2.context_length": 163840, "deepseek2.vocab_size": 129280,
+            }),
+            &["output.weight"],
+        );
+        let next = model(
+            json!({
+                "general.architecture": "qwen3next", "qwen3next.embedding_length": 2048, "qwen3next.block_count": 48,
+                "qwen3next.feed_forward_length": 5120, "qwen3next.expert_feed_forward_length": 512, "qwen3next.attention.head_count": 16,
+                "qwen3next.attention.head_count_kv": 2, "qwen3next.attention.key_length": 256, "qwen3next.rope.dimension_count": 64,
+                "qwen3next.expert_count": 512, "qwen3next.expert_used_count": 10, "qwen3next.expert_shared_feed_forward_length": 512,
+                "qwen3next.ssm.inner_size": 4096, "qwen3next.ssm.time_step_rank": 32, "qwen3next.ssm.group_count": 16,
+                "qwen3next.ssm.state_size": 128, "qwen3next.ssm.conv_kernel": 4, "qwen3next.context_length": 262144, "qwen3next.vocab_size": 151936,
+            }),
+            &["output.weight"],
+        );
+        for (found, preset) in [(oss, "gpt-oss-20b"), (deepseek, "deepseek-v3"), (next, "qwen3-next-80b-a3b")]
+        {
+            let preset = Model::preset(preset).expect("a preset");
+            assert_eq!(found.parameters(), preset.parameters(), "{}", preset.name);
+            assert_eq!(found.active_parameters(), preset.active_parameters(), "{}", preset.name);
+            assert_eq!(found.growing_kv_numbers(), preset.growing_kv_numbers(), "{}", preset.name);
+            let [one, other] = [&found, &preset].map(|model| model.constant_bytes(hwprofiles::DType::Bf16));
+            assert_eq!(one, other, "{}", preset.name);
+        }
+    }
+}

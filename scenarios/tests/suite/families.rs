@@ -1,0 +1,87 @@
+//! Families in their own spellings: what is read, and what is refused.
+
+use scenarios::{Model, ScenarioError};
+
+fn read(text: &str) -> Result<Model, ScenarioError> {
+    Model::from_config_json("m", "config.json", text)
+}
+
+fn preset_text(name: &str) -> String {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models");
+    std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap()
+}
+
+#[test]
+fn a_bare_language_model_is_the_same_as_one_in_a_multimodal_file() {
+    for name in ["qwen3.5-35b-a3b", "gemma-4-26b-a4b", "kimi-k3", "llama-4-scout", "gemma-3n-e4b"] {
+        let whole: serde_json::Value = serde_json::from_str(&preset_text(name)).unwrap();
+        let inner = whole["text_config"].to_string();
+        let [one, other] = [&preset_text(name), &inner].map(|text| read(text).unwrap());
+        assert_eq!(one.parameters(), other.parameters(), "{name}");
+        assert_eq!(one.growing_kv_numbers(), other.growing_kv_numbers(), "{name}");
+        assert_eq!(one.shapes().len(), other.shapes().len(), "{name}");
+    }
+    // A wrapper that nobody has heard of is read by its language model.
+    let nested = format!(r#"{{"model_type": "some_vl", "text_config": {}}}"#, preset_text("qwen3-8b"));
+    assert_eq!(read(&nested).unwrap().parameters(), Model::preset("qwen3-8b").unwrap().parameters());
+    let nested = format!(r#"{{"model_type": "internvl_chat", "llm_config": {}}}"#, preset_text("qwen2.5-7b"));
+    assert_eq!(read(&nested).unwrap().parameters(), Model::preset("qwen2.5-7b").unwrap().parameters());
+}
+
+#[test]
+fn infinities_that_python_writes_are_read_over_and_texts_are_kept() {
+    let text = r#"{"model_type": "llama", "time_step_limit": [0.0, Infinity, -Infinity, NaN], "note": "NaN \" Infinity"}"#;
+    assert_eq!(read(text).unwrap(), read(r#"{"model_type": "llama"}"#).unwrap());
+}
+
+#[test]
+fn layers_without_experts_may_be_anywhere() {
+    let moe = |rest: &str| {
+        read(&format!(
+            r#"{{"model_type": "qwen3_moe", "num_hidden_layers": 6, "num_experts": 8, "num_experts_per_tok": 2, {rest}}}"#
+        ))
+    };
+    let with =
+        |model: &Model| (0..6).filter(|&layer| model.layer(layer).experts.is_some()).collect::<Vec<_>>();
+    assert_eq!(with(&moe(r#""moe_intermediate_size": 64, "decoder_sparse_step": 2"#).unwrap()), [1, 3, 5]);
+    assert_eq!(
+        with(&moe(r#""moe_intermediate_size": 64, "mlp_only_layers": [0, 4]"#).unwrap()),
+        [1, 2, 3, 5]
+    );
+    let model = moe(r#""moe_intermediate_size": 64, "mlp_only_layers": [0, 4]"#).unwrap();
+    assert_eq!(read(&model.to_config_json().unwrap()).unwrap(), model);
+}
+
+#[test]
+fn errors_of_families_name_file_key_and_value() {
+    let cases = [
+        r#"{"model_type": "qwen3_5_moe"}"#,
+        r#"{"model_type": "kimi_k25", "text_config": 3}"#,
+        r#"{"model_type": "strange_vl", "architectures": ["StrangeForConditionalGeneration"]}"#,
+        r#"{"model_type": "qwen4"}"#,
+        r#"{"model_type": "falcon_h1"}"#,
+        r#"{"model_type": "brandnew", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, "intermediate_size": 128, "n_routed_experts": 8, "n_shared_experts": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 32, "num_experts_per_tok": 2, "novel_key": 3}"#,
+        r#"{"model_type": "glm4_moe", "head_dim": 64, "rope_scaling": {"rope_type": "spiral", "factor": 2.0}}"#,
+        r#"{"model_type": "glm4_moe", "num_hidden_layers": 2, "head_dim": 64, "mlp_layer_types": ["dense", "sparse"], "first_k_dense_replace": 2}"#,
+        r#"{"model_type": "glm4_moe", "head_dim": 64, "n_routed_experts": 8, "num_experts": 16, "num_experts_per_tok": 2}"#,
+        r#"{"model_type": "qwen3_next", "num_hidden_layers": 4, "full_attention_interval": 2, "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"]}"#,
+        r#"{"model_type": "qwen3_next", "num_hidden_layers": 3, "layer_types": ["linear_attention"]}"#,
+        r#"{"model_type": "nemotron_h", "num_hidden_layers": 3, "hybrid_override_pattern": "M*"}"#,
+        r#"{"model_type": "nemotron_h", "hybrid_override_pattern": "MX"}"#,
+        r#"{"model_type": "deepseek_v4", "num_hidden_layers": 3, "compress_ratios": [0, 4]}"#,
+        r#"{"model_type": "kimi_linear", "num_hidden_layers": 2, "linear_attn_config": {"kda_layers": [1, 2], "full_attn_layers": [2], "num_heads": 2, "head_dim": 4}}"#,
+        r#"{"model_type": "glm_moe_dsa", "num_hidden_layers": 2, "indexer_types": ["full", "half"]}"#,
+        r#"{"model_type": "gemma4_text", "num_kv_shared_layers": 30}"#,
+        r#"{"model_type": "bailing_moe", "hidden_size": 64}"#,
+    ];
+    let table: String =
+        cases.into_iter().map(|text| format!("{text}\n  {}\n", read(text).expect_err(text))).collect();
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn quantised_checkpoints_are_read_as_their_shape() {
+    let plain = preset_text("llama-3.1-8b");
+    let quantised = plain.replacen('{', r#"{"quantization_config": {"quant_method": "gptq", "bits": 4},"#, 1);
+    assert_eq!(read(&plain).unwrap(), read(&quantised).unwrap());
+}
