@@ -2,7 +2,7 @@
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
-use hwprofiles::{Bytes, DeviceKind, Machine};
+use hwprofiles::{Bytes, DeviceKind, Machine, Ratio};
 use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, EngineName, Formats, Workload};
 use serde_json::{Value, json};

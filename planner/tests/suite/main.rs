@@ -12,6 +12,7 @@ mod measured_floor;
 mod planning;
 mod published;
 mod scorer;
+mod residency;
 mod speculation;
 mod stripes;
 mod table;
