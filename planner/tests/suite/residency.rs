@@ -3,9 +3,7 @@
 use crate::cases::cases;
 use crate::machine::{machine, tiny_model};
 use hwprofiles::{Bytes, DType, DeviceId};
-use planner::{
-    CostModel, MemoryUsage, PhasePrograms, Placement, RunExtent, SequenceBytes, sequence_bytes, usage,
-};
+use planner::{MemoryUsage, PhasePrograms, Placement, RunExtent, SequenceBytes, sequence_bytes, usage};
 use proptest::prelude::*;
 use scenarios::{CompressedAttention, Formats, Mixer, Model, Recurrence, SlidingWindow, WeightFormats};
 
@@ -42,8 +40,7 @@ fn kept(model: &Model, block_size: u64) -> SequenceBytes {
     let gpu = DeviceId(1);
     let memory = machine.device(gpu).memory;
     let placement = Placement::uniform(model, gpu, memory);
-    let cost_model = CostModel { machine: &machine, model, formats: &FORMATS };
-    sequence_bytes(cost_model, &placement, block_size).swap_remove(memory.0)
+    sequence_bytes(&machine, model, &FORMATS, &placement, block_size).swap_remove(memory.0)
 }
 
 proptest! {
