@@ -14,6 +14,7 @@ mod time_window;
 pub(crate) use day::serve_day_on;
 pub use day::{ServedDay, serve_day};
 pub(crate) use measures::measures;
+pub use placement::KvResidency;
 pub(crate) use placement::ServingPlacement;
 pub use rebalance::RebalancedDay;
 #[cfg(feature = "run")]

@@ -1,6 +1,5 @@
 //! What one sequence keeps in each memory, by the way in which it grows with its tokens.
 
-use crate::cost::CostModel;
 use crate::placement::{ModelShare, Placement};
 use hwprofiles::{Bytes, Machine, MemoryId};
 use scenarios::{Formats, Mixer, Model};
@@ -52,11 +51,12 @@ impl SequenceBytes {
 /// divided into blocks of `block_size` tokens. The bytes in a striped memory count in the memories
 /// below it.
 pub fn sequence_bytes(
-    cost_model: CostModel<'_>,
+    machine: &Machine,
+    model: &Model,
+    formats: &Formats,
     placement: &Placement,
     block_size: u64,
 ) -> Vec<SequenceBytes> {
-    let CostModel { machine, model, formats } = cost_model;
     let mut all = vec![SequenceBytes::default(); machine.memories.len()];
     for run in placement.layers.chunk_by(|one, next| one == next) {
         let Some(home) = run[0].kv_home() else { continue };

@@ -11,6 +11,7 @@ mod machine;
 mod measured_floor;
 mod planning;
 mod published;
+mod residency;
 mod scorer;
 mod speculation;
 mod stripes;

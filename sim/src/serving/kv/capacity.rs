@@ -92,7 +92,8 @@ impl KvCapacity {
         allocation: StateAllocation,
     ) -> Result<Self, KvCapacityError> {
         let used = usage_with_one_block(cost_model, placement, block_size, tokens)?;
-        let kept = sequence_bytes(cost_model, placement, block_size);
+        let CostModel { machine, model, formats } = cost_model;
+        let kept = sequence_bytes(machine, model, formats, placement, block_size);
         let sum = |part: &dyn Fn(&SequenceBytes) -> Bytes| kept.iter().map(part).sum::<Bytes>();
         let blocks = block_bytes(&kept, block_size);
         let mut capacity = Self {
@@ -105,7 +106,7 @@ impl KvCapacity {
         };
         let grows = kept.iter().any(|one| one.block > Bytes::ZERO);
         let mut beside = Vec::new();
-        let memories = cost_model.machine.memories.iter().zip(&used).zip(&kept).zip(blocks);
+        let memories = machine.memories.iter().zip(&used).zip(&kept).zip(blocks);
         for (((memory, used), kept), block) in memories.filter(|((_, kept), _)| !kept.is_empty()) {
             let usable = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
             let taken = used.weights + used.activations + used.staging;

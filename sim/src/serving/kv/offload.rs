@@ -119,7 +119,8 @@ impl KvOffload {
     ) -> Result<Self, KvOffloadError> {
         let machine = cost_model.machine;
         let used = usage_with_one_block(cost_model, placement, block_size, step_tokens)?;
-        let blocks_by_memory = block_bytes(&sequence_bytes(cost_model, placement, block_size), block_size);
+        let kept = sequence_bytes(machine, cost_model.model, cost_model.formats, placement, block_size);
+        let blocks_by_memory = block_bytes(&kept, block_size);
         let place = machine.memory_named(&choice.to).ok_or_else(|| KvOffloadError::Unknown {
             key: purpose.keys[0],
             name: choice.to.clone(),

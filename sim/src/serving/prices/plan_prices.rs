@@ -220,7 +220,8 @@ impl StepPrices for PlanPrices<'_> {
         Ok(time)
     }
 
-    /// A straight line over mean contexts of a quarter of an octave, or up to where attention bends.
+    /// A straight line over mean contexts of a quarter of an octave, or up to where attention
+    /// bends.
     fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate> {
         const STRETCHES: f64 = 4.0;
         let mean = tokens as f64 / decodes as f64;

@@ -91,8 +91,8 @@ impl BatchDependence {
     }
 }
 
-/// Whether what attention reads in layers of this `shape`, or what they keep, is no straight line in
-/// the tokens of a sequence: they have windows, an indexer, compressed keys or a state.
+/// Whether what attention reads in layers of this `shape`, or what they keep, is no straight line
+/// in the tokens of a sequence: they have windows, an indexer, compressed keys or a state.
 pub(crate) fn saturates(shape: &Model) -> bool {
     let straight = matches!(shape.mixer, Mixer::Attention | Mixer::Latent(_));
     !straight || shape.wiring.window.is_some() || shape.index.is_some()

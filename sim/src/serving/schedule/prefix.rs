@@ -161,8 +161,8 @@ fn restorable(engine: &ServingEngine, blocks: &Blocks, request: &Request, names:
     (1..=names.len()).rev().find(is_end).unwrap_or(0)
 }
 
-/// Whether a sequence with this request that goes on behind so many names computes a token. It must,
-/// because the last token's logits are needed, and a state cannot go back by one token.
+/// Whether a sequence with this request that goes on behind so many names computes a token. It
+/// must, because the last token's logits are needed, and a state cannot go back by one token.
 pub(crate) fn leaves_a_token(engine: &ServingEngine, request: &Request, names: usize) -> bool {
     !engine.sequence.has_state() || (names as u64 * engine.prefix_tokens) < request.prompt_tokens
 }
