@@ -293,6 +293,9 @@ impl<'a> GpuWorker<'a> {
             Activation::Relu => calls::ActivationFunction::Relu,
             Activation::Gelu => calls::ActivationFunction::GeluErf,
             Activation::GeluTanh => calls::ActivationFunction::GeluTanh,
+            other @ (Activation::ReluSquared | Activation::Xielu) => {
+                unreachable!("{other:?} is refused before it runs")
+            }
         };
         let inner = inner.first(rows * columns);
         self.queue.copy(inner.cast(), up.first(rows * columns).cast())?;

@@ -353,6 +353,9 @@ impl<'a> HostWorker<'a> {
             Activation::Relu => kernels::relu(self.pool, inner),
             Activation::Gelu => kernels::gelu_erf(self.pool, inner),
             Activation::GeluTanh => kernels::gelu_tanh(self.pool, inner),
+            other @ (Activation::ReluSquared | Activation::Xielu) => {
+                unreachable!("{other:?} is refused before it runs")
+            }
         }
     }
 }

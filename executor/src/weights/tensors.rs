@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::names::TensorNames;
-use scenarios::{BlockOrder, Experts, Mixer, Model, Norm, Positions, Sublayer};
+use scenarios::{Activation, BlockOrder, Experts, Mixer, Model, Norm, Positions, Sublayer};
 
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +116,7 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
     let features = [
         (shape.latent().is_some(), "latent attention"),
         (shape.mixer != Mixer::Attention, "a mixer other than attention"),
+        (matches!(shape.activation, Activation::ReluSquared | Activation::Xielu), "another non-linearity"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.shared > 0), "a shared expert"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),

@@ -221,7 +221,7 @@ fn rounded(name: &str, formats: WeightFormats) -> tempfile::TempDir {
                 let memory = kernels::MemoryArena::new("test", hwprofiles::Bytes::new(1 << 30));
                 let packed = kernels::Weights::from_f32(
                     &memory,
-                    formats.for_class(class(name)),
+                    formats.for_class(class(name)).main(),
                     rows,
                     columns,
                     &values,

@@ -151,7 +151,7 @@ fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator)
 
 /// Number of integers and floats that describe a pass to a GPU's kernels.
 fn pass_words(extent: &RunExtent) -> u64 {
-    (6 + 4) * extent.batch + 3 * extent.rows(Phase::Prefill)
+    6 * extent.batch + 4 * extent.sampled() + 3 * extent.rows(Phase::Prefill)
 }
 
 /// Number of integers that assign tokens to experts: for each (token, expert) pair, and for each
