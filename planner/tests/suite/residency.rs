@@ -44,7 +44,7 @@ fn kept(model: &Model, block_size: u64) -> SequenceBytes {
 }
 
 proptest! {
-    #![proptest_config(cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     #[test]
     fn a_window_never_keeps_more_than_the_whole_context(
