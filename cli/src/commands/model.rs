@@ -125,12 +125,12 @@ fn wrapped(words: &[&str], width: usize) -> Vec<String> {
 /// The model's shape with its totals beside it.
 fn described(model: &Model) -> Value {
     let mut shape = serde_json::to_value(model).unwrap_or_default();
-    shape["parameters"] = json!(model.parameters());
-    shape["active_parameters"] = json!(model.active_parameters());
-    shape["mtp_parameters"] = json!(model.mtp_parameters());
+    shape["parameters"] = json!(model.parameters().get());
+    shape["active_parameters"] = json!(model.active_parameters().get());
+    shape["mtp_parameters"] = json!(model.mtp_parameters().get());
     shape["kv_elements_per_token"] = json!(model.growing_kv_numbers());
     shape["index_key_elements_per_token"] = json!(model.growing_index_numbers());
-    shape["state_bytes_per_sequence"] = json!(model.constant_bytes(DType::Bf16));
+    shape["state_bytes_per_sequence"] = json!(model.constant_bytes(DType::Bf16).get());
     shape
 }
 

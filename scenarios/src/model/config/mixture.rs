@@ -2,8 +2,9 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
+use crate::model::config::families::mixture_rules::MixtureRules;
 use crate::model::config::keys::{
-    Switch, count_from_zero, count_of, counts_of_layers, need_count, spelling, texts_of_layers,
+    count_from_zero, count_of, counts_of_layers, need_count, spelling, texts_of_layers,
 };
 use crate::model::config::sizes::MAX_WIDTH;
 use crate::model::experts::Experts;
@@ -29,27 +30,6 @@ const SHARED_COUNT: [&str; 4] =
     ["n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"];
 const SHARED_WIDTH: [&str; 3] =
     ["shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"];
-
-/// What a family's experts have beside their keys.
-#[derive(Clone, Copy)]
-pub(crate) struct MixtureRules {
-    /// Whether the router adds a bias.
-    pub router_bias: Switch,
-    /// Whether the shared expert has a gate.
-    pub shared_gate: bool,
-    /// Whether the weights of a token's experts add up to 1 where `norm_topk_prob` is absent.
-    pub normalised: bool,
-    /// Whether `intermediate_size` is the width of an expert.
-    pub wide: bool,
-}
-
-impl MixtureRules {
-    /// Experts with a width of their own.
-    pub const NARROW: Self =
-        Self { router_bias: Switch::No, shared_gate: false, normalised: false, wide: false };
-    /// Experts as wide as the network that they replace.
-    pub const WIDE: Self = Self { normalised: true, wide: true, ..Self::NARROW };
-}
 
 /// Reads the experts into `model`; returns for each layer whether it has them.
 ///

@@ -120,9 +120,9 @@ const PRESETS: [(&str, &str); 107] = [
 ];
 
 impl Model {
-    /// The preset of that name, of another name of it ([`Model::preset_aliases`]), or of a name that
-    /// a model has on Hugging Face or in Ollama: case, the owner, separators, and words such as
-    /// `Instruct` or `FP8` do not count.
+    /// The preset of that name, of another name of it ([`Model::preset_aliases`]), or of a name
+    /// that a model has on Hugging Face or in Ollama: case, the owner, separators, and words such
+    /// as `Instruct` or `FP8` do not count.
     ///
     /// # Errors
     /// There is no such preset; the error has the nearest name, or names all presets.

@@ -5,7 +5,6 @@ use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::{Activation, Norm};
 use crate::model::config::families::family::FamilyDefaults;
-use crate::model::config::readers::one_sublayer::pattern_layers;
 use crate::model::layer_shapes::LayerShapes;
 use crate::model::mixer::Mixer;
 use crate::model::positions::Positions;
@@ -19,8 +18,7 @@ use serde_json::Value;
 // · 4 < 2⁶², positions · hidden · 4 = 2⁵⁴.
 /// The largest width of anything.
 pub(crate) const MAX_WIDTH: u64 = 1 << 20;
-/// The most layers.
-pub(crate) const MAX_LAYERS: u64 = 1 << 16;
+const MAX_LAYERS: u64 = 1 << 16;
 const MAX_VOCAB: u64 = 1 << 24;
 /// The longest context, in tokens.
 pub(crate) const MAX_CONTEXT: u64 = 1 << 32;
@@ -91,6 +89,15 @@ pub(crate) fn sizes(
         mtp: 0,
         shapes: LayerShapes::default(),
     })
+}
+
+/// The number of layers, which the pattern gives if no key does.
+fn pattern_layers(config: &DocumentSection<'_>) -> Result<Option<u64>, ScenarioError> {
+    let count = match config.text("hybrid_override_pattern")? {
+        Some(pattern) => pattern.chars().count(),
+        None => config.get("layers_block_type").and_then(Value::as_array).map_or(0, Vec::len),
+    };
+    Ok(Some(count as u64).filter(|count| (1..=MAX_LAYERS).contains(count)))
 }
 
 /// The width of a head: written, or hidden / heads. Latent attention sets it by its own keys.

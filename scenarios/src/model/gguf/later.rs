@@ -1,7 +1,7 @@
 //! Keys of GGUF headers that the later families have: experts, latent attention, recurrences.
 
 use crate::input::error::ScenarioError;
-use crate::model::gguf::to_config::NamedHeader;
+use crate::model::gguf::named_header::NamedHeader;
 use serde_json::{Map, Value, json};
 
 /// Architectures of ggml that were read later than the first ones, and have more keys.

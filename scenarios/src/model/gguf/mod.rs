@@ -2,4 +2,5 @@
 
 pub(crate) mod header;
 mod later;
+mod named_header;
 pub(crate) mod to_config;

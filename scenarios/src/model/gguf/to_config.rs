@@ -3,6 +3,7 @@
 use crate::input::error::ScenarioError;
 use crate::model::gguf::header::Gguf;
 use crate::model::gguf::later;
+use crate::model::gguf::named_header::NamedHeader;
 use crate::model::transformer::Model;
 use hwprofiles::DType;
 use serde_json::{Map, Value, json};
@@ -102,36 +103,6 @@ impl Model {
     pub fn from_gguf_file(path: &Path) -> Result<Self, ScenarioError> {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::from_gguf(&name, &path.display().to_string(), &Gguf::open(path)?)
-    }
-}
-
-/// A header with its file's name and its architecture.
-pub(super) struct NamedHeader<'a> {
-    pub file: &'a str,
-    pub gguf: &'a Gguf,
-    pub architecture: &'a str,
-}
-
-impl<'a> NamedHeader<'a> {
-    /// The value under the architecture's `key`.
-    pub fn value(&self, key: &str) -> Option<&'a Value> {
-        self.gguf.metadata.get(&format!("{}.{key}", self.architecture))
-    }
-
-    /// The whole number under the architecture's `key`; `None` if it is absent or 0.
-    pub fn count(&self, key: &str) -> Option<u64> {
-        self.value(key).and_then(Value::as_u64).filter(|&count| count > 0)
-    }
-
-    fn unsupported(&self, key: &str, reason: &str) -> ScenarioError {
-        let value = self.gguf.metadata.get(key).map_or_else(|| "absent".to_owned(), Value::to_string);
-        let (place, key, reason) = (self.file.to_owned(), key.to_owned(), reason.to_owned());
-        ScenarioError::Unsupported { place, key, value, reason }
-    }
-
-    /// The error for the value under the architecture's `key`.
-    pub fn refused(&self, key: &str, reason: &str) -> ScenarioError {
-        self.unsupported(&format!("{}.{key}", self.architecture), reason)
     }
 }
 
@@ -240,12 +211,11 @@ fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> R
         }
         // Falcon rotates whole heads.
         _ if header.architecture == "falcon" => {}
+        // Latent attention has keys of its own for the rotated columns.
+        _ if header.architecture == "deepseek2" => {}
         (Some(rotated), Some(head)) if later::is_later(header.architecture) && rotated < head => {
-            // Latent attention has keys of its own for the rotated columns.
-            if header.architecture != "deepseek2" {
-                let share = ((rotated as f64 + 0.5) / head as f64).min(1.0);
-                config.insert("partial_rotary_factor".to_owned(), json!(share));
-            }
+            let share = ((rotated as f64 + 0.5) / head as f64).min(1.0);
+            config.insert("partial_rotary_factor".to_owned(), json!(share));
         }
         (Some(rotated), Some(head)) if rotated != head => {
             let reason = "heads that are turned in part are not read";

@@ -2,9 +2,9 @@
 //! none, and their sizes must be written.
 
 use crate::model::architecture::Architecture;
+use crate::model::config::families::decoders as wired;
 use crate::model::config::families::defaults::{LLAMA, LLAMA_KEYS};
 use crate::model::config::families::family::{FamilyDefaults, FamilyReader};
-use crate::model::config::readers::decoder as wired;
 
 /// A family without defaults in its fields.
 const fn class(model_type: &'static str, architecture: Architecture, reader: FamilyReader) -> FamilyDefaults {

@@ -1,9 +1,7 @@
 //! One family: its keys, its defaults, and what reads the rest of it.
 
 use crate::model::architecture::Architecture;
-use crate::model::config::families::classes::CLASSES;
-use crate::model::config::families::defaults::FIRST_FAMILIES;
-use crate::model::config::readers::decoder::Decoder;
+use crate::model::config::families::decoders::Decoder;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -83,23 +81,12 @@ pub(crate) struct FamilyDefaults {
     pub reader: FamilyReader,
 }
 
-/// Values of the keys of configuration classes where a `config.json` leaves them out, by model type.
+/// Values of the keys of configuration classes where a `config.json` leaves them out, by model
+/// type.
 static CLASS_DEFAULTS: LazyLock<Map<String, Value>> =
     LazyLock::new(|| serde_json::from_str(include_str!("class_defaults.json")).unwrap_or_default());
 
 impl FamilyDefaults {
-    /// Every family.
-    pub fn all() -> impl Iterator<Item = &'static Self> {
-        FIRST_FAMILIES.into_iter().chain(CLASSES)
-    }
-
-    /// The family of `model_type`, which may be another name of it.
-    pub fn find(model_type: &str) -> Option<&'static Self> {
-        let name =
-            ALIASES.into_iter().find(|(alias, _)| *alias == model_type).map_or(model_type, |(_, of)| of);
-        Self::all().find(|family| family.model_type == name)
-    }
-
     /// Whether the fields of this struct, and not a table, hold the defaults of its keys.
     pub fn has_own_defaults(&self) -> bool {
         self.hidden > 0
@@ -115,31 +102,3 @@ impl FamilyDefaults {
         matches!(self.reader, FamilyReader::Latent | FamilyReader::KimiDelta)
     }
 }
-
-/// Model types with the keys and the wiring of another one.
-const ALIASES: [(&str, &str); 24] = [
-    ("kimi_k2", "deepseek_v3"),
-    ("ministral3", "mistral"),
-    ("iquestcoder", "llama"),
-    ("internlm3", "llama"),
-    ("mimo", "qwen2"),
-    ("qwen2_vl", "qwen2"),
-    ("qwen2_vl_text", "qwen2"),
-    ("qwen2_5_vl", "qwen2"),
-    ("qwen2_5_vl_text", "qwen2"),
-    ("qwen2_5_omni_text", "qwen2"),
-    ("qwen3_vl_text", "qwen3"),
-    ("qwen3_vl_moe_text", "qwen3_moe"),
-    ("qwen3_omni_moe_text", "qwen3_moe"),
-    ("glm4v_text", "glm4"),
-    ("glm4v_moe_text", "glm4_moe"),
-    ("glm46v_text", "glm4_moe"),
-    ("glm_ocr_text", "glm4"),
-    ("ernie4_5_moe_vl", "ernie4_5_moe"),
-    ("bailing_moe_v2", "bailing_moe"),
-    ("bailing_moe_linear", "bailing_moe"),
-    ("minimax_m3_vl_text", "minimax_m3"),
-    ("minimax_m2_5", "minimax_m2"),
-    ("dots_moe", "dots1"),
-    ("lfm2_moe_text", "lfm2_moe"),
-];

@@ -3,8 +3,9 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::config::families::family::FamilyDefaults;
+use crate::model::config::families::mixture_rules::MixtureRules;
 use crate::model::config::keys::{Switch, count_from_zero, count_of, need_count, texts_of_layers};
-use crate::model::config::mixture::{MixtureRules, has_experts, read_mixture};
+use crate::model::config::mixture::{has_experts, read_mixture};
 use crate::model::config::readers::gated_delta::{check_recurrence, make_recurrent};
 use crate::model::config::readers::latent::read_latent;
 use crate::model::config::readers::llama::with_experts_in;

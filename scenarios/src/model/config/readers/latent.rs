@@ -4,8 +4,9 @@ use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::Architecture;
 use crate::model::config::families::family::FamilyDefaults;
+use crate::model::config::families::mixture_rules::MixtureRules;
 use crate::model::config::keys::{Switch, count_from_zero, need_count, texts_of_layers};
-use crate::model::config::mixture::{MixtureRules, has_experts, read_mixture};
+use crate::model::config::mixture::{has_experts, read_mixture};
 use crate::model::config::readers::llama::with_experts_in;
 use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::{MAX_CONTEXT, MAX_WIDTH};
@@ -29,13 +30,10 @@ pub(crate) fn read_latent_family(
         normalised: third,
         ..MixtureRules::NARROW
     };
-    let sparse = if has_experts(config)? || family.architecture == Architecture::DeepSeekV32 {
-        read_mixture(config, &rules, model)?
-    } else if family.has_own_defaults() {
-        // Both first classes always have experts.
-        read_mixture(config, &rules, model)?
-    } else {
-        vec![]
+    // The two first classes always have experts.
+    let sparse = match has_experts(config)? || family.has_own_defaults() {
+        true => read_mixture(config, &rules, model)?,
+        false => vec![],
     };
     model.mtp = count_from_zero(config, &["num_nextn_predict_layers", "num_mtp_layers"])?;
     let mut layers = with_experts_in(model, &sparse);

@@ -3,8 +3,9 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::config::families::family::FamilyDefaults;
+use crate::model::config::families::mixture_rules::MixtureRules;
 use crate::model::config::keys::{Switch, counts_of_layers, need_count, texts_of_layers};
-use crate::model::config::mixture::{MixtureRules, read_mixture};
+use crate::model::config::mixture::read_mixture;
 use crate::model::config::readers::latent::check_index;
 use crate::model::config::readers::llama::with_experts_in;
 use crate::model::config::rotary::read_rotary;

@@ -4,11 +4,12 @@ use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::Activation;
 use crate::model::config::families::family::FamilyDefaults;
+use crate::model::config::families::mixture_rules::MixtureRules;
 use crate::model::config::keys::{Switch, need_count};
-use crate::model::config::mixture::{MixtureRules, read_mixture};
+use crate::model::config::mixture::read_mixture;
 use crate::model::config::readers::gated_delta::{check_recurrence, make_recurrent};
 use crate::model::config::rotary::read_rotary;
-use crate::model::config::sizes::{MAX_LAYERS, MAX_WIDTH};
+use crate::model::config::sizes::MAX_WIDTH;
 use crate::model::recurrence::Recurrence;
 use crate::model::transformer::Model;
 use crate::model::wiring::BlockOrder;
@@ -21,15 +22,6 @@ enum Part {
     Attention,
     Network,
     Experts,
-}
-
-/// The number of layers, which the pattern gives if no key does.
-pub(crate) fn pattern_layers(config: &DocumentSection<'_>) -> Result<Option<u64>, ScenarioError> {
-    let count = match config.text("hybrid_override_pattern")? {
-        Some(pattern) => pattern.chars().count(),
-        None => config.get("layers_block_type").and_then(Value::as_array).map_or(0, Vec::len),
-    };
-    Ok(Some(count as u64).filter(|count| (1..=MAX_LAYERS).contains(count)))
 }
 
 /// Reads such a family; returns the shape of each layer. Its MTP modules have a pattern of their

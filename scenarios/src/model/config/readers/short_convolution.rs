@@ -3,8 +3,9 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::config::families::family::FamilyDefaults;
+use crate::model::config::families::mixture_rules::MixtureRules;
 use crate::model::config::keys::{Switch, texts_of_layers};
-use crate::model::config::mixture::{MixtureRules, has_experts, members, read_mixture};
+use crate::model::config::mixture::{has_experts, members, read_mixture};
 use crate::model::config::readers::gated_delta::{check_recurrence, make_recurrent};
 use crate::model::config::readers::llama::with_experts_in;
 use crate::model::config::rotary::read_rotary;
