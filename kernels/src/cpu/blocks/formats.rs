@@ -276,7 +276,8 @@ impl BlockFormat for Nvfp4 {
                     quads[4 * half + pair] = L::and(word, mask);
                     quads[4 * half + 2 + pair] = L::and(L::right(word, 4), mask);
                 }
-                scales[half] = L::mul(float8::<L>(byte::<L>(header.ints[0], 2 * index + half)), L::splat_float(0.5));
+                scales[half] =
+                    L::mul(float8::<L>(byte::<L>(header.ints[0], 2 * index + half)), L::splat_float(0.5));
             }
             let quads = look_up::<L>(&DOUBLED_FLOATS, Self::OFFSET, quads);
             BlockGroup { quads, scales, minimum: L::zero() }
