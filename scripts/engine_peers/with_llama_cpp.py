@@ -126,7 +126,7 @@ def main():
             logits = llama_cpp.llama_get_logits_ith(llama.ctx, -1)
             row = np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (llama.n_vocab(),))
             llama.eval([int(row.argmax())])
-        times.append((first - begin, (time.perf_counter() - first) / (output - 1)))
+        times.append((first - begin, (time.perf_counter() - first) / max(1, output - 1)))
     prefill, decode = (min(column) for column in zip(*times))
     print(json.dumps({"prefill": prompt / prefill, "decode": 1 / decode}))
 

@@ -128,10 +128,33 @@ impl Store {
             tied,
             memories,
         };
+        store.check_slots(programs)?;
         if let Some(gpu) = gpu {
             store.pin(setup, programs, gpu)?;
         }
         Ok(store)
+    }
+
+    /// Refuses a slice that is larger than the slot to which it is copied: a file whose tensors have
+    /// more bits than the plan's format.
+    fn check_slots(&self, programs: &PhasePrograms) -> Result<(), ExecutorError> {
+        for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
+            let Action::FetchWeights { sublayer, rows, device, slot } = &task.action else { continue };
+            let slice = self.slice(task.layer, *sublayer, rows.start);
+            let bytes = slice.weights.iter().map(|weights| weights.buffer().len()).sum::<usize>();
+            let room = read(self.weight_slot(*device, *slot)).len();
+            if bytes > room {
+                let wanted = format!(
+                    "the file has {} of {sublayer}, and the plan streams them through slots of {}: plan with the file's largest format",
+                    Bytes::new(bytes as u64),
+                    Bytes::new(room as u64)
+                );
+                let formats = slice.weights.iter().map(|weights| weights.shape().0.name());
+                let formats: Vec<_> = formats.collect();
+                return Err(ExecutorError::refused("formats.weights", formats.join(", "), wanted));
+            }
+        }
+        Ok(())
     }
 
     /// The KV caches at their homes, with the contents of `carried` caches.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 /// What `weights.json` says.
@@ -83,9 +84,12 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Puts a file into place at once: other test programs may write or read the same one.
+/// Puts a file into place at once: other tests, here or in other programs, may write or read the
+/// same one.
 fn replace(path: &Path, bytes: &[u8]) {
-    let partial = path.with_extension(format!("{}.part", std::process::id()));
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let partial = path.with_extension(format!("{}.{count}.part", std::process::id()));
     fs::write(&partial, bytes).expect("a file to write");
     fs::rename(&partial, path).expect("written");
 }

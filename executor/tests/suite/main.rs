@@ -3,6 +3,7 @@
 mod cases;
 mod experts;
 mod gguf;
+mod gguf_blocks;
 mod golden;
 mod golden_files;
 mod gpu;

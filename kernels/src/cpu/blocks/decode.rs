@@ -11,13 +11,16 @@ pub(super) const UNEQUAL_STEPS: [i8; 16] =
 /// Twice the values of 4-bit floats (one sign, two exponent bits, one fraction bit).
 pub(super) const DOUBLED_FLOATS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
+/// Writes the values of one block.
+type BlockDecoder = fn(&[u8], &mut [f32]);
+
 /// Writes the values of whole blocks of `dtype`, in the order of a file. Returns whether the format
 /// is one of blocks.
 ///
 /// # Panics
 /// Where `bytes` and `out` have not the same number of whole blocks.
 pub fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) -> bool {
-    let (size, decode): ((usize, usize), fn(&[u8], &mut [f32])) = match dtype {
+    let (size, decode): ((usize, usize), BlockDecoder) = match dtype {
         DType::Q8_0 => ((32, 34), q8_0),
         DType::Q4_0 => ((32, 18), q4_0),
         DType::Q4_1 => ((32, 20), q4_1),

@@ -106,8 +106,8 @@ unsafe fn half_bytes<L: Lanes>(place: BlockPlace, at: usize, part: usize) -> [L:
     unsafe {
         let mask = L::splat(0x0f0f_0f0f);
         let mut quads = [L::splat(0); 8];
-        for index in 0..8 {
-            quads[index] = L::and(L::right(place.word::<L>(at, index), 4 * part as u32), mask);
+        for (index, quad) in quads.iter_mut().enumerate() {
+            *quad = L::and(L::right(place.word::<L>(at, index), 4 * part as u32), mask);
         }
         quads
     }
@@ -151,9 +151,9 @@ impl BlockFormat for Q8_0 {
         // SAFETY: the caller's promise.
         unsafe {
             let mut quads = [L::splat(0); 8];
-            for index in 0..8 {
+            for (index, quad) in quads.iter_mut().enumerate() {
                 // A signed byte plus 128 has the other sign bit.
-                quads[index] = L::xor(place.word::<L>(2, index), L::splat(0x8080_8080));
+                *quad = L::xor(place.word::<L>(2, index), L::splat(0x8080_8080));
             }
             scaled(quads, header.floats[0])
         }
