@@ -21,10 +21,11 @@ mod loops;
 mod runtime;
 
 pub use cpu::{
-    AttentionOperands, ExpertWeights, GemmGroup, KvCache, KvCacheMut, KvShape, KvSpan, PANEL, PathCheck,
+    AttentionOperands, DeltaNet, DeltaRows, DeltaState, ExpertWeights, GemmGroup, KvCache, KvCacheMut, KvShape, KvSpan, LatentCache,
+    LatentOperands, LatentShape, PANEL, PathCheck,
     RopeTable, SamplingParams, Scores, SparseWeights, StridedRows, StridedRowsMut, Weights, WeightsView, add,
-    add_bias, add_rms_norm, argmax, attention, expert, experts, gather, gelu_erf, gelu_mul, gelu_tanh, gemm,
-    grouped_gemm, layer_norm, relu, rms_norm, rms_norm_heads, rope, sample, scale, silu_mul, soft_cap,
+    add_bias, add_rms_norm, argmax, attention, delta_convolve, expert, experts, gather, gelu_erf, gelu_mul, gelu_tanh, gated_delta, gemm,
+    grouped_gemm, latent, latent_attention, layer_norm, relu, rms_norm, rms_norm_heads, rope, sample, scale, silu_mul, soft_cap,
     softmax, sparse_gemm,
 };
 pub use loops::{RateLimitedLink, dependent_adds, peak, stream};

@@ -18,6 +18,8 @@ use scenarios::{
 pub(crate) struct GpuWorker<'a> {
     pub setup: &'a RunSetup,
     pub store: &'a Store,
+    /// The shape of the operator's layer.
+    pub model: &'a Model,
     pub device: DeviceId,
     pub phase: Phase,
     pub view: InputsView,
@@ -54,7 +56,7 @@ impl<'a> GpuWorker<'a> {
             | Operator::HeadProj => self.multiply(job),
             Operator::Experts => self.experts(job),
             Operator::SharedExpert | Operator::SharedAdd => {
-                unreachable!("models with a shared expert are refused before they run")
+                unreachable!("`gpu_limits` keeps shared experts on the host")
             }
         }
     }
@@ -64,7 +66,7 @@ impl<'a> GpuWorker<'a> {
     }
 
     pub(super) fn model(&self) -> &'a Model {
-        &self.setup.model
+        self.model
     }
 
     /// An activation, as values of any type.

@@ -10,13 +10,14 @@
 use crate::error::ExecutorError;
 use crate::gpu::runtime::GpuRuntime;
 use crate::setup::run_setup::RunSetup;
+use crate::store::cache_layout::CacheLayout;
 use crate::store::locks::{read, write};
 use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
 use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch};
 use planner::{MicroBatch, PhasePrograms, Placement, StagingSlot, staging_slots};
-use scenarios::{ActivationBuffer as Activation, Sublayer, kv_bytes};
+use scenarios::{ActivationBuffer as Activation, Model, Sublayer, kv_bytes};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// Number of activations.
@@ -38,6 +39,8 @@ pub(crate) struct Store {
     rotation: Vec<Vec<RopeTable>>,
     /// By layer, then micro-batch.
     pub(super) kv: Vec<RwLock<Buffer>>,
+    /// By layer.
+    caches: Vec<CacheLayout>,
     /// By micro-batch, for its largest number of sequences.
     pub(super) kv_shapes: Vec<KvShape>,
     /// By device, then activation, then micro-batch.
@@ -123,6 +126,7 @@ impl Store {
             vectors: Self::vectors(setup, checkpoint, &own)?,
             rotation: Self::rotation(setup, &own)?,
             kv: Self::caches(setup, &memories, carried)?,
+            caches: CacheLayout::of_layers(setup),
             kv_shapes: kv_shapes.collect(),
             activations,
             weight_slots,
@@ -145,9 +149,10 @@ impl Store {
     ) -> Result<Vec<RwLock<Buffer>>, ExecutorError> {
         let mut carried = carried.into_iter();
         let mut caches = Vec::new();
-        for layer in &setup.placement.layers {
+        for (number, layer) in setup.placement.layers.iter().enumerate() {
+            let shape = setup.model.layer(number as u64);
             for sequences in sequences_by_part(setup) {
-                let bytes = kv_bytes(&setup.model, &setup.formats, sequences, setup.extent.context);
+                let bytes = kv_bytes(shape, &setup.formats, sequences, setup.extent.context);
                 let new = || touched(&memories[layer.slices(Sublayer::Attention)[0].home.0], bytes);
                 caches.push(match carried.next() {
                     Some(KvHandover::Kept(cache)) => cache,
@@ -190,9 +195,12 @@ impl Store {
         {
             for _ in 0..setup.placement.pipelining.slots {
                 weight_slots[device.0].push(touched(own(device), weights)?);
+                // The layer of the largest cache that is streamed.
+                let whole = |shape: &&Model| kv_bytes(shape, formats, extent.batch, extent.context) == kv;
+                let shape = model.shapes().iter().find(whole).filter(|_| kv > Bytes::ZERO);
                 for sequences in sequences_by_part(setup) {
-                    let streams = kv > Bytes::ZERO;
-                    let bytes = kv_bytes(model, formats, if streams { sequences } else { 0 }, extent.context);
+                    let bytes =
+                        shape.map_or(Bytes::ZERO, |it| kv_bytes(it, formats, sequences, extent.context));
                     kv_slots[device.0].push(touched(own(device), bytes)?);
                 }
             }
@@ -242,6 +250,11 @@ impl Store {
     /// The shape of a micro-batch's part of every layer's KV cache, at home and staged.
     pub fn kv_shape(&self, part: MicroBatch) -> KvShape {
         self.kv_shapes[part.index as usize]
+    }
+
+    /// What the layer's cache consists of.
+    pub fn cache_layout(&self, layer: u32) -> &CacheLayout {
+        &self.caches[layer as usize]
     }
 
     /// A micro-batch's part of an activation of `device`.

@@ -6,7 +6,7 @@ use crate::program::micro_batch::MicroBatch;
 use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
 
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
-use scenarios::{ActivationBuffer, LayerKind, Model, Operator, Phase, Sublayer};
+use scenarios::{ActivationBuffer, LayerKind, Mixer, Model, Operator, Phase, Sublayer};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -311,7 +311,10 @@ impl<'a> Lowering<'a> {
         if let OperandSource::Staged(slot) = source {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
             let action = Action::StoreKv { device, slot };
-            let store = self.push(Lane::Link(link), Some(layer), action, vec![rotate], part);
+            // A recurrence ends with its new state; attention leaves the cache as it is.
+            let recurrent = matches!(self.shape(Some(layer)).mixer, Mixer::Recurrent(_));
+            let written = if recurrent { attend } else { rotate };
+            let store = self.push(Lane::Link(link), Some(layer), action, vec![written], part);
             self.occupy(device, ring, slot, vec![attend, store]);
         }
         Ok(())

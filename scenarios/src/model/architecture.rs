@@ -48,6 +48,15 @@ pub enum Architecture {
     GptJ,
     /// Falcon: layer norms, parallel blocks, few heads of keys and values.
     Falcon,
+    /// Qwen3-Next: gated delta nets, and gated attention in every fourth layer.
+    #[serde(rename = "qwen3_next")]
+    Qwen3Next,
+    /// Qwen 3.5 and 3.6: Qwen3-Next with other tensors, with or without experts.
+    #[serde(rename = "qwen3_5")]
+    Qwen35,
+    /// GLM-4.5 to 4.7: shared and routed experts.
+    #[serde(rename = "glm4_moe")]
+    Glm4Moe,
 }
 
 /// Normalisation in front of each half of a layer.

@@ -4,7 +4,7 @@ use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::Architecture;
 use crate::model::config::sizes::MAX_WIDTH;
-use crate::model::experts::Experts;
+use crate::model::experts::{Experts, RouterScoring};
 use crate::model::latent_attention::LatentAttention;
 use crate::model::mixer::Mixer;
 use crate::model::transformer::Model;
@@ -76,12 +76,39 @@ pub(crate) fn read_experts(config: &DocumentSection<'_>, model: &mut Model) -> R
             );
             return Err(config.wrong("n_shared_experts", &wanted));
         }
+        read_router(config, model.architecture, &mut experts)?;
     }
     let parameters = [count, intermediate, model.neuron_parameters(), model.layers].map(u128::from);
     if parameters.iter().product::<u128>() > MAX_PARAMETERS {
         return Err(config.wrong(key, "the experts have more parameters than can be counted (2^59)"));
     }
     model.experts = Some(experts);
+    Ok(())
+}
+
+/// Reads how DeepSeek's router scores experts, and the groups that it chooses from first.
+fn read_router(
+    config: &DocumentSection<'_>,
+    architecture: Architecture,
+    experts: &mut Experts,
+) -> Result<(), ScenarioError> {
+    let sigmoid = architecture != Architecture::DeepSeekV2;
+    if sigmoid {
+        (experts.scoring, experts.router_bias) = (RouterScoring::Sigmoid, true);
+    }
+    experts.weight_scale = config.positive("routed_scaling_factor")?.unwrap_or(1.0);
+    let grouped = sigmoid || config.text("topk_method")? == Some("group_limited_greedy");
+    let groups = config.count("n_group", MAX_EXPERTS)?.filter(|_| grouped).unwrap_or(1);
+    if !experts.count.is_multiple_of(groups) {
+        let wanted = format!("a divisor of the number of experts, which is {}, is wanted", experts.count);
+        return Err(config.wrong("n_group", &wanted));
+    }
+    let chosen = config.count("topk_group", groups)?.filter(|_| groups > 1).unwrap_or(1);
+    if experts.per_token > chosen * (experts.count / groups) {
+        let wanted = format!("groups that together have the {} experts of a token", experts.per_token);
+        return Err(config.wrong("topk_group", &wanted));
+    }
+    (experts.groups, experts.groups_per_token) = (groups, chosen);
     Ok(())
 }
 
@@ -144,6 +171,8 @@ pub(crate) fn read_latent(config: &DocumentSection<'_>, model: &mut Model) -> Re
     model.head_dim = latent.nope_dim + latent.rope_dim;
     model.kv_heads = model.heads;
     model.mixer = Mixer::Latent(latent);
+    model.wiring.rotates_neighbours =
+        model.architecture == Architecture::DeepSeekV2 || config.flag("rope_interleave")?.unwrap_or(true);
     for (key, width) in [("qk_nope_head_dim", model.head_dim), ("v_head_dim", latent.v_dim)] {
         if model.heads * width > MAX_WIDTH {
             let wanted = format!(
