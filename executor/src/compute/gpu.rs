@@ -274,6 +274,7 @@ impl<'a> GpuWorker<'a> {
             Activation::Relu => calls::ActivationFunction::Relu,
             Activation::Gelu => calls::ActivationFunction::GeluErf,
             Activation::GeluTanh => calls::ActivationFunction::GeluTanh,
+            Activation::ReluSquared | Activation::Xielu => unreachable!("`check_runnable` refuses them"),
         };
         let inner = inner.first(rows * columns);
         self.queue.copy(inner.cast(), up.first(rows * columns).cast())?;

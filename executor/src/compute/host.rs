@@ -335,6 +335,7 @@ impl<'a> HostWorker<'a> {
             Activation::Relu => kernels::relu(self.pool, inner),
             Activation::Gelu => kernels::gelu_erf(self.pool, inner),
             Activation::GeluTanh => kernels::gelu_tanh(self.pool, inner),
+            Activation::ReluSquared | Activation::Xielu => unreachable!("`check_runnable` refuses them"),
         }
     }
 }

@@ -211,7 +211,8 @@ impl RunSetup {
 /// Describes which keys of config.json differ between `ours` and `found`.
 fn differences(ours: &Model, found: &Model) -> String {
     let keys = |model: &Model| -> serde_json::Map<String, serde_json::Value> {
-        serde_json::from_str(&model.to_config_json()).unwrap_or_default()
+        let text = model.to_config_json().unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
     };
     let (ours, found) = (keys(ours), keys(found));
     let text = |value: Option<&serde_json::Value>| value.map_or("nothing".to_owned(), ToString::to_string);

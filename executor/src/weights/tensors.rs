@@ -4,7 +4,7 @@ use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::mixers;
 use crate::weights::names::TensorNames;
-use scenarios::{BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring, Sublayer};
+use scenarios::{Activation, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring, Sublayer};
 
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +131,7 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
         ),
         (wiring.output_gate && shape.mixer != Mixer::Attention, "gated latent attention"),
         (shape.mixer != Mixer::Attention && shape.qkv_bias, "biases in front of another mixer than attention"),
+        (matches!(shape.activation, Activation::ReluSquared | Activation::Xielu), "another non-linearity"),
         (wiring.sinks, "attention sinks"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),

@@ -9,7 +9,7 @@
 use crate::cpu::kv::{KvSpan, widen};
 use crate::cpu::strided::{StridedRows, StridedRowsMut};
 use crate::cpu::vector::{RowKernel, compute, sum};
-use crate::runtime::{Disjoint, Path, Pool, Scratch};
+use crate::runtime::{Disjoint, Pool, Scratch};
 use hwprofiles::DType;
 use std::ops::Range;
 
@@ -270,7 +270,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 mod tests {
     use super::*;
     use crate::cpu::kv::narrow;
-    use crate::runtime::affinity;
+    use crate::runtime::{Path, affinity};
 
     fn numbers(count: usize, seed: usize) -> Vec<f32> {
         (0..count).map(|i| (((i + seed) * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect()

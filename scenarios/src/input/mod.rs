@@ -2,5 +2,6 @@
 
 pub(crate) mod document;
 pub(crate) mod error;
+pub(crate) mod nearest;
 pub(crate) mod section;
 pub(crate) mod setting;

@@ -54,13 +54,15 @@ pub(crate) struct DocumentSection<'a> {
     source: &'a DocumentSource,
     path: &'a str,
     entries: &'a Map<String, Value>,
+    /// Values of keys that the document leaves out; messages still call them absent.
+    defaults: Option<&'a Map<String, Value>>,
 }
 
 impl<'a> DocumentSection<'a> {
     /// The document's root.
     pub fn root(source: &'a DocumentSource, value: &'a Value) -> Result<Self, ScenarioError> {
         match value {
-            Value::Object(entries) => Ok(Self { source, path: "", entries }),
+            Value::Object(entries) => Ok(Self { source, path: "", entries, defaults: None }),
             other => Err(ScenarioError::Value {
                 place: source.place(""),
                 key: "the document".to_owned(),
@@ -73,7 +75,7 @@ impl<'a> DocumentSection<'a> {
     /// The mapping `value`, which is at `path` of the document.
     pub fn at(source: &'a DocumentSource, path: &'a str, value: &'a Value) -> Result<Self, ScenarioError> {
         match value {
-            Value::Object(entries) => Ok(Self { source, path, entries }),
+            Value::Object(entries) => Ok(Self { source, path, entries, defaults: None }),
             other => Err(ScenarioError::Value {
                 place: source.place(path),
                 key: path.to_owned(),
@@ -89,9 +91,21 @@ impl<'a> DocumentSection<'a> {
         let first = steps.next().and_then(|step| self.get(step));
         match steps.fold(first, |value, step| value?.get(step).filter(|value| !value.is_null())) {
             None => Ok(None),
-            Some(Value::Object(entries)) => Ok(Some(Self { source: self.source, path: key, entries })),
+            Some(Value::Object(entries)) => {
+                Ok(Some(Self { source: self.source, path: key, entries, defaults: None }))
+            }
             Some(_) => Err(self.wrong(key, "a mapping of keys to values is wanted")),
         }
+    }
+
+    /// The same mapping, in which absent keys have the values of `defaults`.
+    pub fn with_defaults(self, defaults: Option<&'a Map<String, Value>>) -> Self {
+        Self { defaults, ..self }
+    }
+
+    /// Whether the document itself has `key`.
+    pub fn writes(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
     }
 
     /// Its keys, in the order of the document.
@@ -101,12 +115,13 @@ impl<'a> DocumentSection<'a> {
 
     /// The value under `key`; null counts as absent.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
-        self.entries.get(key).filter(|value| !value.is_null())
+        let default = || self.defaults.and_then(|defaults| defaults.get(key));
+        self.entries.get(key).or_else(default).filter(|value| !value.is_null())
     }
 
     /// Whether `key` is present, even with the value null.
     pub fn has(&self, key: &str) -> bool {
-        self.entries.contains_key(key)
+        self.writes(key) || self.defaults.is_some_and(|defaults| defaults.contains_key(key))
     }
 
     /// Refuses keys that are not in `known`.

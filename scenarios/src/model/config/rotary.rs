@@ -3,7 +3,7 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::Architecture;
-use crate::model::config::families::FamilyDefaults;
+use crate::model::config::families::family::FamilyDefaults;
 use crate::model::config::sizes::MAX_CONTEXT;
 use crate::model::positions::{Llama3Scaling, LongRopeScaling, Positions, YarnScaling};
 use crate::model::transformer::Model;
@@ -18,6 +18,9 @@ pub(crate) fn read_rotary(
 ) -> Result<(), ScenarioError> {
     let key = if config.get("rope_scaling").is_some() { "rope_scaling" } else { "rope_parameters" };
     let mut rope = config.section(key)?;
+    if !family.has_own_defaults() {
+        rope = by_kind(config, model)?.or(rope);
+    }
     if family.architecture == Architecture::Gemma3 {
         // Transformers 5 has one mapping for each kind of layer, transformers 4 has separate keys.
         model.wiring.window_theta = Some(window_theta(config)?);
@@ -31,6 +34,27 @@ pub(crate) fn read_rotary(
         model.max_positions = model.max_positions.max(stretched.min(MAX_CONTEXT));
     }
     Ok(())
+}
+
+/// The rotation of layers that attend to everything, in files with a mapping for each kind of
+/// layer.
+fn by_kind<'a>(
+    config: &DocumentSection<'a>,
+    model: &mut Model,
+) -> Result<Option<DocumentSection<'a>>, ScenarioError> {
+    if let Some(window) = config.section("rope_parameters.sliding_attention")? {
+        model.wiring.window_theta = window.positive("rope_theta")?;
+    }
+    Ok(config.section("rope_parameters.full_attention")?.or(config.section("rope_parameters.main")?))
+}
+
+/// The share of each head that is rotated where no key says so.
+fn default_share(family: &FamilyDefaults) -> f64 {
+    match family.model_type {
+        "glm" | "glm4" | "glm4_moe" | "nemotron" => 0.5,
+        "qwen3_next" | "qwen3_5_text" | "qwen3_5_moe_text" | "stablelm" => 0.25,
+        _ => family.rotated.unwrap_or(1.0),
+    }
 }
 
 /// The base of the frequencies in Gemma 3's layers with a window; these are never scaled.
@@ -50,6 +74,10 @@ fn rotated_columns(
     family: &FamilyDefaults,
     model: &Model,
 ) -> Result<Option<u64>, ScenarioError> {
+    if !family.has_own_defaults() && config.writes("rotary_dim") {
+        let width = config.count("rotary_dim", model.head_dim)?;
+        return Ok(width.filter(|&width| width < model.head_dim));
+    }
     let keys = [
         (rope, "partial_rotary_factor"),
         (Some(config), "partial_rotary_factor"),
@@ -58,7 +86,7 @@ fn rotated_columns(
     let mut written = keys.into_iter().filter_map(|(at, key)| Some((at?, key)));
     let Some((at, key)) = written.find(|(at, key)| at.get(key).is_some()) else {
         return Ok(
-            share_columns(family.rotated.unwrap_or(1.0), model).filter(|&width| width < model.head_dim)
+            share_columns(default_share(family), model).filter(|&width| width < model.head_dim)
         );
     };
     let factor = at.positive(key)?.unwrap_or(1.0);
@@ -97,6 +125,10 @@ fn positions(
     let theta = rope.positive("rope_theta")?.or(outer_theta).unwrap_or(family.theta);
     let type_key = if rope.get("rope_type").is_some() { "rope_type" } else { "type" };
     let scaling = match rope.text(type_key)?.unwrap_or("default") {
+        // Text has the same position in all three dimensions of an image's position.
+        "mrope" => None,
+        // Such a rotation costs as much; families that run do not have it.
+        "proportional" | "dynamic" if !family.has_own_defaults() => None,
         "default" => match ["full_attention", "sliding_attention"].into_iter().find(|key| rope.has(key)) {
             Some(key) => return Err(rope.unsupported(key, "a rotation for each kind of layer", INSTEAD)),
             None => None,
@@ -126,7 +158,8 @@ fn positions(
         _ => return Err(rope.unsupported(type_key, "this rotary scaling", INSTEAD)),
     };
     if let Some(Llama3Scaling { low_freq_factor, high_freq_factor, .. }) = scaling
-        && high_freq_factor <= low_freq_factor
+        && (high_freq_factor < low_freq_factor
+            || (high_freq_factor == low_freq_factor && family.has_own_defaults()))
     {
         let wanted = format!("a number above low_freq_factor, which is {low_freq_factor}, is wanted");
         return Err(rope.wrong("high_freq_factor", &wanted));

@@ -4,20 +4,23 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::{Activation, Norm};
-use crate::model::config::families::FamilyDefaults;
+use crate::model::config::families::family::FamilyDefaults;
+use crate::model::config::readers::one_sublayer::pattern_layers;
 use crate::model::layer_shapes::LayerShapes;
 use crate::model::mixer::Mixer;
 use crate::model::positions::Positions;
 use crate::model::transformer::Model;
 use crate::model::wiring::Wiring;
 use hwprofiles::DType;
+use serde_json::Value;
 
 // Larger sizes are typing errors. Within these limits every product that `Work` forms for one
 // token, in bytes and over all layers, stays below 2⁶³: vocab · hidden · 4 = 2⁴⁶, layers · matrices
 // · 4 < 2⁶², positions · hidden · 4 = 2⁵⁴.
 /// The largest width of anything.
 pub(crate) const MAX_WIDTH: u64 = 1 << 20;
-const MAX_LAYERS: u64 = 1 << 16;
+/// The most layers.
+pub(crate) const MAX_LAYERS: u64 = 1 << 16;
 const MAX_VOCAB: u64 = 1 << 24;
 /// The longest context, in tokens.
 pub(crate) const MAX_CONTEXT: u64 = 1 << 32;
@@ -26,9 +29,15 @@ pub(crate) const MAX_CONTEXT: u64 = 1 << 32;
 pub(crate) fn sizes(
     name: &str,
     config: &DocumentSection<'_>,
+    whole: &DocumentSection<'_>,
     family: &FamilyDefaults,
 ) -> Result<Model, ScenarioError> {
-    let count = |key: &str, limit: u64, default: u64| Ok(config.count(key, limit)?.unwrap_or(default));
+    // Families without a default of 0 need the key.
+    let count = |key: &str, limit: u64, default: u64| match config.count(key, limit)? {
+        Some(count) => Ok(count),
+        None if default > 0 => Ok(default),
+        None => Err(config.missing(key, &format!("a whole number from 1 to {limit} is wanted"))),
+    };
     let keys = &family.keys;
     let hidden = count(keys.hidden, MAX_WIDTH, family.hidden)?;
     let heads = count(keys.heads, MAX_WIDTH, family.heads)?;
@@ -44,17 +53,7 @@ pub(crate) fn sizes(
         let wanted = format!("a divisor of {}, which is {heads}, is wanted", keys.heads);
         return Err(config.wrong(keys.kv_heads.unwrap_or(keys.heads), &wanted));
     }
-    let own = keys.head_dim.map_or(Ok(None), |key| config.count(key, MAX_WIDTH))?;
-    let written = keys.head_dim.is_some_and(|key| config.has(key));
-    let head_dim = match own.or(family.head_dim.filter(|_| !written)) {
-        Some(head_dim) => head_dim,
-        None if hidden.is_multiple_of(heads) => hidden / heads,
-        None => {
-            let or = if keys.head_dim.is_some() { " (or a head_dim)" } else { "" };
-            let wanted = format!("a divisor of {}, which is {hidden}, is wanted{or}", keys.hidden);
-            return Err(config.wrong(keys.heads, &wanted));
-        }
-    };
+    let head_dim = head_width(config, family, hidden, heads)?;
     if heads * head_dim > MAX_WIDTH {
         let wanted =
             format!("{} · head_dim is {}, at most {MAX_WIDTH} is allowed", keys.heads, heads * head_dim);
@@ -64,26 +63,25 @@ pub(crate) fn sizes(
         name: name.to_owned(),
         architecture: family.architecture,
         hidden,
-        layers: count(keys.layers, MAX_LAYERS, family.layers)?,
+        layers: match pattern_layers(config)?.filter(|_| config.get(keys.layers).is_none()) {
+            Some(layers) => layers,
+            None => count(keys.layers, MAX_LAYERS, family.layers)?,
+        },
         heads,
         kv_heads,
         head_dim,
-        intermediate: count(
-            keys.intermediate,
-            MAX_WIDTH,
-            family.intermediate.unwrap_or_else(|| MAX_WIDTH.min(4 * hidden)),
-        )?,
+        intermediate: network_width(config, family, hidden)?,
         vocab: count("vocab_size", MAX_VOCAB, family.vocab)?,
-        max_positions: count(keys.max_positions, MAX_CONTEXT, family.max_positions)?,
+        max_positions: count(context_key(config, family), MAX_CONTEXT, family.max_positions)?,
         norm: Norm::Rms,
-        norm_eps: config.positive(keys.norm_eps)?.unwrap_or(family.norm_eps),
+        norm_eps: norm_eps(config, family)?,
         activation: Activation::SiluGated,
         positions: Positions::Rotary { theta: 10000.0, scaling: None },
         qkv_bias: false,
         out_bias: false,
         ffn_bias: false,
         qk_norm: false,
-        tied_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(family.tied),
+        tied_embeddings: tied_embeddings(config, whole, family)?,
         dtype: DType::F32,
         experts: None,
         mixer: Mixer::Attention,
@@ -92,6 +90,91 @@ pub(crate) fn sizes(
         mtp: 0,
         shapes: LayerShapes::default(),
     })
+}
+
+/// The width of a head: written, or hidden / heads. Latent attention sets it by its own keys.
+fn head_width(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+    hidden: u64,
+    heads: u64,
+) -> Result<u64, ScenarioError> {
+    let keys = &family.keys;
+    if family.is_latent() {
+        return Ok(1);
+    }
+    // Nemotron-H once had another name for it.
+    let other = Some("attention_head_dim").filter(|key| config.writes(key));
+    let key = keys.head_dim.map(|key| other.unwrap_or(key));
+    let own = key.map_or(Ok(None), |key| config.count(key, MAX_WIDTH))?;
+    let written = key.is_some_and(|key| config.has(key));
+    match own.or(family.head_dim.filter(|_| !written)) {
+        Some(head_dim) => Ok(head_dim),
+        None if hidden.is_multiple_of(heads) => Ok(hidden / heads),
+        None => {
+            let or = if keys.head_dim.is_some() { " (or a head_dim)" } else { "" };
+            let wanted = format!("a divisor of {}, which is {hidden}, is wanted{or}", keys.hidden);
+            Err(config.wrong(keys.heads, &wanted))
+        }
+    }
+}
+
+/// The network's width. Families with experts alone write only that of an expert; a list for each
+/// layer is read by its family.
+fn network_width(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+    hidden: u64,
+) -> Result<u64, ScenarioError> {
+    const EXPERT: &str = "moe_intermediate_size";
+    let key = family.keys.intermediate;
+    if let Some(list) = config.get(key).and_then(Value::as_array) {
+        let widths = list.iter().map(|width| width.as_u64().filter(|width| (1..=MAX_WIDTH).contains(width)));
+        let widest = widths.collect::<Option<Vec<_>>>().and_then(|widths| widths.into_iter().max());
+        return widest.ok_or_else(|| {
+            config.wrong(key, &format!("whole numbers from 1 to {MAX_WIDTH} are wanted"))
+        });
+    }
+    if let Some(width) = config.count(key, MAX_WIDTH)? {
+        return Ok(width);
+    }
+    match config.get(EXPERT) {
+        Some(Value::Number(_)) if !family.has_own_defaults() => {
+            Ok(config.count(EXPERT, MAX_WIDTH)?.unwrap_or(hidden))
+        }
+        _ => Ok(family.intermediate.unwrap_or_else(|| MAX_WIDTH.min(4 * hidden))),
+    }
+}
+
+/// The key of the longest context.
+fn context_key(config: &DocumentSection<'_>, family: &FamilyDefaults) -> &'static str {
+    const OTHERS: [&str; 2] = ["model_max_length", "max_sequence_length"];
+    let own = family.keys.max_positions;
+    if family.has_own_defaults() || config.writes(own) {
+        return own;
+    }
+    OTHERS.into_iter().find(|key| config.get(key).is_some_and(Value::is_u64)).unwrap_or(own)
+}
+
+/// The norm's ε, under one of its names.
+fn norm_eps(config: &DocumentSection<'_>, family: &FamilyDefaults) -> Result<f64, ScenarioError> {
+    const OTHERS: [&str; 4] = ["norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"];
+    let own = family.keys.norm_eps;
+    let other = OTHERS.into_iter().find(|key| !family.has_own_defaults() && config.get(key).is_some());
+    let key = if config.writes(own) { own } else { other.unwrap_or(own) };
+    Ok(config.positive(key)?.unwrap_or(family.norm_eps))
+}
+
+/// Whether the head uses the token table. A multimodal file may say it outside of the language
+/// model's mapping.
+fn tied_embeddings(
+    config: &DocumentSection<'_>,
+    whole: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+) -> Result<bool, ScenarioError> {
+    const KEY: &str = "tie_word_embeddings";
+    let at = if config.writes(KEY) || !whole.writes(KEY) { config } else { whole };
+    Ok(at.flag(KEY)?.unwrap_or(family.tied))
 }
 
 /// `dtype` (transformers 5) or `torch_dtype` (transformers 4); without either it is float32.

@@ -2,7 +2,8 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
-use crate::model::config::families::FamilyDefaults;
+use crate::model::config::families::family::{FamilyDefaults, FamilyReader};
+use crate::model::config::keys::texts_of_layers;
 use crate::model::config::sizes::MAX_CONTEXT;
 use crate::model::sliding_window::SlidingWindow;
 use crate::model::transformer::Model;
@@ -15,7 +16,9 @@ pub(crate) fn read_windows(
     family: &FamilyDefaults,
     model: &Model,
 ) -> Result<Vec<Option<SlidingWindow>>, ScenarioError> {
-    if model.latent().is_some() {
+    use FamilyReader::{Decoder, Gpt, Llama, Opt};
+    // The other families read their windows themselves, or have none.
+    if !matches!(family.reader, Decoder(_) | Gpt | Llama | Opt) {
         return Ok(vec![]);
     }
     let tokens = window_tokens(config, family)?;
@@ -50,6 +53,8 @@ fn window_tokens(
         "llama" | "gemma" => return Ok(None),
         "mixtral" | "phi3" => None,
         "gpt_oss" => Some(128),
+        "qwen2_moe" | "smollm3" if !config.flag("use_sliding_window")?.unwrap_or(false) => return Ok(None),
+        _ if !family.has_own_defaults() => None,
         // In these classes an absent key means 4096, and null means no window.
         "mistral" | "gemma2" | "gemma3_text" => Some(4096),
         _ if !config.flag("use_sliding_window")?.unwrap_or(false) => return Ok(None),
@@ -61,15 +66,8 @@ fn window_tokens(
 /// Whether each layer has a window, if the file lists the kind of each layer.
 fn layer_types(config: &DocumentSection<'_>, model: &Model) -> Result<Option<Vec<bool>>, ScenarioError> {
     const KEY: &str = "layer_types";
-    let Some(types) = config.get(KEY) else { return Ok(None) };
-    let texts = |types: &Vec<Value>| {
-        types.iter().map(|kind| kind.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-    };
-    let texts = types.as_array().and_then(texts).filter(|texts| texts.len() as u64 == model.layers);
-    let Some(texts) = texts else {
-        return Err(config.wrong(KEY, &format!("one text for each of {} layers is wanted", model.layers)));
-    };
-    let windowed = |kind: String| match kind.as_str() {
+    let Some(texts) = texts_of_layers(config, KEY, model.layers)? else { return Ok(None) };
+    let windowed = |kind: &str| match kind {
         "full_attention" => Ok(false),
         "sliding_attention" => Ok(true),
         _ => Err(config.unsupported(KEY, "another layer", "full_attention and sliding_attention are")),
@@ -85,7 +83,20 @@ fn has_window_by_default(
 ) -> Result<bool, ScenarioError> {
     let all_but_every = |every: u64| !(layer + 1).is_multiple_of(every);
     match family.model_type {
-        "mistral" | "mixtral" | "phi3" => Ok(true),
+        "mistral" | "mixtral" | "phi3" | "ministral" | "starcoder2" | "phimoe" => Ok(true),
+        "cohere2" | "cohere2_moe" | "exaone4" | "exaone_moe" | "olmo3" => {
+            // EXAONE writes it as a text with a letter for each layer of the pattern.
+            let letters = config.get("sliding_window_pattern").and_then(Value::as_str).map(str::len);
+            let every = match letters {
+                Some(letters) => letters as u64,
+                None => config.count("sliding_window_pattern", MAX_CONTEXT)?.unwrap_or(4),
+            };
+            Ok(all_but_every(every.max(1)))
+        }
+        "afmoe" => Ok(all_but_every(config.count("global_attn_every_n_layers", MAX_CONTEXT)?.unwrap_or(4))),
+        "cwm" | "granite_swa" => Ok(!layer.is_multiple_of(4)),
+        "vaultgemma" => Ok(all_but_every(2)),
+        "laguna" | "mellum" => Ok(false),
         "gemma2" | "gpt_oss" => Ok(all_but_every(2)),
         "gemma3_text" => Ok(all_but_every(config.count("sliding_window_pattern", MAX_CONTEXT)?.unwrap_or(6))),
         // All layers from this one on have a window.

@@ -1,5 +1,6 @@
 //! Writes a model as Hugging Face's `config.json`.
 
+use crate::input::error::ScenarioError;
 use crate::model::architecture::{Activation, Architecture};
 use crate::model::positions::Positions;
 use crate::model::transformer::Model;
@@ -11,38 +12,57 @@ impl Model {
     /// Writes the text of a `config.json`. Transformers can open it, and
     /// [`Model::from_config_json`] reads the same model back. It uses the spellings of transformers
     /// 4 (`torch_dtype`, `rope_theta`, `rope_scaling`), which transformers 5 accepts too.
-    pub fn to_config_json(&self) -> String {
+    ///
+    /// # Errors
+    /// The family is one that is counted only: use the `config.json` that the model came with.
+    pub fn to_config_json(&self) -> Result<String, ScenarioError> {
         let config = match self.architecture {
             Architecture::Opt => self.opt_config(),
             Architecture::Phi => self.phi_config(),
             Architecture::GptNeoX => self.neox_config(),
             Architecture::GptJ => self.gptj_config(),
             Architecture::Falcon => self.falcon_config(),
-            _ => self.llama_config(),
+            _ => match self.class_name() {
+                Some(names) => self.llama_config(names),
+                None => {
+                    return Err(ScenarioError::Unsupported {
+                        place: self.name.clone(),
+                        key: "architecture".to_owned(),
+                        value: format!("{:?}", self.architecture),
+                        reason: "no config.json is written for this family: use the model's own".to_owned(),
+                    });
+                }
+            },
         };
         // All keys are texts, so the value can always be written.
         let text = serde_json::to_string_pretty(&config).unwrap_or_default();
-        text + "\n"
+        Ok(text + "\n")
     }
 
-    fn llama_config(&self) -> Value {
-        let (class, model_type) = match self.architecture {
-            Architecture::Qwen2 => ("Qwen2ForCausalLM", "qwen2"),
-            Architecture::Qwen3 => ("Qwen3ForCausalLM", "qwen3"),
-            Architecture::Mixtral => ("MixtralForCausalLM", "mixtral"),
-            Architecture::Qwen3Moe => ("Qwen3MoeForCausalLM", "qwen3_moe"),
-            Architecture::GptOss => ("GptOssForCausalLM", "gpt_oss"),
-            Architecture::DeepSeekV2 => ("DeepseekV2ForCausalLM", "deepseek_v2"),
-            Architecture::DeepSeekV3 => ("DeepseekV3ForCausalLM", "deepseek_v3"),
-            Architecture::Gemma => ("GemmaForCausalLM", "gemma"),
-            Architecture::Gemma2 => ("Gemma2ForCausalLM", "gemma2"),
-            Architecture::Gemma3 => ("Gemma3ForCausalLM", "gemma3_text"),
-            Architecture::Phi3 => ("Phi3ForCausalLM", "phi3"),
-            _ if self.shapes().iter().any(|shape| shape.wiring.window.is_some()) => {
-                ("MistralForCausalLM", "mistral")
+    /// The class and the model type of a family like Llama.
+    fn class_name(&self) -> Option<(&'static str, &'static str)> {
+        let latent = |names| Some(names).filter(|_| self.experts.is_some());
+        match self.architecture {
+            Architecture::Qwen2 => Some(("Qwen2ForCausalLM", "qwen2")),
+            Architecture::Qwen3 => Some(("Qwen3ForCausalLM", "qwen3")),
+            Architecture::Mixtral => Some(("MixtralForCausalLM", "mixtral")),
+            Architecture::Qwen3Moe => Some(("Qwen3MoeForCausalLM", "qwen3_moe")),
+            Architecture::GptOss => Some(("GptOssForCausalLM", "gpt_oss")),
+            Architecture::DeepSeekV2 => latent(("DeepseekV2ForCausalLM", "deepseek_v2")),
+            Architecture::DeepSeekV3 => latent(("DeepseekV3ForCausalLM", "deepseek_v3")),
+            Architecture::Gemma => Some(("GemmaForCausalLM", "gemma")),
+            Architecture::Gemma2 => Some(("Gemma2ForCausalLM", "gemma2")),
+            Architecture::Gemma3 => Some(("Gemma3ForCausalLM", "gemma3_text")),
+            Architecture::Phi3 => Some(("Phi3ForCausalLM", "phi3")),
+            Architecture::Llama if self.shapes().iter().any(|shape| shape.wiring.window.is_some()) => {
+                Some(("MistralForCausalLM", "mistral"))
             }
-            _ => ("LlamaForCausalLM", "llama"),
-        };
+            Architecture::Llama => Some(("LlamaForCausalLM", "llama")),
+            _ => None,
+        }
+    }
+
+    fn llama_config(&self, (class, model_type): (&str, &str)) -> Value {
         let (theta, scaling) = rotation(&self.positions);
         let mut config = json!({
             "architectures": [class],
@@ -70,7 +90,7 @@ impl Model {
             Architecture::Gemma2 | Architecture::Gemma3 => self.write_gemma(&mut config),
             Architecture::Qwen3Moe => {
                 config["attention_bias"] = json!(self.qkv_bias);
-                config["mlp_only_layers"] = json!([]);
+                config["mlp_only_layers"] = json!(self.dense_layers());
             }
             Architecture::Phi3 => config["partial_rotary_factor"] = json!(self.rotated_share()),
             Architecture::Mixtral | Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {}
@@ -103,7 +123,6 @@ impl Model {
                 config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
                 config["n_shared_experts"] = json!(experts.shared / experts.intermediate);
-                config["first_k_dense_replace"] = json!(self.leading_dense_layers());
                 config["routed_scaling_factor"] = json!(experts.weight_scale);
                 config["n_group"] = json!(experts.groups);
                 config["topk_group"] = json!(experts.groups_per_token);
@@ -111,13 +130,24 @@ impl Model {
                     let grouped = experts.groups > 1;
                     config["topk_method"] = json!(if grouped { "group_limited_greedy" } else { "greedy" });
                 }
+                let dense = self.dense_layers();
+                config["first_k_dense_replace"] = json!(dense.len());
+                if dense.iter().zip(0..).any(|(layer, place)| *layer != place) {
+                    let list: Vec<_> = (0..self.layers).map(|layer| u8::from(!dense.contains(&layer))).collect();
+                    let leading = list.iter().take_while(|sparse| **sparse == 0).count();
+                    config["first_k_dense_replace"] = json!(leading);
+                    config["moe_layer_freq"] = json!(list);
+                }
+                if self.mtp > 0 {
+                    config["num_nextn_predict_layers"] = json!(self.mtp);
+                }
             }
         }
     }
 
-    /// The number of layers in front of the first one with experts.
-    fn leading_dense_layers(&self) -> u64 {
-        (0..self.layers).take_while(|&layer| self.layer(layer).experts.is_none()).count() as u64
+    /// The layers without experts.
+    fn dense_layers(&self) -> Vec<u64> {
+        (0..self.layers).filter(|&layer| self.layer(layer).experts.is_none()).collect()
     }
 
     fn write_latent(&self, config: &mut Value) {
@@ -297,6 +327,8 @@ impl Model {
             Activation::Relu => "relu",
             Activation::Gelu => "gelu",
             Activation::GeluTanh => "gelu_new",
+            Activation::ReluSquared => "relu2",
+            Activation::Xielu => "xielu",
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Parameters of a model, their bytes, and the model's fingerprint.
 
+use crate::model::layer_shapes::LayerShapes;
+use crate::model::mixer::{Mixer, SparseIndex};
 use crate::model::operators::formats::{Formats, WeightClass};
 use crate::model::operators::layer::LayerKind;
 use crate::model::operators::products::Product;
@@ -39,9 +41,21 @@ impl Model {
     /// Parameters of the modules that predict several tokens: for each a layer like the last one, a
     /// projection of two residuals to one, and three norms. Embedding and head are the model's own.
     pub fn mtp_parameters(&self) -> Elements {
-        let Some(last) = self.layers.checked_sub(1) else { return Elements::new(0) };
-        let layer = self.parameters_of_layer(self.kind(last));
+        let shape = self.mtp_shape();
+        let kind = shape.kind(0);
+        let layer = shape.parameters_of_layer(kind);
         Elements::new(self.mtp * (layer + 2 * self.hidden * self.hidden + 3 * self.hidden))
+    }
+
+    /// The layer of such a module: like the last one, but with an indexer of its own, and with
+    /// DeepSeek-V4's window without compressed keys.
+    pub fn mtp_shape(&self) -> Self {
+        if matches!(self.mixer, Mixer::Compressed(_)) {
+            return Self { index: None, layers: 1, shapes: LayerShapes::default(), ..self.clone() };
+        }
+        let last = self.layer(self.layers.saturating_sub(1));
+        let index = last.index.map(|index| SparseIndex { computes: true, ..index });
+        Self { index, layers: 1, ..last.clone() }
     }
 
     /// Bytes of all weights: matrices in their formats, vectors in f32, tied embeddings once.

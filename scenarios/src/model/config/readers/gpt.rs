@@ -4,7 +4,7 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::{Architecture, Norm};
-use crate::model::config::families::FamilyDefaults;
+use crate::model::config::families::family::FamilyDefaults;
 use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::{MAX_WIDTH, plain_activation};
 use crate::model::positions::Positions;

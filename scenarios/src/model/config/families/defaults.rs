@@ -1,48 +1,10 @@
-//! The defaults of transformers' configuration classes, for keys that a `config.json` leaves out.
+//! The defaults of the first configuration classes that were read, for keys that a `config.json`
+//! leaves out.
 
 use crate::model::architecture::Architecture;
+use crate::model::config::families::family::{FamilyDefaults, FamilyKeys, FamilyReader};
 
-/// The names of a class's keys for its sizes.
-pub(crate) struct FamilyKeys {
-    pub hidden: &'static str,
-    pub layers: &'static str,
-    pub heads: &'static str,
-    /// None: one for each query head.
-    pub kv_heads: Option<&'static str>,
-    /// None: hidden / heads.
-    pub head_dim: Option<&'static str>,
-    pub intermediate: &'static str,
-    pub max_positions: &'static str,
-    pub norm_eps: &'static str,
-    pub activation: &'static str,
-}
-
-/// The defaults of one configuration class.
-pub(crate) struct FamilyDefaults {
-    pub model_type: &'static str,
-    pub architecture: Architecture,
-    pub keys: FamilyKeys,
-    pub vocab: u64,
-    pub hidden: u64,
-    /// None: 4 · hidden.
-    pub intermediate: Option<u64>,
-    pub layers: u64,
-    pub heads: u64,
-    /// None: one for each query head.
-    pub kv_heads: Option<u64>,
-    /// None: hidden / heads.
-    pub head_dim: Option<u64>,
-    pub max_positions: u64,
-    pub norm_eps: f64,
-    /// Base of the rotary frequencies.
-    pub theta: f64,
-    pub activation: &'static str,
-    /// The default share of each head that is rotated; `None` in classes that rotate whole heads.
-    pub rotated: Option<f64>,
-    pub tied: bool,
-}
-
-const LLAMA_KEYS: FamilyKeys = FamilyKeys {
+pub(super) const LLAMA_KEYS: FamilyKeys = FamilyKeys {
     hidden: "hidden_size",
     layers: "num_hidden_layers",
     heads: "num_attention_heads",
@@ -54,7 +16,7 @@ const LLAMA_KEYS: FamilyKeys = FamilyKeys {
     activation: "hidden_act",
 };
 
-const LLAMA: FamilyDefaults = FamilyDefaults {
+pub(super) const LLAMA: FamilyDefaults = FamilyDefaults {
     model_type: "llama",
     architecture: Architecture::Llama,
     keys: LLAMA_KEYS,
@@ -71,6 +33,7 @@ const LLAMA: FamilyDefaults = FamilyDefaults {
     activation: "silu",
     rotated: None,
     tied: false,
+    reader: FamilyReader::Llama,
 };
 const MISTRAL: FamilyDefaults = FamilyDefaults {
     model_type: "mistral",
@@ -107,6 +70,7 @@ const OPT: FamilyDefaults = FamilyDefaults {
     heads: 12,
     activation: "relu",
     tied: true,
+    reader: FamilyReader::Opt,
     ..LLAMA
 };
 const MIXTRAL: FamilyDefaults =
@@ -138,6 +102,7 @@ const DEEPSEEK_V2: FamilyDefaults = FamilyDefaults {
     architecture: Architecture::DeepSeekV2,
     vocab: 32000,
     max_positions: 2048,
+    reader: FamilyReader::Latent,
     ..LLAMA
 };
 const DEEPSEEK_V3: FamilyDefaults = FamilyDefaults {
@@ -149,6 +114,7 @@ const DEEPSEEK_V3: FamilyDefaults = FamilyDefaults {
     layers: 61,
     heads: 128,
     max_positions: 4096,
+    reader: FamilyReader::Latent,
     ..LLAMA
 };
 const GEMMA: FamilyDefaults = FamilyDefaults {
@@ -195,6 +161,7 @@ const PHI: FamilyDefaults = FamilyDefaults {
     norm_eps: 1e-5,
     activation: "gelu_new",
     rotated: Some(0.5),
+    reader: FamilyReader::Gpt,
     ..LLAMA
 };
 const PHI3: FamilyDefaults = FamilyDefaults {
@@ -221,6 +188,7 @@ const GPT_NEOX: FamilyDefaults = FamilyDefaults {
     norm_eps: 1e-5,
     activation: "gelu",
     rotated: Some(0.25),
+    reader: FamilyReader::Gpt,
     ..LLAMA
 };
 const GPT_J: FamilyDefaults = FamilyDefaults {
@@ -243,6 +211,7 @@ const GPT_J: FamilyDefaults = FamilyDefaults {
     heads: 16,
     norm_eps: 1e-5,
     activation: "gelu_new",
+    reader: FamilyReader::Gpt,
     ..LLAMA
 };
 const FALCON: FamilyDefaults = FamilyDefaults {
@@ -263,11 +232,12 @@ const FALCON: FamilyDefaults = FamilyDefaults {
     norm_eps: 1e-5,
     activation: "gelu",
     tied: true,
+    reader: FamilyReader::Gpt,
     ..LLAMA
 };
 
-/// Every class that is supported.
-pub(crate) const FAMILIES: [&FamilyDefaults; 18] = [
+/// These classes.
+pub(super) const FIRST_FAMILIES: [&FamilyDefaults; 18] = [
     &LLAMA,
     &MISTRAL,
     &QWEN2,
@@ -286,11 +256,4 @@ pub(crate) const FAMILIES: [&FamilyDefaults; 18] = [
     &GPT_NEOX,
     &GPT_J,
     &FALCON,
-];
-
-/// Classes that resemble a supported one, each with the feature for which it is refused.
-pub(crate) const REFUSED: [(&str, &str); 3] = [
-    ("gemma3n", "embeddings for each layer and streams of the residual"),
-    ("phimoe", "layer norms around a mixture of experts whose weights are SparseMixer's"),
-    ("phi4_multimodal", "adapters for images and speech"),
 ];

@@ -3,7 +3,7 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::{Activation, Architecture, Norm};
-use crate::model::config::families::FamilyDefaults;
+use crate::model::config::families::family::FamilyDefaults;
 use crate::model::config::sizes::MAX_WIDTH;
 use crate::model::transformer::Model;
 
