@@ -1,7 +1,7 @@
 //! The names of tensors in each model family.
 
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
-use scenarios::{Architecture, BlockOrder, Model};
+use scenarios::{Architecture, BlockOrder, Mixer, Model};
 
 /// The names of a layer's tensors, and of those outside the layers.
 pub(crate) struct TensorNames {
@@ -70,7 +70,10 @@ impl TensorNames {
             attn_norm: "input_layernorm",
             qkv: QKV,
             groups: 1,
-            out: "self_attn.o_proj",
+            out: match model.mixer {
+                Mixer::Recurrent(_) => "linear_attn.out_proj",
+                _ => "self_attn.o_proj",
+            },
             ffn_norm: if model.wiring.norms_behind {
                 "pre_feedforward_layernorm"
             } else {

@@ -33,7 +33,7 @@ pub const GOLDEN: [&str; 21] = [
     "falcon_40b",
 ];
 /// Models with other mixers than plain attention, or with a shared expert.
-pub const MIXERS: [&str; 4] = ["deepseek_v3", "deepseek_v2", "qwen3_next", "qwen3_5"];
+pub const MIXERS: [&str; 5] = ["deepseek_v3", "deepseek_v2", "glm4_moe", "qwen3_next", "qwen3_5"];
 /// Models with experts.
 pub const EXPERTS: [&str; 2] = ["mixtral", "qwen3_moe"];
 /// How much more rounding changes a model's logits than those of most models. The norms of q and k

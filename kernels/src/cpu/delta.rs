@@ -245,3 +245,98 @@ impl RowKernel for TokenKernel<'_> {
 fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{Path, affinity};
+
+    const NET: DeltaNet = DeltaNet { key_heads: 2, value_heads: 4, key_dim: 5, value_dim: 7, taps: 4 };
+
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| (((i + seed) * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect()
+    }
+
+    /// The outputs of two sequences whose tokens enter in chunks of `chunk`, and what is kept.
+    fn outputs(pool: &Pool, tokens: usize, chunk: usize) -> (Vec<f32>, Vec<f32>) {
+        let (width, context) = (NET.width(), NET.value_heads * NET.value_dim);
+        let all = numbers(2 * tokens * width, 3);
+        let weights = numbers(NET.channels() * NET.taps, 5);
+        let (rates, bias, gamma) = (numbers(4, 7), numbers(4, 11), numbers(7, 17));
+        // What an earlier sequence left behind must not matter.
+        let mut kept = vec![f32::NAN; 2 * NET.kept()];
+        let mut outputs = vec![0.0; 2 * tokens * context];
+        for past in (0..tokens).step_by(chunk) {
+            let new = chunk.min(tokens - past);
+            let spans = [0, 1].map(|sequence| KvSpan { sequence, past, new });
+            let rows = |sequence: usize| &all[(sequence * tokens + past) * width..][..new * width];
+            let mut projected = [rows(0), rows(1)].concat();
+            let mut state = DeltaState(&mut kept);
+            let mut strided = StridedRowsMut::new(&mut projected, width);
+            delta_convolve(pool, &NET, &weights, &mut strided, &mut state, &spans);
+            let rows = DeltaRows {
+                projected: StridedRows::new(&projected, width),
+                log_rates: &rates,
+                step_bias: &bias,
+                gamma: &gamma,
+                epsilon: 1e-6,
+            };
+            let mut out = vec![f32::NAN; 2 * new * context];
+            gated_delta(pool, &NET, rows, &mut state, &spans, StridedRowsMut::new(&mut out, context));
+            for (sequence, out) in out.chunks_exact(new * context).enumerate() {
+                outputs[(sequence * tokens + past) * context..][..out.len()].copy_from_slice(out);
+            }
+        }
+        (outputs, kept)
+    }
+
+    #[test]
+    fn chunks_of_any_length_give_the_bits_of_one_whole() {
+        for path in Path::supported() {
+            let cores = affinity::available_cores();
+            let pool = Pool::new(&[cores[0], cores[cores.len() - 1]]).expect("our cores").with_path(path);
+            for tokens in [1, 2, 11] {
+                let (whole, kept) = outputs(&pool, tokens, tokens);
+                assert!(whole.iter().chain(&kept).all(|value| value.is_finite()), "{path}");
+                for chunk in [1, 2, 3, 5] {
+                    assert!(outputs(&pool, tokens, chunk) == (whole.clone(), kept.clone()), "{path} {chunk}");
+                }
+            }
+        }
+    }
+
+    /// The first token's state is β · k ⊗ v, so its output is β · (q·k) · v / √key_dim before the
+    /// norm, which takes its size away.
+    #[test]
+    fn the_first_token_of_a_sequence_gets_its_own_value() {
+        let pool = Pool::new(&affinity::available_cores()[..1]).expect("our core");
+        let (width, context) = (NET.width(), NET.value_heads * NET.value_dim);
+        let projected = numbers(width, 3);
+        let mut kept = vec![f32::NAN; NET.kept()];
+        let (rates, bias, gamma) = (numbers(4, 7), numbers(4, 11), vec![1.0; 7]);
+        let rows = DeltaRows {
+            projected: StridedRows::new(&projected, width),
+            log_rates: &rates,
+            step_bias: &bias,
+            gamma: &gamma,
+            epsilon: 0.0,
+        };
+        let span = [KvSpan { sequence: 0, past: 0, new: 1 }];
+        let mut out = vec![0.0; context];
+        let target = StridedRowsMut::new(&mut out, context);
+        gated_delta(&pool, &NET, rows, &mut DeltaState(&mut kept), &span, target);
+        let keys = NET.key_heads * NET.key_dim;
+        for head in 0..NET.value_heads {
+            let shared = head / 2 * NET.key_dim;
+            let (q, k) = (&projected[shared..][..NET.key_dim], &projected[keys + shared..][..NET.key_dim]);
+            let sign = q.iter().zip(k).map(|(q, k)| q * k).sum::<f32>().signum();
+            let v = &projected[2 * keys + head * NET.value_dim..][..NET.value_dim];
+            let z = &projected[NET.channels() + head * NET.value_dim..][..NET.value_dim];
+            let size = (v.iter().map(|v| v * v).sum::<f32>() / NET.value_dim as f32).sqrt();
+            for ((out, v), z) in out[head * NET.value_dim..].iter().zip(v).zip(z) {
+                let wanted = sign * v / size * z / (1.0 + (-z).exp());
+                assert!((out - wanted).abs() < 1e-4, "{out}, not {wanted}");
+            }
+        }
+    }
+}
