@@ -101,10 +101,13 @@ impl<'a> Bench<'a> {
         for sublayer in Sublayer::DENSE {
             let Some((rows, columns)) = sublayer.matrix(model) else { continue };
             let (n, k) = (rows as usize, columns as usize);
-            let matrix =
-                Weights::from_rows(&memory, formats.weights.for_sublayer(sublayer), n, k, |row, out| {
-                    out.fill(row as f32)
-                })?;
+            let matrix = Weights::from_rows(
+                &memory,
+                formats.weights.for_sublayer(sublayer).main(),
+                n,
+                k,
+                |row, out| out.fill(row as f32),
+            )?;
             weights.push((matrix, model.layers));
             (widest, deepest) = (n.max(widest), k.max(deepest));
         }

@@ -30,6 +30,7 @@ pub use serve::request::{
 };
 pub use serve::service::{Service, check_request};
 pub use serve::session::{GpuPassCounts, Session};
+pub use serve::speculative::{SpeculativeBatch, SpeculativeSession};
 pub use setup::run_setup::RunSetup;
 pub use weights::checkpoint::Checkpoint;
 pub use weights::random::make_random;

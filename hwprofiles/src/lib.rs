@@ -71,13 +71,13 @@ pub use parts::{
 };
 pub use rates::{
     AllReduce, AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates,
-    AttentionShape, AttentionSurface, Basis, Bound, Curve, CurvePoint, CurveReading, DevicePoints, Direction,
-    Estimate, GemmFacts, GemmFitError, GemmKernels, GemmPoint, GemmRates, GemmSurface, HostMemory, LoadCurve,
-    LoadPoint, MeasuredAllReduce, MeasuredPoints, MissingFact, MixedPoint, Operation, Operations, Phase,
-    TransferPoint,
+    AttentionShape, AttentionSurface, Basis, Bound, Curve, CurvePoint, CurveReading, Dequantisation,
+    DevicePoints, Direction, Estimate, GemmFacts, GemmFitError, GemmKernels, GemmPoint, GemmRates,
+    GemmSurface, HostMemory, LoadCurve, LoadPoint, MeasuredAllReduce, MeasuredPoints, MissingFact,
+    MixedPoint, Operation, Operations, Phase, TransferPoint,
 };
 pub use units::{
-    BlockSize, Bytes, BytesPerSec, Confidence, DType, Dollars, Elements, Flop, FlopPerByte, FlopPerSec,
-    GROUP, Hertz, Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError, Watts,
-    Years,
+    BlockSize, Bytes, BytesPerSec, Confidence, DType, Dollars, Elements, ElementsPerSec, Flop, FlopPerByte,
+    FlopPerSec, GROUP, Hertz, Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError,
+    Watts, Years, nearest,
 };

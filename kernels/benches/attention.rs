@@ -56,7 +56,9 @@ fn prompt(pools: &[Pool], head_dim: usize, tokens: usize) {
                 scores,
                 out: StridedRowsMut::new(&mut out, width),
                 q: StridedRows::new(&q, width),
+                sinks: &[],
                 cache: cache.as_cache(),
+                new: None,
                 spans: &spans,
             };
             attention(pool, operands, &mut scratch);

@@ -5,9 +5,9 @@ use crate::text::printed_answer::PrintedAnswer;
 use crate::text::served_comparison;
 use crate::text::terminal::{ProgressDisplay, errln, out, outln};
 use fulcrum::{
-    BatchDefaults, BatchRequest, Checkpoint, Error, GenerationOptions, LiveOptions, LiveSession, OrError,
-    ProgressEvent, ProgressFn, RequestDay, ResolvedPlan, Result, Sampling, ServedComparison, TextEnds,
-    Tokenizer, check_request, random_prompts, read_batch,
+    BatchDefaults, BatchRequest, Checkpoint, DraftedSession, Error, GenerationOptions, LiveOptions,
+    LiveSession, OrError, ProgressEvent, ProgressFn, RequestDay, ResolvedPlan, Result, Sampling,
+    ServedComparison, SpeculativeBatch, TextEnds, Tokenizer, check_request, random_prompts, read_batch,
 };
 use hwprofiles::write_atomically;
 use reports::StepRates;
@@ -27,6 +27,9 @@ pub struct RunArguments {
     /// The model's folder (config.json, safetensors, tokenizer.json), or a GGUF file.
     #[arg(long, value_name = "DIR")]
     model_dir: PathBuf,
+    /// The folder or GGUF file of the draft model, for a plan with one.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["batch", "serve", "trace", "replan"])]
+    draft_dir: Option<PathBuf>,
     /// Continue this text, as a batch of one, instead of random tokens; at most the plan's prompt
     /// tokens.
     #[arg(long, conflicts_with_all = ["batch", "serve"])]
@@ -187,7 +190,7 @@ impl<'j> RunJob<'j> {
         let ends = self.end_tokens()?;
         let stops = &self.arguments.stop;
         let mut printed = PrintedAnswer::new(&tokenizer, stops, ends.clone(), !self.json);
-        if self.arguments.trace.is_some() {
+        if self.arguments.trace.is_some() || self.arguments.draft_dir.is_some() {
             let ends = TextEnds { tokenizer: &tokenizer, stops, tokens: ends };
             return self.generate(&[prompt], Some(ends), Some(printed));
         }
@@ -213,11 +216,17 @@ impl<'j> RunJob<'j> {
         ends: Option<TextEnds<'_>>,
         mut printed: Option<PrintedAnswer<'_>>,
     ) -> Result {
-        let mut live = self.session()?;
         let record_tasks = self.arguments.trace.is_some();
         let (output_tokens, sampling) = (self.output_tokens(), self.arguments.sampling());
         let options = GenerationOptions { output_tokens, sampling, record_tasks };
         let on_token = |token| printed.iter_mut().for_each(|printed| printed.add(token));
+        if let Some(folder) = &self.arguments.draft_dir {
+            let draft = Checkpoint::open(folder).or_input()?;
+            let mut live = DraftedSession::new(self.planned, self.checkpoint, &draft, self.interrupted)?;
+            let made = live.generate(prompts, options, ends, on_token)?;
+            return self.conclude_drafted(prompts, &made, printed);
+        }
+        let mut live = self.session()?;
         let generation = live.generate(prompts, options, ends, on_token)?;
         if let Some(path) = &self.arguments.trace {
             generation.trace.write(path).or_failed()?;
@@ -232,6 +241,29 @@ impl<'j> RunJob<'j> {
             output_tokens: generation.tokens[0].len() as u64,
         };
         self.conclude(printed, size, json!({"tokens": generation.tokens, "rates": rates}), &rates)
+    }
+
+    /// Prints what came of a run with a draft.
+    fn conclude_drafted(
+        &self,
+        prompts: &[Vec<u32>],
+        SpeculativeBatch { generated, proposed, accepted }: &SpeculativeBatch,
+        printed: Option<PrintedAnswer<'_>>,
+    ) -> Result {
+        let rates = self.planned.step_rates(&generated.trace)?;
+        let size = RunSize {
+            batch: prompts.len() as u64,
+            prompt_tokens: prompts[0].len() as u64,
+            output_tokens: generated.tokens[0].len() as u64,
+        };
+        let draft = json!({"proposed": proposed, "accepted": accepted});
+        let numbers = json!({"tokens": generated.tokens, "rates": rates, "draft": draft});
+        self.conclude(printed, size, numbers, &rates)?;
+        if !self.json && *proposed > 0 {
+            let share = 100.0 * *accepted as f64 / *proposed as f64;
+            outln!("draft: {accepted} of {proposed} proposed tokens accepted ({share:.0} %)");
+        }
+        Ok(())
     }
 
     /// Prints what came of a run.

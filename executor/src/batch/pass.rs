@@ -13,8 +13,9 @@ pub struct ScheduledSequence {
     pub past: usize,
     /// Tokens that enter.
     pub new: usize,
-    /// Whether the logits of its last token are wanted.
-    pub sampled: bool,
+    /// Of how many of its last tokens the logits are wanted: none within a prompt, one in decode, all
+    /// where proposed tokens are verified.
+    pub logits: usize,
 }
 
 /// What one run of a program computes. Each sequence has its own past and its own number of new
@@ -35,7 +36,7 @@ pub(crate) struct MicroBatchPass {
     pub spans: Vec<KvSpan>,
     /// Position of each row.
     pub positions: Vec<usize>,
-    /// The rows whose logits are wanted: the last rows of sampled sequences.
+    /// The rows whose logits are wanted, ascending: the last rows of sampled sequences.
     pub ends: Vec<usize>,
 }
 
@@ -55,7 +56,7 @@ impl Pass {
     /// The pass of a step: equal sequences, all with logits, spread over the micro-batches.
     pub fn uniform(step: &Step, batch: u64, micro_batches: u64) -> Self {
         let (past, new) = (step.past_tokens as usize, step.new_tokens as usize);
-        let sequence = |slot| ScheduledSequence { slot, past, new, sampled: true };
+        let sequence = |slot| ScheduledSequence { slot, past, new, logits: 1 };
         let sequences: Vec<_> = slots_of(step.batch, batch, micro_batches).map(sequence).collect();
         Self::new(step.phase, &sequences, batch, micro_batches)
     }
@@ -73,7 +74,7 @@ impl Pass {
     }
 
     /// The slots whose logits are wanted, in the order of the logits' rows, each with its number of
-    /// tokens after the pass.
+    /// tokens up to that row.
     pub fn sampled(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.parts.iter().flat_map(MicroBatchPass::sampled)
     }
@@ -90,22 +91,23 @@ pub(crate) fn slots_of(sequences: u64, batch: u64, micro_batches: u64) -> impl I
 
 impl MicroBatchPass {
     fn add(&mut self, sequence: &ScheduledSequence) {
-        let &ScheduledSequence { slot, past, new, sampled } = sequence;
+        let &ScheduledSequence { slot, past, new, logits } = sequence;
         self.spans.push(KvSpan { sequence: slot - self.first, past, new });
         self.positions.extend(past..past + new);
-        if sampled {
-            self.ends.push(self.positions.len() - 1);
-        }
+        let rows = self.positions.len();
+        self.ends.extend(rows - logits.min(new)..rows);
     }
 
     /// As [`Pass::sampled`], of this micro-batch.
     pub fn sampled(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let mut ends = self.ends.iter().peekable();
+        let mut rest = &self.ends[..];
         let mut rows = 0;
-        self.spans.iter().filter_map(move |span| {
+        self.spans.iter().flat_map(move |span| {
+            let first = rows;
             rows += span.new;
-            ends.next_if(|&&end| end + 1 == rows)?;
-            Some((self.first + span.sequence, span.past + span.new))
+            let (ours, later) = rest.split_at(rest.partition_point(|&end| end < rows));
+            rest = later;
+            ours.iter().map(move |&end| (self.first + span.sequence, span.past + end - first + 1))
         })
     }
 
@@ -123,7 +125,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_sequence_is_in_one_part_and_its_rows_and_logits_are_where_its_slot_says(
-            lengths in prop::collection::vec((0usize..50, 0usize..7, any::<bool>()), 1..12), micro_batches in 1u64..5,
+            lengths in prop::collection::vec((0usize..50, 0usize..7, 0usize..4), 1..12), micro_batches in 1u64..5,
         ) {
             let batch = lengths.len() as u64;
             let micro_batches = micro_batches.min(batch);
@@ -131,7 +133,7 @@ mod tests {
                 .iter()
                 .enumerate()
                 .filter(|(_, (_, new, _))| *new > 0)
-                .map(|(slot, &(past, new, sampled))| ScheduledSequence { slot, past, new, sampled })
+                .map(|(slot, &(past, new, logits))| ScheduledSequence { slot, past, new, logits: logits.min(new) })
                 .collect();
             let pass = Pass::new(Phase::Prefill, &sequences, batch, micro_batches);
             let mut found = vec![];
@@ -140,13 +142,17 @@ mod tests {
                 for span in &part.spans {
                     prop_assert!(part.positions[rows..rows + span.new].iter().copied().eq(span.past..span.past + span.new));
                     rows += span.new;
-                    let sampled = part.ends.contains(&(rows - 1));
-                    found.push(ScheduledSequence { slot: part.first + span.sequence, past: span.past, new: span.new, sampled });
+                    let logits = part.ends.iter().filter(|&&end| (rows - span.new..rows).contains(&end)).count();
+                    found.push(ScheduledSequence { slot: part.first + span.sequence, past: span.past, new: span.new, logits });
                 }
                 prop_assert_eq!(rows, part.rows());
             }
             prop_assert_eq!(&found, &sequences);
-            let wanted: Vec<_> = sequences.iter().filter(|it| it.sampled).map(|it| (it.slot, it.past + it.new)).collect();
+            let reached = |it: &ScheduledSequence| {
+                let (slot, end) = (it.slot, it.past + it.new);
+                (end + 1 - it.logits..=end).map(move |reached| (slot, reached))
+            };
+            let wanted: Vec<_> = sequences.iter().flat_map(reached).collect();
             prop_assert_eq!(pass.sampled().collect::<Vec<_>>(), wanted);
         }
 

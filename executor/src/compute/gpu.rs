@@ -8,7 +8,9 @@ use crate::store::locks::read;
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::{DType, DeviceId};
 use kernels::cuda::Queue;
-use kernels::cuda::calls::{self, DecodeStep, GpuSlice, KernelCall, PagedCache, ProductOutput};
+use kernels::cuda::calls::{
+    self, DecodeStep, GpuRows, GpuSlice, KernelCall, PagedCache, ProductOutput, PromptStep,
+};
 use planner::OperandSource;
 use scenarios::{
     Activation, ActivationBuffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer,
@@ -67,6 +69,11 @@ impl<'a> GpuWorker<'a> {
 
     pub(super) fn model(&self) -> &'a Model {
         self.model
+    }
+
+    /// The shape of the job's layer.
+    pub(super) fn shape(&self, job: OperatorJob<'_>) -> &'a Model {
+        self.model().layer_or_ends(job.layer)
     }
 
     /// An activation, as values of any type.
@@ -188,7 +195,7 @@ impl<'a> GpuWorker<'a> {
 
     /// Where the layer's KV cache of this micro-batch is.
     fn cache(&self, job: OperatorJob<'_>) -> PagedCache {
-        let shape = self.store.kv_shape(job.part);
+        let shape = self.store.kv_shape(job.layer.expect("attention is in a layer"), job.part);
         let cache: GpuSlice<u16> = match job.source {
             OperandSource::Resident | OperandSource::InPlace(_) => {
                 read(self.store.kv(job.layer.expect("attention is in a layer"), job.part)).values()
@@ -207,50 +214,64 @@ impl<'a> GpuWorker<'a> {
         }
     }
 
-    /// Normalises and rotates q and k, and appends k and v to the cache.
+    /// Normalises and rotates q and k, and appends k and v to the cache. Prompts in a layer with a
+    /// window are appended after attention, as on the host.
     fn rotate(&mut self, job: OperatorJob<'_>) -> Done {
-        let (model, rows, view) = (self.model(), self.rows(), self.view);
+        let (model, rows, view) = (self.shape(job), self.rows(), self.view);
         let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
         let width = model.qkv_width() as usize;
         let qkv: GpuSlice<u16> = self.values(job, Activations::Qkv);
-        let keys = qkv.from(heads * dim);
         if model.qk_norm {
             let [.., gammas] = self.vectors(job);
             let gammas = gammas.expect("norms of q and k have weights");
             let epsilon = model.norm_eps as f32;
             self.queue.run(&calls::rms_norm_heads(qkv, rows, width, heads, gammas.first(dim), epsilon))?;
-            let gamma = gammas.from(dim).first(dim);
+            let (keys, gamma) = (qkv.from(heads * dim), gammas.from(dim).first(dim));
             self.queue.run(&calls::rms_norm_heads(keys, rows, width, kv_heads, gamma, epsilon))?;
         }
-        let windowed = scores(model, job).window.is_some();
+        let windowed = model.wiring.window.is_some();
         if let Some(table) = self.store.rotation_of(self.device, windowed) {
             let call = calls::rope(qkv, width, heads + kv_heads, dim, table.on_gpu(), view.positions);
             self.queue.run(&call)?;
         }
-        let values = keys.from(kv_heads * dim);
-        self.queue.run(&calls::append(
-            self.cache(job),
-            keys,
-            values,
-            width,
-            view.row_sequences,
-            view.positions,
-        ))
+        if windowed && view.most_new > 1 { Ok(()) } else { self.append(job) }
+    }
+
+    /// Appends keys and values of the pass to the cache.
+    fn append(&mut self, job: OperatorJob<'_>) -> Done {
+        let view = self.view;
+        let lengths = self.shape(job).wiring.window.map(|_| view.lengths);
+        let (cache, rows) = (self.cache(job), self.new_rows(job));
+        self.queue.run(&calls::append(cache, rows, view.row_sequences, view.positions, lengths))
+    }
+
+    /// Keys and values of the pass.
+    fn new_rows(&self, job: OperatorJob<'_>) -> GpuRows {
+        let shape = self.shape(job);
+        let qkv: GpuSlice<u16> = self.values(job, Activations::Qkv);
+        let keys = qkv.from((shape.heads * shape.head_dim) as usize);
+        GpuRows { keys, values: keys.from(shape.kv_width() as usize), stride: shape.qkv_width() as usize }
     }
 
     fn attend(&mut self, job: OperatorJob<'_>) -> Done {
-        let (model, view, cache) = (self.model(), self.view, self.cache(job));
+        let (model, view, cache) = (self.shape(job), self.view, self.cache(job));
         let q = (self.values(job, Activations::Qkv), model.qkv_width() as usize);
         let out = (self.values(job, Activations::Context), model.context_width() as usize);
         let (heads, scores) = (model.heads as usize, scores(model, job));
+        let [.., vectors] = self.vectors(job);
+        let sinks = vectors.filter(|_| model.wiring.sinks).map(|all| all.from(all.len() - heads));
         if view.most_new > 1 {
-            let new = view.most_new;
-            return self.queue.run(&calls::prefill(cache, heads, scores, q, out, view.spans, new));
+            let (spans, most_new) = (view.spans, view.most_new);
+            let windowed = model.wiring.window.is_some();
+            let new = windowed.then(|| self.new_rows(job));
+            let step = PromptStep { q, out, heads, scores, sinks, spans, most_new, new };
+            self.queue.run(&calls::prefill(cache, step))?;
+            return if windowed { self.append(job) } else { Ok(()) };
         }
         let seen = scores.seen(view.longest);
         let chunk = calls::decode_chunk(view.lengths.len(), cache.kv_heads, seen);
         let (lengths, longest, scratch) = (view.lengths, view.longest, self.scratch.cast());
-        let step = DecodeStep { q, out, heads, lengths, longest, chunk, scratch, scores };
+        let step = DecodeStep { q, out, heads, lengths, longest, chunk, scratch, scores, sinks };
         calls::decode(cache, step).iter().try_for_each(|call| self.queue.run(call))
     }
 
@@ -274,7 +295,9 @@ impl<'a> GpuWorker<'a> {
             Activation::Relu => calls::ActivationFunction::Relu,
             Activation::Gelu => calls::ActivationFunction::GeluErf,
             Activation::GeluTanh => calls::ActivationFunction::GeluTanh,
-            Activation::ReluSquared | Activation::Xielu => unreachable!("`check_runnable` refuses them"),
+            other @ (Activation::ReluSquared | Activation::Xielu) => {
+                unreachable!("{other:?} is refused before it runs")
+            }
         };
         let inner = inner.first(rows * columns);
         self.queue.copy(inner.cast(), up.first(rows * columns).cast())?;

@@ -3,15 +3,16 @@
 use crate::compute::gpu::{Done, GpuWorker};
 use crate::compute::job::OperatorJob;
 use crate::compute::routing;
+use kernels::Buffer;
 use kernels::cuda::calls::{self, ExpertMatrices, ExpertRouting, GpuSlice};
-use scenarios::ActivationBuffer as Activations;
+use scenarios::{Activation, ActivationBuffer as Activations, Sublayer};
 
 impl GpuWorker<'_> {
     /// The weighted outputs of the experts `rows`. The first job of a device starts the sum, later
     /// jobs add to it. Pairs of a token and an expert that is elsewhere have rows in the scratch
     /// that are never read.
     pub(super) fn experts(&mut self, job: OperatorJob<'_>) -> Done {
-        let model = self.model();
+        let model = self.shape(job);
         let (rows, hidden) = (self.rows(), model.hidden as usize);
         let mixture = model.experts.as_ref().expect("a layer of experts");
         let (experts, per_token) = (mixture.count as usize, mixture.per_token as usize);
@@ -27,8 +28,24 @@ impl GpuWorker<'_> {
         let [front, back] = self.matrices_of_experts(job);
         let x = self.values(job, Activations::Normed).first(rows * hidden);
         self.run_all(&routing.multiply(up, x, &front)?)?;
-        self.queue.run(&calls::silu_mul(gated, up, up.from(inner.min(up.len())), 2 * inner, pairs, inner))?;
+        let biases = self.store.vectors_at(self.device, job.layer, Sublayer::Experts);
+        let biases = biases.map(Buffer::values::<f32>);
+        let stride = 2 * inner + hidden;
+        if let Some(biases) = biases {
+            self.queue.run(&routing.add_biases(up, biases, stride, 2 * inner))?;
+        }
+        let second = up.from(inner.min(up.len()));
+        self.queue.run(&match (model.wiring.gate_limit, model.activation) {
+            (Some(limit), _) => {
+                calls::limited_mul(gated, [up, second], 2 * inner, [pairs, inner], limit as f32)
+            }
+            (None, Activation::GeluTanhGated) => calls::gelu_mul(gated, up, second, 2 * inner, pairs, inner),
+            (None, _) => calls::silu_mul(gated, up, second, 2 * inner, pairs, inner),
+        })?;
         self.run_all(&routing.multiply(made, gated, &back)?)?;
+        if let Some(biases) = biases {
+            self.queue.run(&routing.add_biases(made, biases.from(2 * inner), stride, hidden))?;
+        }
         let adds = !routing::starts_sum(self.setup, self.phase, self.device, job);
         let sum = self.values(job, Activations::Projected).first(rows * hidden);
         let which = job.rows.start as usize..job.rows.end as usize;

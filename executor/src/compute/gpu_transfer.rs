@@ -2,7 +2,7 @@
 //! bf16.
 
 use crate::batch::pass::MicroBatchPass;
-use crate::compute::transfer::Hop;
+use crate::compute::transfer::{Hop, ring_rows};
 use crate::store::buffers::Store;
 use crate::store::locks::{read, write};
 use crate::store::slices::PackedSlice;
@@ -30,14 +30,21 @@ pub(crate) fn fetch_weights(
     Ok(())
 }
 
-/// The layer's cache of a task's micro-batch: at home, and in a staging slot.
-pub(crate) fn kv(store: &Store, task: &Task, device: DeviceId, slot: usize) -> (GpuSlice<u8>, GpuSlice<u8>) {
+/// The layer's cache of a task's micro-batch: its shape, and where it is at home and in a staging
+/// slot.
+pub(crate) fn kv(
+    store: &Store,
+    task: &Task,
+    device: DeviceId,
+    slot: usize,
+) -> (KvShape, GpuSlice<u8>, GpuSlice<u8>) {
     let (layer, part) = (task.layer.expect("attention is in a layer"), task.micro_batch);
-    (read(store.kv(layer, part)).values(), read(store.kv_slot(device, slot, part)).values())
+    let (home, slot) = (store.kv(layer, part), store.kv_slot(device, slot, part));
+    (store.kv_shape(layer, part), read(home).values(), read(slot).values())
 }
 
-/// Enqueues the copy of some positions of the pass's sequences: one piece for each head of each
-/// sequence, for keys and for values.
+/// Enqueues the copy of some positions of the pass's sequences: at most two pieces for each head of
+/// each sequence, for keys and for values.
 pub(crate) fn copy_kv(
     queue: &mut Queue,
     shape: KvShape,
@@ -46,14 +53,15 @@ pub(crate) fn copy_kv(
     share: &MicroBatchPass,
     positions: impl Fn(&KvSpan) -> Range<usize>,
 ) -> Result<(), kernels::KernelError> {
-    let stride = shape.bytes() / (shape.sequences * shape.kv_heads);
-    let row = stride / shape.capacity;
+    let row = shape.row_bytes();
+    let stride = shape.capacity * row;
     for span in &share.spans {
-        let positions = positions(span);
-        let pieces = StridedCopy { count: shape.kv_heads, bytes: positions.len() * row, stride };
-        for half in [0, shape.bytes()] {
-            let at = half + span.sequence * shape.kv_heads * stride + positions.start * row;
-            queue.copy_pieces(to.from(at), from.from(at), pieces)?;
+        for rows in ring_rows(positions(span), shape.capacity).into_iter().filter(|rows| !rows.is_empty()) {
+            let pieces = StridedCopy { count: shape.kv_heads, bytes: rows.len() * row, stride };
+            for half in [0, shape.bytes()] {
+                let at = half + span.sequence * shape.kv_heads * stride + rows.start * row;
+                queue.copy_pieces(to.from(at), from.from(at), pieces)?;
+            }
         }
     }
     Ok(())

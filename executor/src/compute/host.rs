@@ -10,7 +10,8 @@ use crate::store::locks::{POISONED, read, write};
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::DeviceId;
 use kernels::{
-    AttentionOperands, ExpertWeights, KvCache, KvCacheMut, Pool, Scratch, StridedRows, StridedRowsMut,
+    AttentionOperands, ExpertWeights, GateFunction, KvCache, KvCacheMut, KvShape, KvSpan, NewRows, Pool,
+    Scratch, StridedRows, StridedRowsMut,
 };
 use planner::{MicroBatch, OperandSource};
 use scenarios::{Activation, ActivationBuffer, Mixer, Model, Norm, Operator, Positions, RouterScoring, Sublayer};
@@ -102,6 +103,11 @@ impl<'a> HostWorker<'a> {
 
     pub(super) fn model(&self) -> &'a Model {
         self.setup.model.layer_or_ends(self.layer)
+    }
+
+    /// The shape of the job's layer.
+    fn shape(&self, job: OperatorJob<'_>) -> &'a Model {
+        self.model().layer_or_ends(job.layer)
     }
 
     pub(super) fn lock(&self, buffer: ActivationBuffer) -> &'a RwLock<kernels::Buffer> {
@@ -230,8 +236,9 @@ impl<'a> HostWorker<'a> {
     /// expert's weights are read once. The first job of a device starts the sum, later jobs add to
     /// it.
     fn experts(&mut self, job: OperatorJob<'_>) {
-        let (rows, hidden) = (self.rows(), self.model().hidden as usize);
-        let mixture = self.model().experts.as_ref().expect("a layer of experts");
+        let model = self.shape(job);
+        let (rows, hidden) = (self.rows(), model.hidden as usize);
+        let mixture = model.experts.as_ref().expect("a layer of experts");
         let normed = read(self.lock(ActivationBuffer::Normed));
         let mut sums = write(self.lock(ActivationBuffer::Projected));
         let routes = read(self.lock(ActivationBuffer::Routes));
@@ -247,17 +254,24 @@ impl<'a> HostWorker<'a> {
         let slot = self.staged(job);
         let part = self.store.slice(job.layer, Sublayer::Experts, job.rows.start);
         let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
+        let gate = gate_function(model);
+        let inner = mixture.intermediate as usize;
+        let mut biases = self.store.vectors_of(self.device, job.layer, Sublayer::Experts);
+        biases = &biases[biases.len().min(job.rows.start as usize * (2 * inner + hidden))..];
         let mut expert = |tokens| {
             let (gate_up, down) = (views.next()?, views.next()?);
-            Some(ExpertWeights { gate_up, down, tokens })
+            let mut bias = |rows: usize| biases.split_off(..rows.min(biases.len())).unwrap_or_default();
+            Some(ExpertWeights { gate_up, down, gate, biases: [bias(2 * inner), bias(hidden)], tokens })
         };
         let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
         kernels::experts(self.pool, sums, &normed.view()[..rows * hidden], &experts, self.scratch);
     }
 
-    /// Normalises and rotates q and k, and appends k and v to the cache.
+    /// Normalises and rotates q and k, and appends k and v to the cache. In a layer with a window
+    /// several tokens of a sequence are appended after attention: the cache has room for the window
+    /// only, so they would replace tokens that they see.
     fn rotate(&self, job: OperatorJob<'_>) {
-        let (model, rows) = (self.model(), self.rows());
+        let (model, rows) = (self.shape(job), self.rows());
         let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
         let width = model.qkv_width() as usize;
         let mut qkv = write(self.lock(ActivationBuffer::Qkv));
@@ -268,33 +282,58 @@ impl<'a> HostWorker<'a> {
             let (q, k) = gammas.split_at(dim);
             let epsilon = model.norm_eps as f32;
             kernels::rms_norm_heads(self.pool, qkv, rows, width, heads, q, epsilon);
-            kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, k, epsilon);
+            kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, &k[..dim], epsilon);
         }
         if let Some(table) = self.store.rotation_of(self.device, scores(model, job).window.is_some()) {
             kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.view().positions);
         }
+        let windowed = model.wiring.window.is_some();
+        self.append(job, qkv, |span| span.new == 1 || !windowed);
+    }
+
+    /// Appends keys and values of `qkv` to the cache, for the spans that are `wanted`.
+    fn append(&self, job: OperatorJob<'_>, qkv: &[f32], wanted: impl Fn(&KvSpan) -> bool) {
         let mut cache = write(self.cache(job));
-        let shape = self.store.kv_shape(self.part);
-        let (all_keys, all_values) = cache.bytes_mut().split_at_mut(shape.bytes());
-        let mut cache = KvCacheMut::new(shape, all_keys, all_values).expect("the store's shape");
-        cache.append(self.pool, &self.view().spans, &qkv[keys..], &qkv[keys + kv_heads * dim..], width);
+        let shape = self.cache_shape(job);
+        let (keys, values) = cache.bytes_mut()[..2 * shape.bytes()].split_at_mut(shape.bytes());
+        let mut cache = KvCacheMut::new(shape, keys, values).expect("the store's shape");
+        let spans = KvSpan::with_rows(&self.view().spans).filter(|(_, span)| wanted(span));
+        cache.append_to_ring(self.pool, spans, new_rows(self.shape(job), qkv));
     }
 
     fn attend(&mut self, job: OperatorJob<'_>) {
-        let model = self.model();
+        let model = self.shape(job);
         let (q_width, width) = (model.qkv_width() as usize, model.context_width() as usize);
         let (qkv, mut context) = self.pair(ActivationBuffer::Qkv, ActivationBuffer::Context);
         let cache = read(self.cache(job));
-        let shape = self.store.kv_shape(self.part);
-        let (keys, values) = cache.bytes().split_at(shape.bytes());
-        let cache = KvCache::new(shape, keys, values).expect("the store's shape");
+        let shape = self.cache_shape(job);
+        let (keys, values) = cache.bytes()[..2 * shape.bytes()].split_at(shape.bytes());
+        let in_cache = KvCache::new(shape, keys, values).expect("the store's shape");
         let scores = scores(model, job);
         let spans = &self.pass.parts[self.part.index as usize].spans;
-        let out = StridedRowsMut::new(&mut context.view_mut::<f32>()[..self.rows() * width], width);
-        let q = StridedRows::new(qkv.view(), q_width);
-        let heads = model.heads as usize;
-        let operands = AttentionOperands { heads, scores, out, q, cache, spans };
+        let appends = model.wiring.window.is_some() && spans.iter().any(|span| span.new > 1);
+        let new = appends.then(|| new_rows(model, qkv.view()));
+        let vectors = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
+        let operands = AttentionOperands {
+            heads: model.heads as usize,
+            scores,
+            sinks: if model.wiring.sinks { &vectors[vectors.len() - model.heads as usize..] } else { &[] },
+            out: StridedRowsMut::new(&mut context.view_mut::<f32>()[..self.rows() * width], width),
+            q: StridedRows::new(qkv.view(), q_width),
+            cache: in_cache,
+            new,
+            spans,
+        };
         kernels::attention(self.pool, operands, self.scratch);
+        drop(cache);
+        if appends {
+            self.append(job, qkv.view(), |span| span.new > 1);
+        }
+    }
+
+    /// The shape of the cache that a job attends to.
+    fn cache_shape(&self, job: OperatorJob<'_>) -> KvShape {
+        self.store.kv_shape(job.layer.expect("attention is in a layer"), self.part)
     }
 
     /// The layer's KV cache, at home or in a staging slot.
@@ -335,8 +374,26 @@ impl<'a> HostWorker<'a> {
             Activation::Relu => kernels::relu(self.pool, inner),
             Activation::Gelu => kernels::gelu_erf(self.pool, inner),
             Activation::GeluTanh => kernels::gelu_tanh(self.pool, inner),
-            Activation::ReluSquared | Activation::Xielu => unreachable!("`check_runnable` refuses them"),
+            other @ (Activation::ReluSquared | Activation::Xielu) => {
+                unreachable!("{other:?} is refused before it runs")
+            }
         }
+    }
+}
+
+/// Keys and values of new tokens within rows of q, k and v.
+fn new_rows<'q>(shape: &Model, qkv: &'q [f32]) -> NewRows<'q> {
+    let keys = (shape.heads * shape.head_dim) as usize;
+    let (keys, values) = (&qkv[keys..], &qkv[keys + shape.kv_width() as usize..]);
+    NewRows { keys, values, stride: shape.qkv_width() as usize }
+}
+
+/// How the experts of `shape` join gate and up.
+fn gate_function(shape: &Model) -> GateFunction {
+    match (shape.wiring.gate_limit, shape.activation) {
+        (Some(limit), _) => GateFunction::Limited(limit as f32),
+        (None, Activation::GeluTanhGated) => GateFunction::GeluTanh,
+        (None, _) => GateFunction::Silu,
     }
 }
 

@@ -18,10 +18,12 @@ pub(crate) struct OperatorJob<'a> {
 
 /// The scale and cap of attention scores in the job's layer, and how far back a token sees there.
 pub(crate) fn scores(model: &Model, job: OperatorJob<'_>) -> Scores {
-    let layer = job.layer.expect("attention is in a layer");
+    let model = model.layer_or_ends(job.layer);
+    let window = model.wiring.window;
     Scores {
         scale: model.score_scale() as f32,
         cap: model.wiring.score_cap.map(|cap| cap as f32),
-        window: model.window_of(u64::from(layer)).map(|tokens| tokens as usize),
+        window: window.map(|window| window.tokens as usize),
+        chunked: window.is_some_and(|window| window.chunked),
     }
 }

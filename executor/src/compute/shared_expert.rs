@@ -4,7 +4,7 @@ use crate::compute::host::HostWorker;
 use crate::compute::job::OperatorJob;
 use crate::compute::routing;
 use crate::store::locks::write;
-use kernels::ExpertWeights;
+use kernels::{ExpertWeights, GateFunction};
 use scenarios::{ActivationBuffer, RouterScoring, Sublayer};
 
 impl HostWorker<'_> {
@@ -28,7 +28,13 @@ impl HostWorker<'_> {
         let part = self.store.slice(job.layer, Sublayer::SharedExpert, job.rows.start);
         let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
         let mut next = || views.next().expect("gate with up, and down");
-        let expert = ExpertWeights { gate_up: next(), down: next(), tokens: &tokens };
+        let expert = ExpertWeights {
+            gate_up: next(),
+            down: next(),
+            gate: GateFunction::Silu,
+            biases: [&[], &[]],
+            tokens: &tokens,
+        };
         kernels::experts(self.pool, sums, x, &[expert], self.scratch);
     }
 

@@ -48,7 +48,7 @@ pub(crate) fn fetch_kv(
     if *layout != CacheLayout::Heads {
         return copy_ranges(link, to.bytes_mut(), from.bytes(), share, |span| layout.before(span));
     }
-    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), share, |span| 0..span.past);
+    copy_kv(store.kv_shape(layer, part), link, to.bytes_mut(), from.bytes(), share, |span| 0..span.past);
 }
 
 /// Copies keys and values of the pass's new positions from a staging slot to the layer's cache.
@@ -68,7 +68,7 @@ pub(crate) fn store_kv(
         return copy_ranges(link, to.bytes_mut(), from.bytes(), share, |span| layout.written(span));
     }
     let new = |span: &KvSpan| span.past..span.past + span.new;
-    copy_kv(store.kv_shape(part), link, to.bytes_mut(), from.bytes(), share, new);
+    copy_kv(store.kv_shape(layer, part), link, to.bytes_mut(), from.bytes(), share, new);
 }
 
 /// Copies one range of bytes of each of the pass's sequences; the ranges ascend.
@@ -88,7 +88,8 @@ fn copy_ranges(
     link.copy_parts(pieces);
 }
 
-/// Copies some positions of the pass's sequences: one piece for each head of each sequence.
+/// Copies some positions of the pass's sequences: at most two pieces for each head of each
+/// sequence.
 fn copy_kv(
     shape: KvShape,
     link: &RateLimitedLink,
@@ -97,21 +98,36 @@ fn copy_kv(
     share: &MicroBatchPass,
     positions: impl Fn(&KvSpan) -> Range<usize>,
 ) {
-    let head = shape.bytes() / (shape.sequences * shape.kv_heads);
-    let row = head / shape.capacity;
-    let mut wanted = vec![0..0; shape.sequences];
+    let (head, row) = (shape.capacity * shape.row_bytes(), shape.row_bytes());
+    let mut wanted = vec![[0..0, 0..0]; shape.sequences];
     for span in &share.spans {
-        let positions = positions(span);
-        wanted[span.sequence] = positions.start * row..positions.end * row;
+        let bytes = |rows: Range<usize>| rows.start * row..rows.end * row;
+        wanted[span.sequence] = ring_rows(positions(span), shape.capacity).map(bytes);
     }
+    // A staging slot may be longer than this layer's cache.
+    let (to, from) = (&mut to[..2 * shape.bytes()], &from[..2 * shape.bytes()]);
     let heads = to.chunks_exact_mut(head).zip(from.chunks_exact(head)).enumerate();
     // The heads of all sequences' keys come first, then those of their values.
     let sequence = |index: usize| index / shape.kv_heads % shape.sequences;
-    let pieces = heads.map(|(index, (to, from))| {
-        let range = &wanted[sequence(index)];
-        (&mut to[range.clone()], &from[range.clone()])
+    let pieces = heads.flat_map(|(index, (to, from))| {
+        let [first, second] = wanted[sequence(index)].clone();
+        let (to_first, to_second) = to.split_at_mut(second.start);
+        let to_second = &mut to_second[..second.len()];
+        [(&mut to_first[first.clone()], &from[first]), (to_second, &from[second])]
     });
-    link.copy_parts(pieces);
+    link.copy_parts(pieces.filter(|(_, from)| !from.is_empty()));
+}
+
+/// The rows of a ring with room for `capacity` positions that hold `positions`: at most two ranges,
+/// ascending. Of more positions than it has room for, the ring holds the last.
+pub(crate) fn ring_rows(positions: Range<usize>, capacity: usize) -> [Range<usize>; 2] {
+    let count = positions.len().min(capacity);
+    let first = (positions.end - count) % capacity.max(1);
+    match (first + count).checked_sub(capacity) {
+        Some(around) if around > 0 && around < first => [0..around, first..capacity],
+        Some(around) if around > 0 => [0..capacity, capacity..capacity],
+        _ => [first..first + count, capacity..capacity],
+    }
 }
 
 /// Columns of an activation that go from one device to another.
@@ -165,4 +181,26 @@ pub(crate) fn hop(
     let all = !hop.head || hop.buffer != ActivationBuffer::Residual;
     let wanted = lines.take(rows).filter(|&(row, _)| all || ends.next_if_eq(&row).is_some());
     link.copy_parts(wanted.map(|(_, (to, from))| (&mut to[range.clone()], &from[range.clone()])));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_has_each_of_the_last_positions_once() {
+        for capacity in 1..7 {
+            for start in 0..15 {
+                for end in start..20 {
+                    let [one, two] = ring_rows(start..end, capacity);
+                    let rows: Vec<_> = one.clone().chain(two.clone()).collect();
+                    let mut wanted: Vec<_> =
+                        (start.max(end.saturating_sub(capacity))..end).map(|p| p % capacity).collect();
+                    wanted.sort_unstable();
+                    assert_eq!(rows, wanted, "{start}..{end} of {capacity}");
+                    assert!(one.end <= two.start && two.end <= capacity);
+                }
+            }
+        }
+    }
 }

@@ -64,7 +64,7 @@ impl PassInputs {
             let sequences = part.sequences(extent.batch).count();
             let mut here = host.allocate(bytes_of(sequences, extent))?;
             here.pin(gpu)?;
-            let mut chosen = host.allocate(sequences * size_of::<i32>())?;
+            let mut chosen = host.allocate(sequences * extent.step_tokens as usize * size_of::<i32>())?;
             chosen.pin(gpu)?;
             Ok(MicroBatchInputs { here, chosen, view: None })
         };
@@ -116,7 +116,7 @@ impl PassInputs {
             }
             for (slot, reached) in share.sampled().filter(|_| samples) {
                 let sequence = &mut sequences[slot];
-                let wanted = reached == sequence.tokens.len();
+                let wanted = sequence.is_open(reached);
                 let choice = if wanted { sequence.sampler.next_choice() } else { SamplingParams::GREEDY };
                 let SamplingParams { uniform, temperature, top_p, top_k } = choice;
                 [uniform, temperature, top_p].into_iter().for_each(|number| put(number.to_bits() as i32));
@@ -158,8 +158,9 @@ impl PassInputs {
 /// Bytes of the integers of `sequences` sequences and their rows, and of the parameters of their
 /// tokens' choice.
 fn bytes_of(sequences: usize, extent: &RunExtent) -> usize {
-    let rows = sequences * extent.chunk.max(1) as usize;
-    (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * size_of::<SamplingParams>()
+    let (chunk, step) = (extent.chunk.max(1) as usize, extent.step_tokens as usize);
+    let rows = sequences * chunk.max(step);
+    (6 * sequences + 3 * rows) * size_of::<i32>() + sequences * step * size_of::<SamplingParams>()
 }
 
 impl MicroBatchInputs {

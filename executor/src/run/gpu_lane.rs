@@ -180,13 +180,13 @@ impl LaneContext<'_> {
                 transfer::fetch_weights(queue, slice, store.weight_slot(*device, *slot))
             }
             (Action::FetchKv { device, slot }, _) => {
-                let (home, slot) = transfer::kv(store, task, *device, *slot);
-                transfer::copy_kv(queue, store.kv_shape(part), slot, home, share, |span| 0..span.past)
+                let (shape, home, slot) = transfer::kv(store, task, *device, *slot);
+                transfer::copy_kv(queue, shape, slot, home, share, |span| 0..span.past)
             }
             (Action::StoreKv { device, slot }, _) => {
-                let (home, slot) = transfer::kv(store, task, *device, *slot);
+                let (shape, home, slot) = transfer::kv(store, task, *device, *slot);
                 let new = |span: &KvSpan| span.past..span.past + span.new;
-                transfer::copy_kv(queue, store.kv_shape(part), home, slot, share, new)
+                transfer::copy_kv(queue, shape, home, slot, share, new)
             }
             (action, lane) => unreachable!("the lowering puts no {action:?} on {lane:?}"),
         }

@@ -248,7 +248,7 @@ mod tests {
         let mut steps = [Step::prefill(1, 4), Step { past_tokens: 4, ..Step::prefill(1, 4) }].into_iter();
         let sequence = || {
             let sampler = Sampler::new(Sampling::Greedy).expect("greedy");
-            vec![SlotSequence { tokens: vec![1; 6], sampler }]
+            vec![SlotSequence::new(vec![1; 6], sampler)]
         };
         let first = engine();
         let run = SharedRun::new(&first, sequence(), Instant::now(), true);

@@ -1,6 +1,7 @@
 //! What the lanes of a run share: sequences, the current pass, and the flags of its tasks.
 
 use crate::batch::pass::Pass;
+use crate::batch::sampling::Sampler;
 use crate::batch::sequence::SlotSequence;
 use crate::run::engine::RunEngine;
 use crate::store::locks::POISONED;
@@ -165,17 +166,14 @@ impl<'a> SharedRun<'a> {
         self.flags.iter().chain(self.gates.iter().map(|gate| &gate.open)).for_each(Flag::set);
     }
 
-    /// Appends `tokens`, which belong to the rows of logits in order, to the sampled sequences of
-    /// `pass`. Sequences that have a token at that position already keep theirs.
+    /// Places `tokens`, which belong to the rows of logits in order, in the sampled sequences of
+    /// `pass`. Sequences that have a verified token at that position already keep theirs.
     pub fn append(&self, pass: &Pass, tokens: impl Iterator<Item = u32>) {
         let mut sequences = self.sequences.write().expect(POISONED);
         let mut sampled = self.sampled.lock().expect(POISONED);
-        for ((slot, reached), token) in pass.sampled().zip(tokens) {
-            let tokens = &mut sequences[slot].tokens;
-            if reached == tokens.len() {
-                tokens.push(token);
-                sampled.push((slot, token));
-            }
+        let mut choice = TokenChoice { sequences: &mut sequences, sampled: &mut sampled, rejected: None };
+        for (row, token) in pass.sampled().zip(tokens) {
+            choice.place(row, |_| token);
         }
     }
 
@@ -184,14 +182,38 @@ impl<'a> SharedRun<'a> {
         let device = self.engine.setup.placement.head[0].device(pass.phase);
         let rows = pass.parts.iter().map(|part| part.ends.len());
         let mut sequences = self.sequences.write().expect(POISONED);
+        let mut sampled = self.sampled.lock().expect(POISONED);
+        let mut choice = TokenChoice { sequences: &mut sequences, sampled: &mut sampled, rejected: None };
         let mut ends = pass.sampled();
-        let tokens = self.engine.store.logits(device, rows, self.engine.setup.model.vocab, |row| {
-            let (slot, reached) = ends.next().expect("a row for each");
-            let SlotSequence { tokens, sampler } = &mut sequences[slot];
-            if reached == tokens.len() { sampler.next(row) } else { 0 }
+        self.engine.store.logits(device, rows, self.engine.setup.model.vocab, |logits| {
+            let row = ends.next().expect("a row for each");
+            choice.place(row, |sampler| sampler.next(logits));
         })?;
-        drop(sequences);
-        self.append(pass, tokens.into_iter());
         Ok(())
+    }
+}
+
+/// The choice of the tokens of a pass, row by row.
+struct TokenChoice<'m> {
+    sequences: &'m mut [SlotSequence],
+    sampled: &'m mut Vec<(usize, u32)>,
+    /// The slot whose proposed token was rejected. Its later rows were computed with that token.
+    rejected: Option<usize>,
+}
+
+impl TokenChoice<'_> {
+    /// Chooses the token of a row with `choose`, if the slot wants one behind its first `reached`
+    /// tokens. Behind a rejected token nothing is chosen, so a sampler draws as if it had been
+    /// without a draft.
+    fn place(&mut self, (slot, reached): (usize, usize), choose: impl FnOnce(&mut Sampler) -> u32) {
+        let sequence = &mut self.sequences[slot];
+        if self.rejected == Some(slot) || !sequence.is_open(reached) {
+            return;
+        }
+        let token = choose(&mut sequence.sampler);
+        if !sequence.choose(reached, token) {
+            self.rejected = Some(slot);
+        }
+        self.sampled.push((slot, token));
     }
 }

@@ -3,3 +3,4 @@
 pub(crate) mod request;
 pub(crate) mod service;
 pub(crate) mod session;
+pub(crate) mod speculative;

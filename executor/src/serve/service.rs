@@ -289,7 +289,7 @@ impl<C: Client> Service<C> {
     fn schedule(&mut self, sequences: &mut [SlotSequence], now: u64) -> Vec<ScheduledSequence> {
         let decoding = self.running.iter().filter(|request| request.is_decoding());
         let decodes: Vec<_> = decoding
-            .map(|it| ScheduledSequence { slot: it.slot, past: it.computed, new: 1, sampled: true })
+            .map(|it| ScheduledSequence { slot: it.slot, past: it.computed, new: 1, logits: 1 })
             .collect();
         let mut rows = self.limits.rows.clone();
         let mut room = self.batching.max_num_batched_tokens as usize;
@@ -306,7 +306,7 @@ impl<C: Client> Service<C> {
             let new = left.min(room).min(*rows);
             if new > 0 {
                 let (slot, past) = (request.slot, request.computed);
-                entering.push(ScheduledSequence { slot, past, new, sampled: new == left });
+                entering.push(ScheduledSequence { slot, past, new, logits: usize::from(new == left) });
                 (room, *rows) = (room - new, *rows - new);
             }
             // A prompt that enters only in part is the last one of the pass.
@@ -339,7 +339,7 @@ impl<C: Client> Service<C> {
         let sampler = Sampler::new(request.sampling).expect("it was checked on arrival");
         let tokens = std::mem::take(&mut request.prompt);
         let prompt_tokens = tokens.len();
-        sequences[slot] = SlotSequence { tokens, sampler };
+        sequences[slot] = SlotSequence::new(tokens, sampler);
         self.running.push(RunningRequest {
             request,
             slot,

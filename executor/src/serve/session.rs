@@ -120,7 +120,7 @@ impl Session {
         let mut sequences = SlotSequence::empty_slots(batch);
         for ((&slot, prompt), index) in slots.iter().zip(prompts).zip(0..) {
             let sampler = Sampler::new(sampling.for_sequence(index))?;
-            sequences[slot] = SlotSequence { tokens: prompt.clone(), sampler };
+            sequences[slot] = SlotSequence::new(prompt.clone(), sampler);
         }
         let (mut log, mut left) = (RunLog::new(&self.engine, if tasks { &steps } else { &[] }), steps.iter());
         let run = SharedRun::new(&self.engine, sequences, Instant::now(), tasks);
@@ -222,8 +222,13 @@ impl Session {
         logits.map_err(|error| ExecutorError::from(error).naming_gpu(&self.engine.setup.machine))
     }
 
+    /// What its lanes run on.
+    pub(super) fn engine(&self) -> &RunEngine {
+        &self.engine
+    }
+
     /// The common length of the prompts, where they fit.
-    fn check(&self, prompts: &[Vec<u32>], output_tokens: u64) -> Result<u64, ExecutorError> {
+    pub(super) fn check(&self, prompts: &[Vec<u32>], output_tokens: u64) -> Result<u64, ExecutorError> {
         let (extent, model) = (&self.engine.setup.extent, &self.engine.setup.model);
         let length = prompts.first().map_or(0, Vec::len);
         if length == 0 {

@@ -91,7 +91,7 @@ fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Resul
             return Err(ExecutorError::refused("experts", found, wanted));
         }
     }
-    let dtype = formats.weights.for_sublayer(sublayer);
+    let dtype = formats.weights.for_sublayer(sublayer).main();
     if (operator.is_matmul() || operator == Operator::Embed) && !MATRICES.contains(&dtype) {
         let wanted = format!("a GPU computes {sublayer} of bf16, int8 or int4");
         return Err(ExecutorError::refused("formats.weights", dtype, wanted));

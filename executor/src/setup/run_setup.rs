@@ -105,10 +105,16 @@ impl RunSetup {
             }
         };
         let matrices = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
-        for (class, dtype) in self.formats.weights.for_model(&self.model).classes() {
-            let key = match self.formats.weights.one() {
+        let weights = self.formats.weights.for_model(&self.model);
+        let classes = weights.classes().map(|(class, format)| (class.name(), format));
+        for (class, format) in classes.chain([("embed", weights.for_sublayer(Sublayer::Embed))]) {
+            let key = match weights.one() {
                 Some(_) => "weights".to_owned(),
                 None => format!("weights.{class}"),
+            };
+            let Some(dtype) = format.one() else {
+                let wanted = "the executor runs one format for each class: name one, as `{default: int4}`";
+                return Err(ExecutorError::refused(format!("formats.{key}"), format, wanted));
             };
             check(&key, dtype, &matrices)?;
         }
@@ -118,14 +124,12 @@ impl RunSetup {
 
     fn check_extent(&self) -> Result<(), ExecutorError> {
         let RunExtent { batch, context, chunk, step_tokens } = self.extent;
-        for (key, value) in [("batch", batch), ("context", context), ("chunk", chunk)] {
+        for (key, value) in
+            [("batch", batch), ("context", context), ("chunk", chunk), ("step_tokens", step_tokens)]
+        {
             if value == 0 {
                 return Err(ExecutorError::refused(format!("extent.{key}"), value, "at least 1"));
             }
-        }
-        if step_tokens != 1 {
-            let wanted = "the executor runs no draft: plan without `speculative`";
-            return Err(ExecutorError::refused("extent.step_tokens", step_tokens, wanted));
         }
         if context > self.model.max_positions {
             let wanted = format!("model '{}' has {} positions", self.model.name, self.model.max_positions);
@@ -211,6 +215,7 @@ impl RunSetup {
 /// Describes which keys of config.json differ between `ours` and `found`.
 fn differences(ours: &Model, found: &Model) -> String {
     let keys = |model: &Model| -> serde_json::Map<String, serde_json::Value> {
+        // Of a family that is not written only the name can differ.
         let text = model.to_config_json().unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     };

@@ -16,8 +16,9 @@ use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, subl
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
 use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch};
-use planner::{MicroBatch, PhasePrograms, Placement, StagingSlot, staging_slots};
+use planner::{Action, MicroBatch, PhasePrograms, Placement, StagingSlot, staging_slots};
 use scenarios::{ActivationBuffer as Activation, Model, Sublayer, kv_bytes};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, RwLock};
 
 /// Number of activations.
@@ -41,8 +42,10 @@ pub(crate) struct Store {
     pub(super) kv: Vec<RwLock<Buffer>>,
     /// By layer.
     caches: Vec<CacheLayout>,
-    /// By micro-batch, for its largest number of sequences.
-    pub(super) kv_shapes: Vec<KvShape>,
+    /// By layer, then micro-batch, for its largest number of sequences.
+    kv_shapes: Vec<KvShape>,
+    /// Micro-batches.
+    pub(super) parts: usize,
     /// By device, then activation, then micro-batch.
     pub(super) activations: Vec<Option<RwLock<Buffer>>>,
     pub(super) weight_slots: Vec<StagingSlots>,
@@ -114,20 +117,14 @@ impl Store {
         for (device, bytes) in planner::scratch_bytes(machine, programs, &setup.model, &setup.extent) {
             scratch[device.0] = Some(Mutex::new(Scratch::new(own(device), bytes.get() as usize)?));
         }
-        let kv_shapes = sequences_by_part(setup).map(|sequences| KvShape {
-            dtype: setup.formats.kv,
-            sequences: sequences as usize,
-            kv_heads: setup.model.kv_heads as usize,
-            capacity: setup.extent.context as usize,
-            head_dim: setup.model.head_dim as usize,
-        });
         let mut store = Self {
             matrices: Self::matrices(setup, checkpoint, &memories, tied, kept)?,
             vectors: Self::vectors(setup, checkpoint, &own)?,
             rotation: Self::rotation(setup, &own)?,
             kv: Self::caches(setup, &memories, carried)?,
             caches: CacheLayout::of_layers(setup),
-            kv_shapes: kv_shapes.collect(),
+            kv_shapes: cache_shapes(setup),
+            parts: setup.placement.pipelining.micro_batches as usize,
             activations,
             weight_slots,
             kv_slots,
@@ -149,8 +146,8 @@ impl Store {
     ) -> Result<Vec<RwLock<Buffer>>, ExecutorError> {
         let mut carried = carried.into_iter();
         let mut caches = Vec::new();
-        for (number, layer) in setup.placement.layers.iter().enumerate() {
-            let shape = setup.model.layer(number as u64);
+        for (layer, number) in setup.placement.layers.iter().zip(0..) {
+            let shape = setup.model.layer(number);
             for sequences in sequences_by_part(setup) {
                 let bytes = kv_bytes(shape, &setup.formats, sequences, setup.extent.context);
                 let new = || touched(&memories[layer.slices(Sublayer::Attention)[0].home.0], bytes);
@@ -190,17 +187,15 @@ impl Store {
         }
         let empty = || (0..devices).map(|_| StagingSlots::new()).collect::<Vec<_>>();
         let (mut weight_slots, mut kv_slots) = (empty(), empty());
-        for (device, StagingSlot { weights, kv }) in
+        for (device, StagingSlot { weights, .. }) in
             staging_slots(&setup.machine, programs, model, formats, extent)
         {
+            let streamed = streamed_shapes(model, programs, device);
             for _ in 0..setup.placement.pipelining.slots {
                 weight_slots[device.0].push(touched(own(device), weights)?);
-                // The layer of the largest cache that is streamed.
-                let whole = |shape: &&Model| kv_bytes(shape, formats, extent.batch, extent.context) == kv;
-                let shape = model.shapes().iter().find(whole).filter(|_| kv > Bytes::ZERO);
                 for sequences in sequences_by_part(setup) {
-                    let bytes =
-                        shape.map_or(Bytes::ZERO, |it| kv_bytes(it, formats, sequences, extent.context));
+                    let bytes = |shape| kv_bytes(shape, formats, sequences, extent.context);
+                    let bytes = streamed.iter().copied().map(bytes).max().unwrap_or(Bytes::ZERO);
                     kv_slots[device.0].push(touched(own(device), bytes)?);
                 }
             }
@@ -244,12 +239,13 @@ impl Store {
 
     /// A micro-batch's part of a layer's KV cache: all keys, then all values.
     pub fn kv(&self, layer: u32, part: MicroBatch) -> &RwLock<Buffer> {
-        &self.kv[layer as usize * self.kv_shapes.len() + part.index as usize]
+        &self.kv[layer as usize * self.parts + part.index as usize]
     }
 
-    /// The shape of a micro-batch's part of every layer's KV cache, at home and staged.
-    pub fn kv_shape(&self, part: MicroBatch) -> KvShape {
-        self.kv_shapes[part.index as usize]
+    /// The shape of a micro-batch's part of a layer's KV cache, at home and at the start of a
+    /// staging slot. The cache of a layer with a window is a ring with room for the window.
+    pub fn kv_shape(&self, layer: u32, part: MicroBatch) -> KvShape {
+        self.kv_shapes[layer as usize * self.parts + part.index as usize]
     }
 
     /// What the layer's cache consists of.
@@ -259,7 +255,7 @@ impl Store {
 
     /// A micro-batch's part of an activation of `device`.
     pub fn activation(&self, device: DeviceId, buffer: Activation, part: MicroBatch) -> &RwLock<Buffer> {
-        let first = (device.0 * ACTIVATIONS + buffer as usize) * self.kv_shapes.len();
+        let first = (device.0 * ACTIVATIONS + buffer as usize) * self.parts;
         let slot = &self.activations[first + part.index as usize];
         slot.as_ref().expect("planner::activation_buffers lists what the program uses")
     }
@@ -274,9 +270,7 @@ impl Store {
         mut read_row: impl FnMut(&[f32]) -> T,
     ) -> Result<Vec<T>, kernels::KernelError> {
         let mut results = Vec::new();
-        for (part, rows) in
-            MicroBatch::all(self.kv_shapes.len() as u64).zip(rows).filter(|(_, rows)| *rows > 0)
-        {
+        for (part, rows) in MicroBatch::all(self.parts as u64).zip(rows).filter(|(_, rows)| *rows > 0) {
             let logits = read(self.activation(device, Activation::Logits, part));
             let (vocab, mut read_row) = (vocab as usize, |row: &[f32]| results.push(read_row(row)));
             if logits.is_on_gpu() {
@@ -295,7 +289,7 @@ impl Store {
 
     /// A micro-batch's part of a staging slot for KV caches of a device.
     pub fn kv_slot(&self, device: DeviceId, slot: usize, part: MicroBatch) -> &RwLock<Buffer> {
-        &self.kv_slots[device.0][slot * self.kv_shapes.len() + part.index as usize]
+        &self.kv_slots[device.0][slot * self.parts + part.index as usize]
     }
 
     /// The working memory of a device's kernels.
@@ -328,6 +322,30 @@ fn hand_over_kv(
         }
     };
     caches.into_iter().zip(stays).map(hand_over).collect()
+}
+
+/// By layer, then micro-batch: the shape of its KV cache.
+fn cache_shapes(setup: &RunSetup) -> Vec<KvShape> {
+    let shape = |layer: u64| {
+        let shape = setup.model.layer(layer);
+        sequences_by_part(setup).map(move |sequences| KvShape {
+            dtype: setup.formats.kv,
+            sequences: sequences as usize,
+            kv_heads: shape.kv_heads as usize,
+            capacity: shape.kept_positions(setup.extent.context) as usize,
+            head_dim: shape.head_dim as usize,
+        })
+    };
+    (0..setup.model.layers).flat_map(shape).collect()
+}
+
+/// The shapes of layers whose KV caches are streamed to `device`.
+fn streamed_shapes<'m>(model: &'m Model, programs: &PhasePrograms, device: DeviceId) -> Vec<&'m Model> {
+    let tasks = programs.prefill.tasks.iter().chain(&programs.decode.tasks);
+    let streamed =
+        tasks.filter(|task| matches!(task.action, Action::FetchKv { device: to, .. } if to == device));
+    let kinds: BTreeSet<_> = streamed.map(|task| task.kind).collect();
+    kinds.into_iter().map(|kind| model.shape_or_ends(kind)).collect()
 }
 
 /// By micro-batch: its largest number of sequences.

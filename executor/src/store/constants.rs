@@ -41,7 +41,7 @@ impl Store {
                 if let Some(kept) = kept.lock().expect("no thread has panicked").remove(&key) {
                     return Ok((index, kept));
                 }
-                let dtype = setup.formats.weights.for_sublayer(sublayer);
+                let dtype = setup.formats.weights.for_sublayer(sublayer).main();
                 let matrices = tensors::sublayer_tensors(&setup.model, layer, sublayer).matrices;
                 let memory = &memories[slice.home.0];
                 let weights = match sublayer {

@@ -18,7 +18,7 @@ impl Store {
         programs: &PhasePrograms,
         gpu: &GpuRuntime,
     ) -> Result<(), kernels::KernelError> {
-        let parts = self.kv_shapes.len();
+        let parts = self.parts;
         for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
             let enqueued = gpu.works_for(setup, task.lane);
             let layer = task.layer.map_or(0, |layer| layer as usize);

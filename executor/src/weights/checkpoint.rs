@@ -2,7 +2,8 @@
 
 use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
-use crate::weights::shard::{Shard, StoredTensor};
+use crate::weights::shard::{RowOrder, Shard, StoredTensor};
+use crate::weights::stacked;
 use crate::weights::tensors;
 use scenarios::{Gguf, Model};
 use serde::Deserialize;
@@ -74,7 +75,8 @@ impl Checkpoint {
         Self::from_shards(model, file, vec![shard])
     }
 
-    fn from_shards(model: Model, folder: &Path, shards: Vec<Shard>) -> Result<Self, ExecutorError> {
+    fn from_shards(model: Model, folder: &Path, mut shards: Vec<Shard>) -> Result<Self, ExecutorError> {
+        stacked::add_experts(&model, &mut shards)?;
         let mut holders = BTreeMap::new();
         for (number, shard) in shards.iter().enumerate() {
             holders.extend(shard.tensors.keys().map(|name| (name.clone(), number)));
@@ -142,7 +144,8 @@ impl Checkpoint {
                 _ => self.folder.clone(),
             };
             let (model, expected) = (self.model.name.clone(), tensor.shape.clone());
-            return Err(ExecutorError::MissingTensor { path, tensor: tensor.name.clone(), model, expected });
+            let tensor = stacked::published_name(&self.model, &tensor.name);
+            return Err(ExecutorError::MissingTensor { path, tensor, model, expected });
         };
         let (path, name) = (shard.path.clone(), tensor.name.clone());
         if stored.shape != tensor.shape {
@@ -160,7 +163,14 @@ impl Checkpoint {
     pub(crate) fn reader<'a>(&'a self, fused: &'a FusedTensor) -> TensorReader<'a> {
         let source = |share: &TensorRows| {
             let (shard, stored) = self.find(&share.tensor.name).expect("`open` has checked every tensor");
-            SourceTensor { shard, stored, first: 0, bytes: Vec::new() }
+            SourceTensor {
+                shards: &self.shards,
+                shard,
+                stored,
+                first: 0,
+                bytes: Vec::new(),
+                whole: Vec::new(),
+            }
         };
         TensorReader { fused, sources: fused.sources.iter().map(source).collect() }
     }
@@ -180,11 +190,35 @@ pub(crate) struct TensorReader<'a> {
 }
 
 struct SourceTensor<'a> {
+    shards: &'a [Shard],
     shard: &'a Shard,
     stored: &'a StoredTensor,
     /// The row at which `bytes` begins.
     first: u64,
     bytes: Vec<u8>,
+    /// All bytes of a tensor whose rows are columns in the file.
+    whole: Vec<u8>,
+}
+
+impl SourceTensor<'_> {
+    /// Fills `bytes` with `rows` rows of `size` bytes from row `first` of the file on.
+    fn fill(&mut self, first: u64, rows: u64, size: u64) -> Result<(), ExecutorError> {
+        self.bytes.resize((rows * size) as usize, 0);
+        self.first = first;
+        match self.stored.order {
+            RowOrder::Columns { width, apart } => {
+                stacked::read_columns(self.shard, self.stored, [width, apart], &mut self.whole)?;
+                stacked::gather_columns(&self.whole, self.stored, [width, apart], first, &mut self.bytes);
+                Ok(())
+            }
+            RowOrder::Scaled { shard, scales, .. } => {
+                let at = [self.stored.start, scales].map(|start| start + first * size / 17);
+                let at = [self.stored.start + (at[0] - self.stored.start) * 16, at[1]];
+                stacked::read_scaled([self.shard, &self.shards[shard]], at, &mut self.bytes)
+            }
+            _ => self.shard.read(&mut self.bytes, self.stored.start + first * size),
+        }
+    }
 }
 
 impl TensorReader<'_> {
@@ -197,10 +231,7 @@ impl TensorReader<'_> {
         let size = format.bytes(self.fused.columns()).expect("`open` has checked every tensor");
         let held = source.bytes.len() as u64 / size.max(1);
         if !(source.first..source.first + held).contains(&row) {
-            let rows = ROWS_AT_ONCE.min(source.stored.shape[0] - row);
-            source.bytes.resize((rows * size) as usize, 0);
-            source.first = row;
-            source.shard.read(&mut source.bytes, source.stored.start + row * size)?;
+            source.fill(row, ROWS_AT_ONCE.min(source.stored.stored_rows() - row), size)?;
         }
         let at = ((row - source.first) * size) as usize;
         format.decode(&source.bytes[at..at + size as usize], out);

@@ -22,7 +22,13 @@ pub(crate) enum TensorFormat {
     /// 256 values in sixteen groups: 4 and 2 bits of numbers from 0 to 63, minus 32; a signed byte
     /// per group; a scale in f16.
     Q6K,
+    /// 32 values: an exponent in a byte, and 16 bytes with two numbers of 4 bits (sign, two bits of
+    /// exponent, one of mantissa) each. The first 16 values are in the low halves.
+    Mxfp4,
 }
+
+/// The values of MXFP4's numbers (OCP Microscaling Formats 1.0).
+const FP4: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
 impl TensorFormat {
     /// The format with this number in ggml, if we read it.
@@ -35,6 +41,7 @@ impl TensorFormat {
             12 => TensorFormat::Q4K,
             14 => TensorFormat::Q6K,
             30 => TensorFormat::Bf16,
+            39 => TensorFormat::Mxfp4,
             _ => return None,
         })
     }
@@ -48,6 +55,7 @@ impl TensorFormat {
             TensorFormat::Q4_0 => (32, 18),
             TensorFormat::Q4K => (256, 144),
             TensorFormat::Q6K => (256, 210),
+            TensorFormat::Mxfp4 => (32, 17),
         }
     }
 
@@ -85,6 +93,7 @@ impl TensorFormat {
             }),
             TensorFormat::Q4K => blocks.for_each(|(block, out)| q4_k(block, out)),
             TensorFormat::Q6K => blocks.for_each(|(block, out)| q6_k(block, out)),
+            TensorFormat::Mxfp4 => blocks.for_each(|(block, out)| mxfp4(block, out)),
         }
     }
 }
@@ -92,6 +101,15 @@ impl TensorFormat {
 /// The f16 at the start of `bytes`.
 fn half(bytes: &[u8]) -> f32 {
     f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
+}
+
+fn mxfp4(block: &[u8], out: &mut [f32]) {
+    let scale = (f32::from(block[0]) - 127.0).exp2();
+    let value = |number: u8| scale * if number & 8 == 0 { 1.0 } else { -1.0 } * FP4[usize::from(number & 7)];
+    let (low, high) = out.split_at_mut(16);
+    for ((low, high), &pair) in low.iter_mut().zip(high).zip(&block[1..]) {
+        (*low, *high) = (value(pair & 15), value(pair >> 4));
+    }
 }
 
 fn q4_k(block: &[u8], out: &mut [f32]) {

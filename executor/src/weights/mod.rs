@@ -10,5 +10,6 @@ mod names;
 pub(crate) mod random;
 pub(crate) mod rotation;
 mod shard;
+mod stacked;
 pub(crate) mod tensors;
 pub(crate) mod tokenizer;

@@ -144,6 +144,7 @@ impl TensorNames {
                     ..llama.with_4h()
                 }
             }
+            Architecture::GptOss => Self { router: "mlp.router", ..llama },
             // Models that `check_runnable` refuses never get here.
             _ => llama,
         }

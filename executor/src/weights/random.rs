@@ -60,7 +60,10 @@ fn write_folder(model: &Model, folder: &Path, seed: u64) -> Result<(), ExecutorE
     };
     fs::create_dir_all(folder).map_err(|source| ExecutorError::File { path: folder.to_owned(), source })?;
     let model = Model { dtype: DType::Bf16, ..model.clone() };
-    write("config.json", model.to_config_json()?)?;
+    let config = model
+        .to_config_json()
+        .map_err(|error| ExecutorError::refused("model", format!("'{}'", model.name), error.to_string()))?;
+    write("config.json", config)?;
     write("tokenizer.json", byte_level_json(model.vocab))?;
     let path = folder.join("model.safetensors");
     write_weights(&model, &path, seed).map_err(|source| ExecutorError::File { path, source })

@@ -47,13 +47,40 @@ pub(crate) enum RowOrder {
         /// Rows of each matrix.
         rows: [u64; 3],
     },
+    /// Rows lie this many rows apart.
+    Apart(u64),
+    /// The tensor's rows are columns of a matrix of `width` columns, and lie `apart` columns apart.
+    Columns {
+        /// Columns of the matrix.
+        width: u64,
+        /// The distance of the columns that are rows here.
+        apart: u64,
+    },
+    /// MXFP4 in two tensors: blocks of 16 bytes, and an exponent for each.
+    Scaled {
+        /// Rows lie this many rows apart.
+        apart: u64,
+        /// Index of the shard with the exponents.
+        shard: usize,
+        /// The position of the first row's first exponent in that shard.
+        scales: u64,
+    },
 }
 
 impl StoredTensor {
+    /// Rows of the file from the first to the last of the tensor's.
+    pub fn stored_rows(&self) -> u64 {
+        match self.order {
+            RowOrder::Apart(apart) | RowOrder::Scaled { apart, .. } => (self.shape[0] - 1) * apart + 1,
+            _ => self.shape[0],
+        }
+    }
+
     /// The file's row that holds `row`.
     pub fn stored_row(&self, row: u64) -> u64 {
         match self.order {
-            RowOrder::Same => row,
+            RowOrder::Same | RowOrder::Columns { .. } => row,
+            RowOrder::Apart(apart) | RowOrder::Scaled { apart, .. } => row * apart,
             RowOrder::PairsInterleaved { head } => {
                 let (first, within) = (row / head * head, row % head);
                 first + within % (head / 2) * 2 + within / (head / 2)

@@ -67,14 +67,16 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
         Sublayer::FfnDown => {
             with_biases(matrix(&[names.down], &[hidden], model.intermediate), model.ffn_bias, behind(1))
         }
-        Sublayer::Router => SublayerTensors {
-            matrices: vec![matrix(&[names.router], &[experts(model).count], hidden)],
-            vectors: router_vectors(model, &names),
-        },
+        Sublayer::Router => with_biases(
+            matrix(&[names.router], &[experts(model).count], hidden),
+            model.ffn_bias,
+            router_vectors(model, &names),
+        ),
         Sublayer::Experts => {
-            let matrices =
-                (0..experts(model).count).flat_map(|expert| expert_matrices(model, &names, expert));
-            SublayerTensors { matrices: matrices.collect(), vectors: vec![] }
+            let each = (0..experts(model).count).flat_map(|expert| expert_matrices(model, &names, expert));
+            let matrices: Vec<_> = each.collect();
+            let vectors = if model.ffn_bias { matrices.iter().map(bias).collect() } else { vec![] };
+            SublayerTensors { matrices, vectors }
         }
         Sublayer::SharedExpert => mixers::shared_expert_tensors(model, &names),
         Sublayer::Head => {
@@ -99,14 +101,17 @@ fn router_vectors(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     vectors
 }
 
-/// The norms of a head's queries and keys, where the model has them.
+/// The norms of a head's queries and keys, and the heads' sinks, where the model has them.
 fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     let norm = |name: &str| {
         let name = format!("{}self_attn.{name}.weight", names.layer);
         let plus_one = model.norm == Norm::RmsPlusOne;
         FusedTensor::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
     };
-    if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] }
+    let norms = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
+    // Kernels expect them behind the norms.
+    let sinks = || FusedTensor::one(format!("{}self_attn.sinks", names.layer), vec![model.heads]);
+    norms.into_iter().chain(model.wiring.sinks.then(sinks)).collect()
 }
 
 /// Refuses models without kernels and tensor names here. No checkpoint of such a model is made or
@@ -132,14 +137,12 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
         (wiring.output_gate && shape.mixer != Mixer::Attention, "gated latent attention"),
         (shape.mixer != Mixer::Attention && shape.qkv_bias, "biases in front of another mixer than attention"),
         (matches!(shape.activation, Activation::ReluSquared | Activation::Xielu), "another non-linearity"),
-        (wiring.sinks, "attention sinks"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),
         (!shape.has_mixer() || !shape.has_network(), "layers of one sublayer"),
         (wiring.shares_kv || wiring.keys_are_values, "shared keys and values"),
         (wiring.value_dim.is_some(), "values of another width than keys"),
         (wiring.norms_whole_qk, "norms over all heads"),
-        (wiring.window.is_some_and(|window| window.chunked), "attention in chunks"),
         (wiring.residual_streams.or(wiring.predicted_streams).is_some(), "several residual streams"),
         (wiring.layer_embedding.is_some(), "embeddings for each layer"),
     ];
@@ -197,14 +200,19 @@ fn norm(model: &Model, name: String) -> Vec<FusedTensor> {
 /// A bias has the names and the row order of its matrix's tensors.
 fn with_biases(matrix: FusedTensor, present: bool, mut vectors: Vec<FusedTensor>) -> SublayerTensors {
     if present {
-        let mut bias = matrix.clone();
-        for TensorRows { tensor, .. } in &mut bias.sources {
-            tensor.name = tensor.name.replace(".weight", ".bias");
-            tensor.shape.truncate(1);
-        }
-        vectors.push(bias);
+        vectors.push(bias(&matrix));
     }
     SublayerTensors { matrices: vec![matrix], vectors }
+}
+
+/// The bias of a matrix.
+fn bias(matrix: &FusedTensor) -> FusedTensor {
+    let mut bias = matrix.clone();
+    for TensorRows { tensor, .. } in &mut bias.sources {
+        tensor.name = tensor.name.replace(".weight", ".bias");
+        tensor.shape.truncate(1);
+    }
+    bias
 }
 
 #[cfg(test)]

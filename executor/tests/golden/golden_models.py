@@ -93,6 +93,17 @@ def goldens():
             rms_norm_eps=1e-5, sliding_window=None, rope_parameters=rope(1000000.0),
             tie_word_embeddings=False,
         ), byte_fallback, 0.15, {"rope_parameters": rope(10000.0), "num_experts_per_tok": 1}),
+        # Sinks, a window that sequences are several times as long as, a gate with a limit that it often reaches, biases of
+        # router and experts, all experts of a layer in one tensor with gates and ups in turn.
+        Golden("gpt_oss", t.GptOssConfig(
+            **size, hidden_size=64, intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_local_experts=5, num_experts_per_tok=2,
+            rms_norm_eps=1e-5, sliding_window=11, swiglu_limit=0.8, tie_word_embeddings=False,
+            rope_parameters=rope(150000.0) | yarn | {"truncate": False},
+            pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        ), byte_fallback, 0.15,
+            {"sliding_window": 96, "swiglu_limit": 7.0, "num_experts_per_tok": 1,
+             "rope_parameters": [rope(150000.0) | {"truncate": False}, rope(150000.0) | yarn | {"truncate": True}]}),
         # Weights that are not normalised; a width that is no multiple of 32.
         Golden("qwen3_moe", t.Qwen3MoeConfig(
             **size, **qwen_ids, hidden_size=64, intermediate_size=160, moe_intermediate_size=40,

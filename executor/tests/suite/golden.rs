@@ -239,7 +239,7 @@ fn rounded(name: &str, formats: WeightFormats) -> tempfile::TempDir {
                 let memory = kernels::MemoryArena::new("test", hwprofiles::Bytes::new(1 << 30));
                 let packed = kernels::Weights::from_f32(
                     &memory,
-                    formats.for_class(class(name)),
+                    formats.for_class(class(name)).main(),
                     rows,
                     columns,
                     &values,
@@ -276,7 +276,8 @@ fn a_narrow_run_is_the_f32_run_of_the_rounded_weights() {
         // square of it.
         let rounding = weights.distinct().map(|dtype| Path::best().rounding(dtype)).fold(0.0, f32::max);
         let least = 1.0 - 1e-5 - 10.0 * f64::from(rounding).powi(2);
-        for name in rig::GOLDEN {
+        // The matrices of gpt_oss's experts are in one tensor, with columns for rows.
+        for name in rig::GOLDEN.into_iter().filter(|name| *name != "gpt_oss") {
             let (case, least) = (Case::new(name), bound(name, least));
             let folder = rounded(name, weights);
             let wide =

@@ -13,3 +13,4 @@ mod repeat;
 mod rig;
 mod scratch;
 mod serving;
+mod speculative;

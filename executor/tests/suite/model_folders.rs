@@ -171,7 +171,7 @@ fn models_with_latent_attention_or_sinks_are_neither_made_nor_opened() {
         let error = make_random(&model, &new, 1).expect_err("it cannot run").to_string();
         assert!(error.contains(name) && error.contains(feature) && error.contains("simulated"), "{error}");
         assert!(!new.exists());
-        fs::write(folder.path().join("config.json"), model.to_config_json().expect("it has one")).expect("written");
+        fs::write(folder.path().join("config.json"), model.to_config_json().expect("written")).expect("written");
         assert!(message(folder.path()).contains(feature));
     }
 }

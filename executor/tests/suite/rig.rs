@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use scenarios::{Formats, Model, Sublayer, WeightFormats};
 use std::path::PathBuf;
 
-pub const GOLDEN: [&str; 21] = [
+pub const GOLDEN: [&str; 22] = [
     "opt",
     "llama_gqa",
     "llama3_rope",
@@ -19,6 +19,7 @@ pub const GOLDEN: [&str; 21] = [
     "mistral_sharded",
     "mixtral",
     "qwen3_moe",
+    "gpt_oss",
     "gemma",
     "gemma2",
     "gemma3",
@@ -35,7 +36,7 @@ pub const GOLDEN: [&str; 21] = [
 /// Models with other mixers than plain attention, or with a shared expert.
 pub const MIXERS: [&str; 5] = ["deepseek_v3", "deepseek_v2", "glm4_moe", "qwen3_next", "qwen3_5"];
 /// Models with experts.
-pub const EXPERTS: [&str; 2] = ["mixtral", "qwen3_moe"];
+pub const EXPERTS: [&str; 3] = ["mixtral", "qwen3_moe", "gpt_oss"];
 /// How much more rounding changes a model's logits than those of most models. The norms of q and k
 /// in `gemma3` double both, and so increase the scores. In PyTorch's bf16 its logits have a cosine
 /// of 0.9990 (median of 160 random tokens) where those of `gemma2`, `gemma` and `qwen3` have

@@ -14,7 +14,7 @@ proptest! {
 
     #[test]
     fn kernels_need_no_more_working_memory_than_the_planner_counts(
-        name in prop::sample::select(vec!["fulcrum-tiny", "opt-125m", "llama-2-7b", "llama-3.1-8b", "qwen3-32b", "qwen2.5-0.5b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma-7b", "gemma-2-9b", "gemma-3-4b", "phi-2", "phi-3-mini-4k", "gpt-neox-20b", "gpt-j-6b", "falcon-7b"]),
+        name in prop::sample::select(vec!["fulcrum-tiny", "opt-125m", "llama-2-7b", "llama-3.1-8b", "qwen3-32b", "qwen2.5-0.5b", "mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b", "gemma-7b", "gemma-2-9b", "gemma-3-4b", "phi-2", "phi-3-mini-4k", "gpt-neox-20b", "gpt-j-6b", "falcon-7b"]),
         cores in 1usize..100,
         (batch, chunk, context) in (1u64..70, prop_oneof![1u64..4, 1u64..3000], 1u64..100_000),
     ) {
@@ -32,15 +32,19 @@ proptest! {
             let (hidden, inner) = (model.hidden as usize, experts.intermediate as usize);
             prop_assert!(kernels::expert::scratch_bytes(cores, rows, hidden, inner) <= counted);
         }
-        let shape = kernels::KvShape {
-            dtype: DType::F32,
-            sequences: batch as usize,
-            kv_heads: model.kv_heads as usize,
-            capacity: context as usize,
-            head_dim: model.head_dim as usize,
-        };
-        let heads = model.heads as usize;
-        prop_assert!(kernels::attention::scratch_bytes(cores, heads, shape, batch as usize) <= counted);
+        for (layer, dtype) in model.shapes().iter().flat_map(|layer| [(layer, DType::F32), (layer, DType::Int8)]) {
+            let shape = kernels::KvShape {
+                dtype,
+                sequences: batch as usize,
+                kv_heads: layer.kv_heads as usize,
+                capacity: layer.kept_positions(context) as usize,
+                head_dim: layer.head_dim as usize,
+            };
+            let windowed = layer.wiring.window.is_some();
+            let gathered = if windowed { kernels::attention::gather_bytes(cores, shape) } else { 0 };
+            let needed = kernels::attention::scratch_bytes(cores, layer.heads as usize, shape, batch as usize);
+            prop_assert!(needed + gathered <= counted);
+        }
     }
 
     /// The same for a GPU's kernels, operator by operator, as each uses the scratch.

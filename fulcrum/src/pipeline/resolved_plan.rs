@@ -90,7 +90,8 @@ impl ResolvedPlan {
         match &self.plan.draft {
             None => Ok(()),
             Some(draft) => Err(Error::input(format!(
-                "{what} knows no draft, and this plan has {} on '{}': plan without speculative",
+                "{what} knows no draft, and this plan has {} on '{}': plan without speculative, or see --draft-dir of \
+                 `fulcrum run`",
                 draft.model.name, draft.device,
             ))),
         }

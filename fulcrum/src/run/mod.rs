@@ -3,6 +3,7 @@
 
 mod batch;
 mod batch_file;
+mod drafted;
 mod host;
 mod measurement;
 mod quickstart;
@@ -14,7 +15,8 @@ mod validation;
 
 pub use batch::BatchAnswers;
 pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
-pub use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, Tokenizer};
+pub use drafted::DraftedSession;
+pub use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, SpeculativeBatch, Tokenizer};
 pub use host::{compare_gpu_kernels, init_model, measure_host};
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
 pub use kernels::Path as KernelPath;

@@ -45,7 +45,7 @@ impl ResolvedPlan {
     /// # Errors
     /// The plan has a draft, or the executor cannot run it.
     pub fn setup(&self) -> Result<RunSetup> {
-        self.require_no_draft("the executor")?;
+        self.require_no_draft("this run")?;
         RunSetup::from_plan(self.machine.clone(), self.model.clone(), &self.plan).or_input()
     }
 }

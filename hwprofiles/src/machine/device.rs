@@ -1,7 +1,7 @@
 //! What computes.
 
 use crate::machine::memory::MemoryId;
-use crate::rates::{AllReduce, AttentionRates, GemmRates};
+use crate::rates::{AllReduce, AttentionRates, Dequantisation, GemmRates};
 use crate::units::{BytesPerSec, DType, Dollars, FlopPerSec, Seconds, Sourced, Watts, Years};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub struct Device {
     pub price: Option<Sourced<Dollars>>,
     /// The ranks of a group of GPUs that compute as one device. The rates are those of one of them.
     pub ranks: Option<Ranks>,
-    /// Facts that no time depends on yet.
+    /// The cost of dequantisation, and facts that no time depends on yet.
     pub details: DeviceDetails,
 }
 
@@ -88,6 +88,9 @@ pub struct DeviceDetails {
     /// The time in service over which its price is written off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Sourced<Years>>,
+    /// What it costs to compute with quantised weights that have no measured table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dequantisation: Option<Dequantisation>,
     /// The kernels that its rates were measured with, where they are ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<String>,

@@ -8,6 +8,7 @@ mod footnotes;
 mod graph;
 mod link;
 mod memory;
+mod quantised;
 mod routes;
 mod scaled;
 mod show;

@@ -2,6 +2,7 @@
 
 use crate::machine::device::Device;
 use crate::machine::graph::Machine;
+use crate::machine::quantised::Product;
 use crate::machine::times::MissingRate;
 use crate::rates::{AttentionShape, Bound, Estimate, Speedup};
 use crate::units::{BytesPerSec, DType, Ratio};
@@ -10,7 +11,8 @@ impl Device {
     /// [`Device::gemm_time`] with the weights in a memory that is `factor` times as fast as the
     /// device's own. If reading the weights for m rows takes the time t at one rate, then at the
     /// other rate factor · m rows take t, both for reading and for computing. The time is therefore
-    /// that of factor · m rows ÷ factor, whichever of the two binds.
+    /// that of factor · m rows ÷ factor, whichever of the two binds. Dequantisation takes as long
+    /// as from the device's own memory.
     pub fn gemm_time_from(
         &self,
         factor: Ratio,
@@ -19,9 +21,7 @@ impl Device {
         n: u64,
         k: u64,
     ) -> Result<Estimate, MissingRate> {
-        let rows = (m as f64 * factor.get()).round() as u64;
-        let rows = if m == 0 { 0 } else { rows.max(1) };
-        Ok(self.gemm_time(weights, rows, n, k)?.shorter(factor))
+        self.product_time(weights, Product { m, n, k }, factor)
     }
 
     /// [`Device::attention_time`] with the KV cache in a memory that is `factor` times as fast as
@@ -44,7 +44,10 @@ impl Device {
         device.gemm.values_mut().for_each(|rates| *rates = rates.faster(bound, factor));
         device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, factor));
         match bound {
-            Bound::Compute => {}
+            Bound::Compute => {
+                let cost = &mut device.details.dequantisation;
+                *cost = cost.take().map(|cost| cost.faster(factor));
+            }
             Bound::Memory => device.elementwise.value = device.elementwise.value * factor.get(),
             Bound::Launch => {
                 device.launch.value = device.launch.value / factor.get();

@@ -6,8 +6,9 @@
 //! ([`Basis::Extrapolated`]).
 
 use crate::machine::device::Device;
+use crate::machine::quantised::Product;
 use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
-use crate::units::{Bytes, DType};
+use crate::units::{Bytes, DType, Ratio};
 
 /// A rate that was not measured. The message says which, and how to measure it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,15 +42,13 @@ impl MissingRate {
 
 impl Device {
     /// The time of y[m, n] = x[m, k] · W[n, k]ᵀ with `weights` in the device's own memory, without
-    /// [`Device::launch`]. Zero where a dimension is zero.
+    /// [`Device::launch`]. Zero where a dimension is zero. A quantised format without a measured
+    /// table costs what the device's [`Dequantisation`](crate::Dequantisation) says.
     ///
+    /// # Errors
+    /// The format has no table, and the device states no cost of dequantisation.
     pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, MissingRate> {
-        if m == 0 || n == 0 || k == 0 {
-            return Ok(Estimate::ZERO);
-        }
-        let has = |d| self.gemm.get(&d).is_some_and(|rates| !rates.points().is_empty());
-        let estimate = self.gemm.get(&weights).and_then(|rates| rates.time(m, n, k));
-        estimate.ok_or_else(|| MissingRate::new(self, "gemm", weights, has))
+        self.product_time(weights, Product { m, n, k }, Ratio::ONE)
     }
 
     /// The time of an elementwise operator that reads and writes `bytes` of activations, without
@@ -76,6 +75,7 @@ impl Device {
             Phase::Prefill => "prefill attention",
         };
         let estimate = self.attention.get(&kv).and_then(|rates| rates.time(shape));
+        let estimate = estimate.or_else(|| self.attention_like_another(kv, shape));
         estimate.ok_or_else(|| MissingRate::new(self, rate, kv, has))
     }
 }

@@ -9,6 +9,7 @@ use crate::parts::attach::{add_direct_links, add_links};
 use crate::parts::composition::LoopbackLimit;
 use crate::parts::cpu_sheet::CpuSheet;
 use crate::parts::cxl::CxlExpanders;
+use crate::parts::dequantisation::host_dequantisation;
 use crate::parts::gpu_group::GpuGroup;
 use crate::parts::host::{CoreTeam, Host};
 use crate::parts::link::LinkPart;
@@ -161,7 +162,14 @@ impl MachineParts {
         });
         // Without a second device there is no wake-up to measure; a fork-join is the nearest cost.
         let sync = host.loopback.as_option().map_or(&team.launch, |loopback| &loopback.sync);
-        machine.devices.push(host_device("cpu", DeviceKind::Cpu, DRAM, cores[..own].to_vec(), team, sync));
+        machine.devices.push(host_device(
+            "cpu",
+            DeviceKind::Cpu,
+            DRAM,
+            cores[..own].to_vec(),
+            (host, team),
+            sync,
+        ));
         if let Some(limit) = &self.loopback {
             add_loopback(host, *limit, machine)?;
         }
@@ -198,7 +206,8 @@ fn add_loopback(host: &Host, limit: LoopbackLimit, machine: &mut Machine) -> Res
     let core = host.cpu.cores[host.cpu.cores.len() - 1..].to_vec();
     let id = MemoryId(machine.memories.len());
     machine.memories.push(memory);
-    let device = host_device("loopback", DeviceKind::Loopback, id, core, team(host, 1)?, &measured.sync);
+    let device =
+        host_device("loopback", DeviceKind::Loopback, id, core, (host, team(host, 1)?), &measured.sync);
     machine.devices.push(device);
     let bandwidth = if limit.bandwidth < measured.bandwidth.value {
         Sourced::estimated(limit.bandwidth, "the limit chosen in the composition")
@@ -232,9 +241,10 @@ fn host_device(
     kind: DeviceKind,
     memory: MemoryId,
     cores: Vec<usize>,
-    team: &CoreTeam,
+    (host, team): (&Host, &CoreTeam),
     sync: &Sourced<Seconds>,
 ) -> Device {
+    let cost = host_dequantisation(cores.len(), &host.cpu.features);
     Device {
         name: name.to_owned(),
         kind,
@@ -251,7 +261,7 @@ fn host_device(
         idle_power: None,
         price: None,
         ranks: None,
-        details: team_details(team),
+        details: DeviceDetails { dequantisation: Some(cost), ..team_details(team) },
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::files::{Refusal, refuse_if};
 use crate::parts::gpu::check_idle;
+use crate::rates::Dequantisation;
 use crate::units::{
     Bytes, BytesPerSec, DType, Dollars, FlopPerSec, Hertz, Provenance, Ratio, Seconds, Sourced, Watts, Years,
 };
@@ -51,6 +52,9 @@ pub struct CpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub crossover: Option<Sourced<u64>>,
+    /// The cost of dequantisation on one socket; that of its instruction sets where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dequantisation: Option<Dequantisation>,
     /// Its memory channels.
     pub dram: SocketDram,
     /// One fork-join of all cores.

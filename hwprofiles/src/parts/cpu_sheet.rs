@@ -126,7 +126,12 @@ impl CpuSheet {
     }
 
     fn details(&self) -> DeviceDetails {
-        let mut details = DeviceDetails { lifetime: self.part.lifetime.clone(), ..DeviceDetails::default() };
+        let cores = self.cores.unwrap_or(self.part.cores.value * self.sockets);
+        let mut details = DeviceDetails {
+            lifetime: self.part.lifetime.clone(),
+            dequantisation: Some(self.part.dequantisation_cost(cores)),
+            ..DeviceDetails::default()
+        };
         for (instructions, by_format) in &self.part.rates {
             for (&dtype, rates) in by_format {
                 let streamed = rates.streamed.clone().unwrap_or_else(|| {

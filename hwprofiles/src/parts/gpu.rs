@@ -2,7 +2,7 @@
 
 use crate::files::{Refusal, refuse_if};
 use crate::parts::composition::PartNames;
-use crate::rates::{AttentionRates, GemmRates};
+use crate::rates::{AttentionRates, Dequantisation, GemmRates};
 use crate::units::{Bytes, BytesPerSec, DType, Dollars, FlopPerSec, Ratio, Seconds, Sourced, Watts, Years};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,6 +66,9 @@ pub struct GpuPart {
     /// efficiencies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attention: BTreeMap<DType, AttentionRates>,
+    /// The cost of dequantisation; that of its architecture where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dequantisation: Option<Dequantisation>,
     /// Power when busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
@@ -127,6 +130,7 @@ impl GpuPart {
             peer: None,
             gemm: BTreeMap::new(),
             attention: BTreeMap::new(),
+            dequantisation: None,
             power: None,
             idle_power: None,
             price: None,

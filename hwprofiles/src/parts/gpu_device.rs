@@ -20,14 +20,16 @@ impl GpuPart {
     pub fn device(&self, memory: MemoryId) -> Device {
         let bandwidth = self.reached_bandwidth();
         let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
-        for dtype in DType::OWN {
+        for dtype in self.formats() {
             if let Some(peak) = self.reached_peak(dtype) {
                 let source = || peak.source.clone();
                 if dtype.holds_weights() {
                     gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, source()));
                 }
-                let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source());
-                attention.insert(dtype, rates);
+                if dtype.holds_kv() {
+                    let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source());
+                    attention.insert(dtype, rates);
+                }
             }
         }
         gemm.extend(self.gemm.clone());
@@ -49,8 +51,19 @@ impl GpuPart {
             idle_power: self.idle_power.clone().or_else(|| self.power.as_ref().map(waiting)),
             price: self.price.clone(),
             ranks: None,
-            details: DeviceDetails { lifetime: self.lifetime.clone(), ..DeviceDetails::default() },
+            details: DeviceDetails {
+                lifetime: self.lifetime.clone(),
+                dequantisation: self.dequantisation_cost(),
+                ..DeviceDetails::default()
+            },
         }
+    }
+
+    /// The formats with a roofline: Fulcrum's own, and the 4-bit floats that it multiplies as they
+    /// lie.
+    fn formats(&self) -> impl Iterator<Item = DType> {
+        let native = [DType::Mxfp4, DType::Nvfp4].into_iter().filter(|dtype| self.peak.contains_key(dtype));
+        DType::OWN.into_iter().chain(native.collect::<Vec<_>>())
     }
 
     /// bf16 and f16 use the same units: where their peaks are equal, measurements of one stand for

@@ -7,6 +7,7 @@ mod composition;
 mod cpu;
 mod cpu_sheet;
 mod cxl;
+mod dequantisation;
 mod fitted;
 mod gpu;
 mod gpu_device;

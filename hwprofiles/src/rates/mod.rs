@@ -3,6 +3,7 @@
 mod all_reduce;
 pub(crate) mod attention;
 mod curve;
+mod dequantisation;
 mod estimate;
 pub(crate) mod fit;
 pub(crate) mod gemm;
@@ -19,6 +20,7 @@ pub use attention::{
 };
 pub(crate) use curve::check_times;
 pub use curve::{Curve, CurvePoint, CurveReading};
+pub use dequantisation::Dequantisation;
 pub use estimate::{Basis, Bound, Estimate};
 pub use fit::MissingFact;
 pub use gemm::{GemmFacts, GemmFitError, GemmKernels, GemmPoint, GemmRates, GemmSurface};

@@ -1,6 +1,8 @@
 //! Rules for a single value. They are checked while it is read, so that the message names its line.
 
-use crate::units::quantities::{Bytes, BytesPerSec, Dollars, FlopPerSec, Hertz, Seconds, Watts, Years};
+use crate::units::quantities::{
+    Bytes, BytesPerSec, Dollars, ElementsPerSec, FlopPerSec, Hertz, Seconds, Watts, Years,
+};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +48,7 @@ macro_rules! positive {
     )*};
 }
 
-positive!(u64 usize Bytes BytesPerSec FlopPerSec Seconds Hertz Watts Dollars Years);
+positive!(u64 usize Bytes BytesPerSec ElementsPerSec FlopPerSec Seconds Hertz Watts Dollars Years);
 
 impl<K: Display, V: Checked> Checked for BTreeMap<K, V> {
     fn check(&self) -> Result<(), String> {

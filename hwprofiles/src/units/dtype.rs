@@ -1,5 +1,6 @@
 //! Number formats and how many bytes they take.
 
+use crate::units::nearest::{nearest, plain_word};
 use crate::units::quantities::{Bytes, Elements};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -291,14 +292,56 @@ impl fmt::Display for DType {
     }
 }
 
+/// Other programs' words for the formats, in lower-case letters and digits alone.
+const OTHER_WORDS: [(&str, DType); 34] = [
+    ("float32", DType::F32),
+    ("fp32", DType::F32),
+    ("float", DType::F32),
+    ("float16", DType::F16),
+    ("fp16", DType::F16),
+    ("half", DType::F16),
+    ("bfloat16", DType::Bf16),
+    ("float8", DType::Fp8),
+    ("fp8e4m3", DType::Fp8),
+    ("fp8e4m3fn", DType::Fp8),
+    ("fp8e5m2", DType::Fp8),
+    ("f8e4m3", DType::Fp8),
+    ("f8e5m2", DType::Fp8),
+    ("float8e4m3", DType::Fp8),
+    ("float8e4m3fn", DType::Fp8),
+    ("float8e5m2", DType::Fp8),
+    ("fp8128x128", DType::Fp8Block),
+    ("fp8blockwise", DType::Fp8Block),
+    ("gptq", DType::Int4G128),
+    ("gptqint4", DType::Int4G128),
+    ("gptq4bit", DType::Int4G128),
+    ("gptqmarlin", DType::Int4G128),
+    ("int4gptq", DType::Int4G128),
+    ("awq", DType::Int4G128),
+    ("awqint4", DType::Int4G128),
+    ("awq4bit", DType::Int4G128),
+    ("awqmarlin", DType::Int4G128),
+    ("int4awq", DType::Int4G128),
+    ("w4a16g128", DType::Int4G128),
+    ("int4g32", DType::Int4),
+    ("w4a16g32", DType::Int4),
+    ("nvidiafp4", DType::Nvfp4),
+    ("fp4e2m1x32", DType::Mxfp4),
+    ("ocpmxfp4", DType::Mxfp4),
+];
+
 impl FromStr for DType {
     type Err = String;
 
-    /// Reads the word used in files, in upper or lower case.
+    /// Reads the word used in files, or another program's (`fp8_e4m3`, `gptq-int4`, `awq`). Upper
+    /// and lower case, hyphens and underscores make no difference.
     fn from_str(text: &str) -> Result<Self, String> {
-        let word = text.to_lowercase();
-        Self::ALL.into_iter().find(|d| d.name() == word).ok_or_else(|| {
-            format!("'{text}' is not a number format: use one of {}", Self::ALL.map(DType::name).join(", "))
+        let plain = plain_word(text);
+        let ours = Self::ALL.into_iter().find(|dtype| plain_word(dtype.name()) == plain);
+        let theirs = || OTHER_WORDS.into_iter().find(|(word, _)| *word == plain).map(|(_, dtype)| dtype);
+        ours.or_else(theirs).ok_or_else(|| {
+            let near = nearest(text, Self::ALL.map(DType::name)).join(", ");
+            format!("'{text}' is not a number format; the nearest are {near}")
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod checked;
 mod dtype;
+mod nearest;
 mod provenance;
 mod quantities;
 mod ratio;
@@ -9,10 +10,11 @@ mod text;
 
 pub(crate) use checked::{Checked, checked, checked_option, distinct, positive};
 pub use dtype::{BlockSize, DType, GROUP};
+pub use nearest::nearest;
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use quantities::{
-    Bytes, BytesPerSec, Dollars, Elements, Flop, FlopPerByte, FlopPerSec, Hertz, Joules, RequestsPerSec,
-    Seconds, Tokens, Watts, Years,
+    Bytes, BytesPerSec, Dollars, Elements, ElementsPerSec, Flop, FlopPerByte, FlopPerSec, Hertz, Joules,
+    RequestsPerSec, Seconds, Tokens, Watts, Years,
 };
 pub use ratio::Ratio;
 pub use text::UnitError;

@@ -47,6 +47,9 @@ const FLOP: UnitTable =
 const FLOP_PER_SEC: UnitTable =
     &[("FLOP/s", 1.0), ("MFLOP/s", 1e6), ("GFLOP/s", 1e9), ("TFLOP/s", 1e12), ("PFLOP/s", 1e15)];
 
+const ELEMENTS_PER_SEC: UnitTable =
+    &[("values/s", 1.0), ("Mvalues/s", 1e6), ("Gvalues/s", 1e9), ("Tvalues/s", 1e12)];
+
 const FLOP_PER_BYTE: UnitTable = &[("FLOP/B", 1.0)];
 
 const WATTS: UnitTable = &[("W", 1.0), ("mW", 1e-3), ("kW", 1e3), ("MW", 1e6)];
@@ -292,6 +295,8 @@ measured!(/** A bandwidth. */ BytesPerSec, "a bandwidth", BYTES_PER_SEC, new);
 
 measured!(/** A compute rate. */ FlopPerSec, "a compute rate", FLOP_PER_SEC, new);
 
+measured!(/** A rate of values that are read, written or turned into another format. */ ElementsPerSec, "a rate of values", ELEMENTS_PER_SEC, new);
+
 measured!(/** Arithmetic intensity. */ FlopPerByte, "an arithmetic intensity", FLOP_PER_BYTE, new);
 
 measured!(/** A clock's frequency. */ Hertz, "a frequency", HERTZ, new);
@@ -358,6 +363,13 @@ impl Bytes {
 impl Div<BytesPerSec> for Bytes {
     type Output = Seconds;
     fn div(self, rate: BytesPerSec) -> Seconds {
+        Seconds(self.as_f64() / rate.0)
+    }
+}
+
+impl Div<ElementsPerSec> for Elements {
+    type Output = Seconds;
+    fn div(self, rate: ElementsPerSec) -> Seconds {
         Seconds(self.as_f64() / rate.0)
     }
 }

@@ -2,9 +2,9 @@
 
 use hwprofiles::{
     AttentionRates, AttentionShape, Basis, Bytes, BytesPerSec, CeilingRates, Composition, CoreTeam,
-    Crossover, Curve, CurvePoint, DType, DeviceKind, Dram, FlopPerSec, GemmPoint, GemmRates, Host, Library,
-    Loopback, LoopbackLimit, Machine, MachineParts, MeasuredCeilings, Phase, Presence, Processor, Profile,
-    Provenance, Seconds, Sourced, StreamCurve, StreamKind, yaml,
+    Crossover, Curve, CurvePoint, DType, Dequantisation, DeviceKind, Dram, Elements, FlopPerSec, GemmPoint,
+    GemmRates, Host, Library, Loopback, LoopbackLimit, Machine, MachineParts, MeasuredCeilings, Phase,
+    Presence, Processor, Profile, Provenance, Seconds, Sourced, StreamCurve, StreamKind, yaml,
 };
 use proptest::prelude::*;
 
@@ -275,7 +275,10 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
             let estimate = gpu.gemm_time(dtype, m, 8192, 8192).unwrap();
             let compute = 2.0 * m as f64 * 8192.0 * 8192.0 / (0.6 * peak);
             let read = dtype.matrix_bytes(8192, 8192).as_f64() / (0.75 * 2e12);
-            let ratio = estimate.time.get() / compute.max(read);
+            let cost = gpu.details.dequantisation.as_ref().expect("114 multiprocessors");
+            let values = Elements::product(&[8192, 8192]);
+            let weight = if dtype.is_quantised() { Dequantisation::weight(dtype) } else { 0.0 };
+            let ratio = estimate.time.get() / (compute.max(read) + cost.time(weight, values).get());
             assert!((ratio - 1.0).abs() < 0.02, "{dtype} m = {m}: {ratio}");
             assert_eq!(estimate.basis, Basis::Estimated);
         }

@@ -3,6 +3,7 @@
 mod attention;
 mod attention_accuracy;
 mod composition;
+mod dequantisation;
 mod estimates;
 mod gemm_accuracy;
 mod hosts;

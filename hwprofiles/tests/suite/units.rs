@@ -140,3 +140,95 @@ fn integer_formats_carry_one_scale_per_started_group() {
     assert_eq!(DType::Bf16.matrix_bytes(3, 5), Bytes::new(30));
     assert_eq!(DType::Fp8.matrix_bytes(3, 0), Bytes::ZERO);
 }
+
+/// Bits of a value of the published formats: (values, bytes) of a block, as the files have them.
+const PUBLISHED_BLOCKS: [(DType, u64, u64); 27] = [
+    (DType::Q8_0, 32, 34),
+    (DType::Q6K, 256, 210),
+    (DType::Q5K, 256, 176),
+    (DType::Q5_1, 32, 24),
+    (DType::Q5_0, 32, 22),
+    (DType::Q4K, 256, 144),
+    (DType::Q4_1, 32, 20),
+    (DType::Q4_0, 32, 18),
+    (DType::Iq4Nl, 32, 18),
+    (DType::Iq4Xs, 256, 136),
+    (DType::Iq4Ks, 256, 136),
+    (DType::Iq4Kt, 256, 128),
+    (DType::Iq4Kss, 256, 128),
+    (DType::Mxfp4, 32, 17),
+    (DType::Nvfp4, 16, 9),
+    (DType::Q3K, 256, 110),
+    (DType::Iq3S, 256, 110),
+    (DType::Iq3K, 256, 110),
+    (DType::Iq3Xxs, 256, 98),
+    (DType::Q2K, 256, 84),
+    (DType::Iq2K, 256, 76),
+    (DType::Iq2S, 256, 82),
+    (DType::Iq2Xs, 256, 74),
+    (DType::Iq2Xxs, 256, 66),
+    (DType::Iq1M, 256, 56),
+    (DType::Iq1S, 256, 50),
+    (DType::Iq6K, 256, 212),
+];
+
+#[test]
+fn formats_have_the_bytes_of_their_files() {
+    for (dtype, values, bytes) in PUBLISHED_BLOCKS {
+        assert_eq!(dtype.matrix_bytes(3, 8 * values), Bytes::new(3 * 8 * bytes), "{dtype}");
+        assert_eq!(dtype.matrix_bytes(1, 1), Bytes::new(bytes), "{dtype}: a row is padded to whole blocks");
+    }
+    let bits = |dtype: DType| dtype.bits();
+    for (dtype, expected) in [
+        (DType::Q8_0, 8.5),
+        (DType::Q6K, 6.5625),
+        (DType::Q5K, 5.5),
+        (DType::Q4K, 4.5),
+        (DType::Mxfp4, 4.25),
+        (DType::Nvfp4, 4.5),
+        (DType::Iq4Xs, 4.25),
+        (DType::Q3K, 3.4375),
+        (DType::Iq3Xxs, 3.0625),
+        (DType::Q2K, 2.625),
+        (DType::Iq2Xxs, 2.0625),
+        (DType::Iq1S, 1.5625),
+        (DType::Fp8Block, 8.0 + 8.0 * 4.0 / 16384.0),
+        // 4 bits, and 16 + 4 bits for 128 values.
+        (DType::Int4G128, 4.0 + 20.0 / 128.0),
+    ] {
+        assert_eq!(bits(dtype), expected, "{dtype}");
+    }
+    // One scale of 4 bytes for 128 × 128 values.
+    assert_eq!(DType::Fp8Block.matrix_bytes(8192, 8192), Bytes::new(8192 * 8192 + 4 * 64 * 64));
+}
+
+#[test]
+fn formats_are_read_as_other_programs_spell_them() {
+    for dtype in DType::ALL {
+        for text in
+            [dtype.name().to_uppercase(), dtype.name().replace('_', "-"), dtype.name().replace('_', "")]
+        {
+            assert_eq!(text.parse(), Ok(dtype), "{text}");
+        }
+    }
+    for (text, dtype) in [
+        ("fp8_e4m3", DType::Fp8),
+        ("float8_e4m3fn", DType::Fp8),
+        ("F8_E4M3", DType::Fp8),
+        ("gptq-int4", DType::Int4G128),
+        ("AWQ", DType::Int4G128),
+        ("MXFP4", DType::Mxfp4),
+        ("NVFP4", DType::Nvfp4),
+        ("IQ4_XS", DType::Iq4Xs),
+        ("bfloat16", DType::Bf16),
+        ("half", DType::F16),
+    ] {
+        assert_eq!(text.parse(), Ok(dtype), "{text}");
+    }
+    let message = |text: &str| text.parse::<DType>().unwrap_err();
+    assert_eq!(message("int3"), "'int3' is not a number format; the nearest are int8, int4, int2");
+    assert_eq!(message("q4_k_x"), "'q4_k_x' is not a number format; the nearest are q4_k, q6_k, q5_k");
+    assert!(message("mxf4").contains("the nearest are mxfp4"), "{}", message("mxf4"));
+    assert!(message("").contains("the nearest are"));
+    assert!(message(&"ü".repeat(100_000)).contains("the nearest are"));
+}

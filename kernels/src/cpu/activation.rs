@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 /// # Panics
 /// Where the lengths do not agree.
 pub fn silu_mul(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: usize, columns: usize) {
-    gated::<Silu>(pool, out, gate, up, stride, columns);
+    gated::<Scalar<Silu>>(pool, out, gate, up, stride, columns, Scalar(PhantomData));
 }
 
 /// out = gelu(gate) · up, with GELU by its tanh approximation (see [`gelu_tanh`]). Shapes are those
@@ -25,16 +25,57 @@ pub fn silu_mul(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: 
 /// # Panics
 /// Where the lengths do not agree.
 pub fn gelu_mul(pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: usize, columns: usize) {
-    gated::<GeluTanh>(pool, out, gate, up, stride, columns);
+    gated::<Scalar<GeluTanh>>(pool, out, gate, up, stride, columns, Scalar(PhantomData));
 }
 
-fn gated<F: ScalarFunction>(
+/// out = (up + 1) · gate · σ(1.702 · gate), where gates are at most `limit` and ups from −`limit`
+/// to `limit` (gpt-oss). Shapes are those of [`silu_mul`].
+///
+/// # Panics
+/// Where the lengths do not agree.
+pub fn limited_mul(
+    pool: &Pool,
+    out: &mut [f32],
+    gate: &[f32],
+    up: &[f32],
+    [stride, columns]: [usize; 2],
+    limit: f32,
+) {
+    gated(pool, out, gate, up, stride, columns, Limited(limit));
+}
+
+/// How an expert's gate and up become the input of its down matrix.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum GateFunction {
+    /// [`silu_mul`].
+    #[default]
+    Silu,
+    /// [`gelu_mul`].
+    GeluTanh,
+    /// [`limited_mul`], with its limit.
+    Limited(f32),
+}
+
+impl GateFunction {
+    /// Rows of `columns` gates, and after them as many ups, that lie `stride` values apart.
+    pub(crate) fn apply(self, pool: &Pool, out: &mut [f32], gate_up: &[f32], columns: usize) {
+        let (up, stride) = (&gate_up[columns.min(gate_up.len())..], 2 * columns);
+        match self {
+            Self::Silu => silu_mul(pool, out, gate_up, up, stride, columns),
+            Self::GeluTanh => gelu_mul(pool, out, gate_up, up, stride, columns),
+            Self::Limited(limit) => limited_mul(pool, out, gate_up, up, [stride, columns], limit),
+        }
+    }
+}
+
+fn gated<F: Gate>(
     pool: &Pool,
     out: &mut [f32],
     gate: &[f32],
     up: &[f32],
     stride: usize,
     columns: usize,
+    function: F,
 ) {
     if out.is_empty() {
         return;
@@ -46,7 +87,7 @@ fn gated<F: ScalarFunction>(
         let [gate, up] = [gate, up].map(|x| &x[rows.start * stride..][..(rows.len() - 1) * stride + columns]);
         // SAFETY: ranges do not overlap, and each is one item.
         let out = unsafe { out.range(rows.start * columns, rows.len() * columns) };
-        compute(pool.path(), GatedRows::<F> { out, gate, up, stride, columns, function: PhantomData });
+        compute(pool.path(), GatedRows { out, gate, up, stride, columns, function });
     });
 }
 
@@ -56,30 +97,65 @@ struct GatedRows<'a, F> {
     up: &'a [f32],
     stride: usize,
     columns: usize,
-    function: PhantomData<F>,
+    function: F,
 }
 
-impl<F: ScalarFunction> RowKernel for GatedRows<'_, F> {
+impl<F: Gate> RowKernel for GatedRows<'_, F> {
     #[inline(always)]
     fn compute(self) {
         let (gate, up) = (self.gate.chunks(self.stride), self.up.chunks(self.stride));
         let rows = self.out.chunks_exact_mut(self.columns).zip(gate).zip(up);
         if self.columns != PANEL {
-            return rows.for_each(|((out, gate), up)| gate_row::<F>(out, gate, up));
+            return rows.for_each(|((out, gate), up)| gate_row(self.function, out, gate, up));
         }
         // Gate and up alternate in panels of a product's rows. With a constant length the compiler
         // makes one or two vectors without a loop.
         for ((out, gate), up) in rows {
             let out: &mut [f32; PANEL] = out.try_into().expect("a whole panel");
-            gate_row::<F>(out, &gate[..PANEL], &up[..PANEL]);
+            gate_row(self.function, out, &gate[..PANEL], &up[..PANEL]);
         }
     }
 }
 
 #[inline(always)]
-fn gate_row<F: ScalarFunction>(out: &mut [f32], gate: &[f32], up: &[f32]) {
+fn gate_row<F: Gate>(function: F, out: &mut [f32], gate: &[f32], up: &[f32]) {
     for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-        *out = F::apply(*gate) * up;
+        *out = function.apply(*gate, *up);
+    }
+}
+
+/// A function of a gate and an up. `apply` must be `#[inline(always)]`.
+trait Gate: Copy + Sync {
+    fn apply(self, gate: f32, up: f32) -> f32;
+}
+
+/// A function of the gate alone, by which the up is multiplied.
+struct Scalar<F>(PhantomData<fn() -> F>);
+
+impl<F> Clone for Scalar<F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Scalar<F> {}
+
+impl<F: ScalarFunction> Gate for Scalar<F> {
+    #[inline(always)]
+    fn apply(self, gate: f32, up: f32) -> f32 {
+        F::apply(gate) * up
+    }
+}
+
+/// The gate of [`limited_mul`], with its limit.
+#[derive(Clone, Copy)]
+struct Limited(f32);
+
+impl Gate for Limited {
+    #[inline(always)]
+    fn apply(self, gate: f32, up: f32) -> f32 {
+        let (gate, up) = (gate.min(self.0), up.max(-self.0).min(self.0));
+        (up + 1.0) * (gate / (1.0 + exponential(-1.702 * gate)))
     }
 }
 

@@ -1,10 +1,10 @@
 //! The feed-forward networks of experts, over the tokens that are routed to each.
 
-use crate::cpu::activation::silu_mul;
+use crate::cpu::activation::GateFunction;
 use crate::cpu::gemm::group::GemmGroup;
 use crate::cpu::gemm::{self, grouped_with};
 use crate::cpu::strided::{StridedRows, StridedRowsMut};
-use crate::cpu::vector::{each_chunk, each_row_in_place_indexed};
+use crate::cpu::vector::{add_bias, each_chunk, each_row_in_place_indexed};
 use crate::cpu::weights::WeightsView;
 use crate::runtime::{Disjoint, Pool, Scratch};
 use std::ops::Range;
@@ -16,6 +16,10 @@ pub struct ExpertWeights<'a> {
     pub gate_up: WeightsView<'a>,
     /// The down matrix D.
     pub down: WeightsView<'a>,
+    /// How gate and up are joined.
+    pub gate: GateFunction,
+    /// The bias of gate and up, and that of down; empty where there are none.
+    pub biases: [&'a [f32]; 2],
     /// The expert's tokens, ascending, each with its weight.
     pub tokens: &'a [(usize, f32)],
 }
@@ -25,7 +29,8 @@ pub struct ExpertWeights<'a> {
 const MIN_BATCH: usize = 64;
 
 /// Adds each expert's output to its tokens: out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for
-/// each (t, w) of each expert's tokens.
+/// each (t, w) of each expert's tokens, or with another [`GateFunction`] and with biases behind each
+/// product.
 ///
 /// Rows of `x` and `out` are as wide as an activation. Experts are added one after the other, so
 /// that splitting a call into several changes no bit of the result. Every weight is read once for
@@ -80,9 +85,11 @@ fn run_batch(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[ExpertWeights<'
     });
     let (y, x) = (StridedRowsMut::new(up, 2 * inner), StridedRows::new(input, hidden));
     grouped_with(pool, &groups(experts, |it| it.gate_up), y, x, rest);
-    silu_mul(pool, gated, up, &up[inner..], 2 * inner, inner);
+    add_biases(pool, up, experts, 0, 2 * inner);
+    experts[0].gate.apply(pool, gated, up, inner);
     let (y, x) = (StridedRowsMut::new(result, hidden), StridedRows::new(gated, inner));
     grouped_with(pool, &groups(experts, |it| it.down), y, x, rest);
+    add_biases(pool, result, experts, 1, hidden);
     let out = Disjoint::new(out);
     for (GemmGroup { rows, .. }, expert) in groups(experts, |it| it.down).into_iter().zip(experts) {
         let result = &result[rows.start * hidden..];
@@ -92,6 +99,20 @@ fn run_batch(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[ExpertWeights<'
             let sum = unsafe { out.range(token * hidden, hidden) };
             sum.iter_mut().zip(&result[i * hidden..][..hidden]).for_each(|(sum, y)| *sum += weight * y);
         });
+    }
+}
+
+/// Adds each expert's bias number `which` to its rows of `columns` values.
+fn add_biases(pool: &Pool, y: &mut [f32], experts: &[ExpertWeights<'_>], which: usize, columns: usize) {
+    let mut rest = y;
+    for expert in experts {
+        let (rows, after) = rest.split_at_mut(expert.tokens.len() * columns);
+        rest = after;
+        let bias = expert.biases[which];
+        if !bias.is_empty() {
+            assert_eq!(bias.len(), columns, "a bias of one expert");
+            add_bias(pool, rows, bias);
+        }
     }
 }
 
@@ -145,9 +166,17 @@ mod tests {
                         (0..all).step_by(step).map(|t| (t, value(t) + 1.5)).collect();
                     let mut out = numbers(all * hidden, 3);
                     let before = out.clone();
+                    let limit = 0.7;
+                    let gate = if step == 2 { GateFunction::Limited(limit) } else { GateFunction::Silu };
+                    let biases: [&[f32]; 2] = match step {
+                        2 => [&gate_up[..2 * inner], &down[..hidden]],
+                        _ => [&[], &[]],
+                    };
                     let expert = |tokens| ExpertWeights {
                         gate_up: packed_gate_up.view(),
                         down: packed_down.view(),
+                        gate,
+                        biases,
                         tokens,
                     };
                     experts(&pool, &mut out, &x, &[expert(&[]), expert(&tokens)], &mut scratch);
@@ -158,13 +187,28 @@ mod tests {
                         };
                         let x = &x[t * hidden..][..hidden];
                         let dot = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(w * x)).sum::<f64>();
-                        let rows: Vec<f64> = gate_up.chunks(hidden).map(dot).collect();
-                        let gated = |i: usize| rows[i] / (1.0 + (-rows[i]).exp()) * rows[i + inner];
+                        let bias = |which: usize, i: usize| {
+                            biases[which].get(i).map_or(0.0, |bias| f64::from(*bias))
+                        };
+                        let rows: Vec<f64> = gate_up
+                            .chunks(hidden)
+                            .map(dot)
+                            .enumerate()
+                            .map(|(i, y)| y + bias(0, i))
+                            .collect();
+                        let gated = |i: usize| {
+                            let (gate, up, limit) = (rows[i], rows[i + inner], f64::from(limit));
+                            if step != 2 {
+                                return gate / (1.0 + (-gate).exp()) * up;
+                            }
+                            let gate = gate.min(limit);
+                            gate / (1.0 + (-1.702 * gate).exp()) * (up.clamp(-limit, limit) + 1.0)
+                        };
                         for (column, (out, before)) in out.iter().zip(before).enumerate() {
                             let down = &down[column * inner..][..inner];
                             let made: f64 =
                                 down.iter().enumerate().map(|(i, w)| f64::from(*w) * gated(i)).sum();
-                            let wanted = f64::from(*before) + f64::from(*weight) * made;
+                            let wanted = f64::from(*before) + f64::from(*weight) * (made + bias(1, column));
                             let error = (f64::from(*out) - wanted).abs();
                             assert!(error < 1e-4 * (1.0 + wanted.abs()), "{path}: {out}, not {wanted}");
                         }
@@ -198,6 +242,8 @@ mod tests {
                 .map(|([gate_up, down], tokens)| ExpertWeights {
                     gate_up: gate_up.view(),
                     down: down.view(),
+                    gate: GateFunction::Silu,
+                    biases: [&[]; 2],
                     tokens,
                 })
                 .collect();
@@ -227,8 +273,13 @@ mod tests {
         let pool = Pool::new(&affinity::available_cores()[..1]).expect("our core");
         let mut scratch = Scratch::unaccounted(scratch_bytes(1, 2, 8, 4)).expect("memory");
         // 2⁶¹ rows of eight values wrap around to row 0, which token 0 has.
-        let expert =
-            ExpertWeights { gate_up: gate_up.view(), down: down.view(), tokens: &[(0, 1.0), (1 << 61, 1.0)] };
+        let expert = ExpertWeights {
+            gate_up: gate_up.view(),
+            down: down.view(),
+            gate: GateFunction::Silu,
+            biases: [&[]; 2],
+            tokens: &[(0, 1.0), (1 << 61, 1.0)],
+        };
         experts(&pool, &mut [0.0; 16], &[1.0; 16], &[expert], &mut scratch);
     }
 }

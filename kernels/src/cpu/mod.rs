@@ -20,13 +20,13 @@ pub(crate) mod tiles;
 pub(crate) mod vector;
 pub(crate) mod weights;
 
-pub use activation::{gelu_erf, gelu_mul, gelu_tanh, relu, silu_mul, soft_cap};
+pub use activation::{GateFunction, gelu_erf, gelu_mul, gelu_tanh, limited_mul, relu, silu_mul, soft_cap};
 pub use attention::{AttentionOperands, Scores, attention};
 pub use delta::{DeltaNet, DeltaRows, DeltaState, delta_convolve, gated_delta};
 pub use embedding::gather;
 pub use expert::{ExpertWeights, experts};
 pub use gemm::{GemmGroup, gemm, grouped_gemm, sparse_gemm};
-pub use kv::{KvCache, KvCacheMut, KvShape, KvSpan};
+pub use kv::{KvCache, KvCacheMut, KvShape, KvSpan, NewRows};
 pub use latent::{LatentCache, LatentOperands, LatentShape, latent_attention};
 pub use norm::{add_rms_norm, layer_norm, rms_norm, rms_norm_heads};
 pub use path_check::PathCheck;

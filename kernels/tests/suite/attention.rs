@@ -4,8 +4,8 @@ use crate::noise::noise;
 use half::{bf16, f16};
 use hwprofiles::DType;
 use kernels::{
-    AttentionOperands, Buffer, KvCacheMut, KvShape, KvSpan, Path, Pool, Scores, Scratch, StridedRows,
-    StridedRowsMut, affinity, attention,
+    AttentionOperands, Buffer, KvCacheMut, KvShape, KvSpan, NewRows, Path, Pool, Scores, Scratch,
+    StridedRows, StridedRowsMut, affinity, attention,
 };
 
 /// The formats of a KV cache.
@@ -18,12 +18,19 @@ fn pools(members: usize) -> Vec<Pool> {
     Path::supported().into_iter().map(pool).collect()
 }
 
-/// A batch. The cache is filled with each span's past first, then with its new tokens.
+/// A batch. The cache is filled with each span's past first, then with its new tokens. A cache
+/// without room for all of them is a ring, and spans of several tokens bring their own keys.
 struct Batch {
     shape: KvShape,
     heads: usize,
     spans: Vec<KvSpan>,
     scores: Scores,
+}
+
+/// A score of every head that no token has, where there are sinks.
+fn sinks(heads: usize, shape: KvShape) -> Vec<f32> {
+    // Small heads have small scores; these sinks are above some of them and below others.
+    if shape.head_dim % 32 == 0 { noise(heads, 5).iter().map(|x| 3.0 * x).collect() } else { vec![] }
 }
 
 const PLAIN: Scores = Scores::scaled(0.3);
@@ -63,32 +70,44 @@ fn check(pool: &Pool, batch: &Batch) {
     let mut keys = Buffer::new(shape.bytes()).expect("memory");
     let mut values = Buffer::new(shape.bytes()).expect("memory");
     let mut cache = KvCacheMut::new(shape, keys.bytes_mut(), values.bytes_mut()).expect("the right size");
-    for past in [true, false] {
-        let part = |span: &KvSpan| match past {
-            true => KvSpan { past: 0, new: span.past, ..*span },
-            false => *span,
-        };
-        let now: Vec<KvSpan> = spans.iter().map(part).collect();
-        let rows = |which| -> Vec<f32> {
+    let is_ring = spans.iter().any(|span| span.past + span.new > shape.capacity);
+    let rows = |spans: &[KvSpan]| {
+        [0, 1].map(|which| -> Vec<f32> {
             let row = |span: KvSpan| {
                 (span.past..span.past + span.new).map(move |p| kept(shape, which, span.sequence, p))
             };
-            now.iter().copied().flat_map(row).flatten().collect()
-        };
-        cache.append(pool, &now, &rows(0), &rows(1), kv_width);
+            spans.iter().copied().flat_map(row).flatten().collect()
+        })
+    };
+    let before: Vec<_> = spans.iter().map(|span| KvSpan { past: 0, new: span.past, ..*span }).collect();
+    for now in [&before, spans] {
+        let [keys, values] = rows(now);
+        if is_ring {
+            let here = |(_, span): &(usize, KvSpan)| now == &before || span.new == 1;
+            let rows = NewRows { keys: &keys, values: &values, stride: kv_width };
+            cache.append_to_ring(pool, KvSpan::with_rows(now).filter(here), rows);
+        } else {
+            cache.append(pool, now, &keys, &values, kv_width);
+        }
     }
+    let [new_keys, new_values] = rows(spans);
+    let new = NewRows { keys: &new_keys, values: &new_values, stride: kv_width };
+    let sinks = sinks(heads, shape);
     let tokens: usize = spans.iter().map(|span| span.new).sum();
     let (q_stride, out_stride) = (width + 3, width + 5);
     let q = noise(tokens * q_stride, 99);
     let mut out = vec![7.0; tokens * out_stride];
-    let bytes = attention::scratch_bytes(pool.members(), heads, shape, spans.len());
+    let bytes = attention::scratch_bytes(pool.members(), heads, shape, spans.len())
+        + if is_ring { attention::gather_bytes(pool.members(), shape) } else { 0 };
     let mut scratch = Scratch::unaccounted(bytes).expect("memory");
     let operands = AttentionOperands {
         heads,
         scores,
         out: StridedRowsMut::new(&mut out, out_stride),
         q: StridedRows::new(&q, q_stride),
+        sinks: &sinks,
         cache: cache.as_cache(),
+        new: is_ring.then_some(new),
         spans,
     };
     attention(pool, operands, &mut scratch);
@@ -113,7 +132,9 @@ fn check(pool: &Pool, batch: &Batch) {
 }
 
 fn exact(shape: KvShape, heads: usize, scores: Scores, q: &[f32], sequence: usize, end: usize) -> Vec<f64> {
-    let visible = end - scores.window.map_or(end, |window| window.min(end))..end;
+    let seen = |window: usize| if scores.chunked { (end - 1) % window + 1 } else { window.min(end) };
+    let visible = end - scores.window.map_or(end, seen)..end;
+    let sinks = sinks(heads, shape);
     let keys: Vec<_> = visible.clone().map(|p| kept(shape, 0, sequence, p)).collect();
     let values: Vec<_> = visible.map(|p| kept(shape, 1, sequence, p)).collect();
     let mut out = Vec::new();
@@ -128,7 +149,7 @@ fn exact(shape: KvShape, heads: usize, scores: Scores, q: &[f32], sequence: usiz
             cap.map_or(scaled, |cap| cap * (scaled / cap).tanh())
         };
         let weights: Vec<f64> = keys.iter().map(|key| score(key).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let total = weights.iter().sum::<f64>() + sinks.get(head).map_or(0.0, |sink| f64::from(*sink).exp());
         for i in 0..shape.head_dim {
             out.push(weights.iter().zip(&values).map(|(w, v)| w * f64::from(v[at + i])).sum::<f64>() / total);
         }
@@ -232,6 +253,77 @@ fn windows_and_caps_are_those_of_the_definition() {
 }
 
 #[test]
+fn a_ring_with_room_for_a_window_is_enough() {
+    for pool in pools(2) {
+        for (window, chunked) in [(1, false), (16, false), (17, true), (40, false), (64, true), (300, false)]
+        {
+            let scores = Scores { window: Some(window), chunked, ..PLAIN };
+            let lengths = [(0, 1), (0, 70), (16, 1), (15, 3), (64, 1), (130, 140), (599, 1), (200, 2)];
+            for (past, new) in lengths.into_iter().filter(|(past, new)| past + new > window) {
+                for dtype in FORMATS {
+                    for head_dim in [16, 32, 8] {
+                        let two = if new > 1 { 1 } else { 9 };
+                        let spans = vec![
+                            KvSpan { sequence: 1, past, new },
+                            KvSpan { sequence: 0, past: past + 3, new: two },
+                        ];
+                        check(
+                            &pool,
+                            &Batch { shape: shape(dtype, 2, 2, window, head_dim), heads: 6, spans, scores },
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_begin_where_the_definition_says() {
+    for pool in pools(2) {
+        for window in [1, 7, 64, 100] {
+            let scores = Scores { window: Some(window), chunked: true, ..PLAIN };
+            for (past, new) in [(0, 1), (0, 70), (130, 140), (99, 1), (100, 1)] {
+                let spans = vec![KvSpan { sequence: 0, past, new }];
+                check(
+                    &pool,
+                    &Batch { shape: shape(DType::F32, 1, 1, past + new, 32), heads: 2, spans, scores },
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sink_far_above_all_scores_leaves_almost_nothing_and_no_nan() {
+    let shape = shape(DType::F32, 1, 1, 20, 16);
+    let (keys, values) = (vec![1.0f32; 20 * 16], vec![1.0f32; 20 * 16]);
+    for pool in pools(1) {
+        for (past, new) in [(19, 1), (0, 20)] {
+            for (sink, expected) in [(400.0, 0.0), (-400.0, 1.0), (16.0 * 0.3, 1.0 / 21.0 * 20.0)] {
+                let (q, mut out) = (vec![1.0; new * 16], vec![7.0; new * 16]);
+                let mut scratch =
+                    Scratch::unaccounted(attention::scratch_bytes(1, 1, shape, 1)).expect("memory");
+                let (keys, values) = (bytemuck::cast_slice(&keys), bytemuck::cast_slice(&values));
+                let operands = AttentionOperands {
+                    heads: 1,
+                    scores: PLAIN,
+                    out: StridedRowsMut::new(&mut out, 16),
+                    q: StridedRows::new(&q, 16),
+                    sinks: &[sink],
+                    cache: kernels::KvCache::new(shape, keys, values).expect("the right size"),
+                    new: None,
+                    spans: &[KvSpan { sequence: 0, past, new }],
+                };
+                attention(&pool, operands, &mut scratch);
+                let last = &out[(new - 1) * 16..];
+                assert!(last.iter().all(|x| (x - expected).abs() < 1e-6), "{sink}: {last:?}, not {expected}");
+            }
+        }
+    }
+}
+
+#[test]
 fn strides_and_spans_that_overflow_are_refused() {
     let shape = shape(DType::F32, 1, 1, 4, 16);
     let (keys, values) = (vec![0.0f32; 64], vec![0.0f32; 64]);
@@ -247,7 +339,9 @@ fn strides_and_spans_that_overflow_are_refused() {
                 scores: PLAIN,
                 out: StridedRowsMut::new(&mut out, out_stride),
                 q: StridedRows::new(&q, q_stride),
+                sinks: &[],
                 cache: cache.expect("the right size"),
+                new: None,
                 spans: &[KvSpan { sequence: 0, past, new }],
             };
             attention(&pool, operands, &mut scratch);

@@ -76,7 +76,8 @@ pub(crate) trait KernelSet: std::fmt::Debug + Sync {
         let width = heads * cache.shape().head_dim;
         let scores = kernels::Scores::scaled(scale);
         let (out, q) = (StridedRowsMut::new(out, width), StridedRows::new(q, width));
-        let operands = kernels::AttentionOperands { heads, scores, out, q, cache, spans };
+        let operands =
+            kernels::AttentionOperands { heads, scores, sinks: &[], out, q, cache, new: None, spans };
         kernels::attention(pool, operands, scratch);
     }
 

@@ -257,18 +257,20 @@ impl CostModel<'_> {
         let weights = self.formats.weights.for_sublayer(operator.sublayer());
         let rate = |memory: MemoryId| self.machine.memory(memory).bandwidth.value.get();
         let faster = Ratio::new(rate(home) / rate(device.memory)).filter(|_| home != device.memory);
+        let product = |[m, n, k]: [u64; 3]| {
+            weights.mean_time(|dtype| match faster {
+                None => device.gemm_time(dtype, m, n, k),
+                Some(faster) => device.gemm_time_from(faster, dtype, m, n, k),
+            })
+        };
         match (work.shape, faster) {
-            (Shape::Gemm { m, n, k }, None) => device.gemm_time(weights, m, n, k),
-            (Shape::Gemm { m, n, k }, Some(faster)) => device.gemm_time_from(faster, weights, m, n, k),
+            (Shape::Gemm { m, n, k }, _) => product([m, n, k]),
             (Shape::Attention(shape), None) => device.attention_time(self.formats.kv, &shape),
             (Shape::Attention(shape), Some(faster)) => {
                 device.attention_time_from(faster, self.formats.kv, &shape)
             }
-            (Shape::Gemms(chain), faster) => {
-                let times = chain.iter().map(|[m, n, k]| match faster {
-                    None => device.gemm_time(weights, m, n, k),
-                    Some(faster) => device.gemm_time_from(faster, weights, m, n, k),
-                });
+            (Shape::Gemms(chain), _) => {
+                let times = chain.iter().map(product);
                 times.reduce(|sum, next| Ok(sum?.then(&next?))).unwrap_or(Ok(Estimate::ZERO))
             }
             (Shape::Recurrence { m, n, k }, _) => {
@@ -276,7 +278,7 @@ impl CostModel<'_> {
                 // The chunks of a prefill are products of bf16 matrices.
                 let computed = match device.gemm_time(DType::Bf16, m, n, k) {
                     Ok(computed) => computed,
-                    Err(_) => device.gemm_time(weights, m, n, k)?,
+                    Err(_) => product([m, n, k])?,
                 };
                 Ok(if computed.time > moved.time { computed } else { moved })
             }

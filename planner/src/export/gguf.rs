@@ -20,40 +20,53 @@ pub(super) struct ModelFile {
 impl ModelFile {
     /// The file for the plan's weights.
     ///
-    /// `llama-quantize` takes a type for tensors by name (`--tensor-type`, a regular expression)
-    /// and for the token table and the output projection. All other tensors get the file's type,
-    /// which must be a quantised one.
+    /// A plan with a kind of file uses such a file. `llama-quantize --pure` gives every tensor one
+    /// type. Otherwise it takes a type for tensors by name (`--tensor-type`, a regular expression)
+    /// and for the token table and the output projection; all other tensors get the file's type.
     pub fn from_plan(site: &Site<'_>) -> Self {
         let (weights, model) = (site.plan.formats.weights, &site.plan.model.name);
-        let lost = |dtype: DType| file_type(dtype).1;
         let named = |word: &str| format!("{model}-{word}.gguf");
-        if let Some(dtype) = weights.one() {
-            let cannot = lost(dtype).into_iter().collect();
-            return Self { name: named(file_type(dtype).0), quantise: None, cannot };
+        if let Some(file) = weights.file() {
+            return Self { name: named(&file.name().to_uppercase()), quantise: None, cannot: Vec::new() };
         }
-        let quantised = |&dtype: &DType| file_type(dtype).0.starts_with('Q');
-        let Some(whole) = weights.distinct().find(quantised) else {
-            let word = file_type(weights.usual()).0;
-            let cannot =
-                vec![format!("weights in {weights}: without quantised ones a file has one type, {word}")];
-            return Self { name: named(word), quantise: None, cannot };
+        let mut cannot: Vec<String> = weights.distinct().filter_map(|dtype| tensor_type(dtype).1).collect();
+        if let Some(dtype) = weights.one() {
+            let word = tensor_type(dtype).0.to_uppercase();
+            let quantise = pure_kind(dtype).map(|kind| {
+                let (from, to) = (named("BF16"), named(&word));
+                let script = format!("llama-quantize --pure {} {} {kind}\n", quoted(&from), quoted(&to));
+                ("quantize.sh".to_owned(), script)
+            });
+            return Self { name: named(&word), quantise, cannot };
+        }
+        let Some(whole) = weights.distinct().find(|dtype| kind_of(*dtype).is_some()) else {
+            let word = tensor_type(weights.usual()).0.to_uppercase();
+            let why = format!("weights in {weights}: without quantised ones a file has one type, {word}");
+            return Self { name: named(&word), quantise: None, cannot: vec![why] };
         };
-        let word = |sublayer: Sublayer| file_type(weights.for_sublayer(sublayer)).0.to_lowercase();
+        for (class, format) in
+            weights.for_model(site.model).classes().filter(|(_, format)| format.one().is_none())
+        {
+            let main = tensor_type(format.main()).0;
+            cannot
+                .push(format!("{class} in {format}: all of its tensors become {main}; name the file itself"));
+        }
+        let word = |sublayer: Sublayer| tensor_type(weights.for_sublayer(sublayer).main()).0;
         let mut kinds: Vec<Sublayer> =
             site.model.kinds().map(|(kind, _)| kind).flat_map(LayerKind::sublayers).copied().collect();
         kinds.sort_unstable();
         kinds.dedup();
         let types = kinds.into_iter().filter_map(|sublayer| Some((tensors(site, sublayer)?, word(sublayer))));
         let types: Vec<_> = types.map(|(names, word)| format!("--tensor-type '{names}={word}' ")).collect();
-        let (ends, whole) = (word(Sublayer::Embed), file_type(whole).0);
+        let (embed, head) = (word(Sublayer::Embed), word(Sublayer::Head));
+        let whole = kind_of(whole).unwrap_or("Q8_0");
         let name = named(&format!("{whole}-mixed"));
         let script = format!(
-            "llama-quantize {}--token-embedding-type {ends} --output-tensor-type {ends} {} {} {whole}\n",
+            "llama-quantize {}--token-embedding-type {embed} --output-tensor-type {head} {} {} {whole}\n",
             types.concat(),
             quoted(&named("BF16")),
             quoted(&name),
         );
-        let cannot = weights.distinct().filter_map(lost).collect();
         Self { name, quantise: Some(("quantize.sh".to_owned(), script)), cannot }
     }
 }
@@ -84,22 +97,72 @@ pub(super) fn kv_type(kv: DType) -> (&'static str, Option<String>) {
         DType::F32 => ("f32", None),
         DType::F16 => ("f16", None),
         DType::Bf16 => ("bf16", None),
-        DType::Int8 => ("q8_0", None),
-        DType::Int4 => ("q4_0", None),
+        DType::Int8 | DType::Q8_0 => ("q8_0", None),
+        DType::Int4 | DType::Q4_0 => ("q4_0", None),
         DType::Fp8 => ("q8_0", Some("KV in fp8: q8_0 takes 6 % more".to_owned())),
-        other => ("q4_0", Some(format!("KV in {other}: q4_0 is not the same"))),
+        DType::Int2 => ("q4_0", Some("KV in int2: q4_0 is the smallest, and takes 50 % more".to_owned())),
+        other => ("f16", Some(format!("KV in {other}: it has no such cache, f16 is used"))),
     }
 }
 
-/// The type of the model's file, and how it differs from the plan's.
-fn file_type(weights: DType) -> (&'static str, Option<String>) {
+/// ggml's word for the type of a tensor, and how it differs from the plan's format.
+fn tensor_type(weights: DType) -> (&'static str, Option<String>) {
     match weights {
-        DType::F32 => ("F32", None),
-        DType::F16 => ("F16", None),
-        DType::Bf16 => ("BF16", None),
-        DType::Int8 => ("Q8_0", None),
-        DType::Int4 => ("Q4_0", None),
-        DType::Fp8 => ("Q8_0", Some("weights in fp8: Q8_0 takes 6 % more".to_owned())),
-        other => ("Q4_0", Some(format!("weights in {other}: Q4_0 is not the same"))),
+        DType::Int8 => ("q8_0", None),
+        DType::Int4 => ("q4_0", None),
+        DType::Fp8 | DType::Fp8Block => ("q8_0", Some(format!("weights in {weights}: Q8_0 takes 6 % more"))),
+        DType::Int4G128 => ("q4_0", Some("weights in int4_g128: Q4_0 takes 8 % more".to_owned())),
+        DType::Int2 => ("q2_k", Some("weights in int2: Q2_K takes 12 % less".to_owned())),
+        DType::Nvfp4 => {
+            let why =
+                "weights in nvfp4: llama-quantize does not make them, convert a checkpoint that is in nvfp4";
+            ("nvfp4", Some(why.to_owned()))
+        }
+        DType::Iq6K
+        | DType::Iq5K
+        | DType::Iq4K
+        | DType::Iq4Ks
+        | DType::Iq4Kss
+        | DType::Iq4Kt
+        | DType::Iq3K
+        | DType::Iq2K => {
+            (weights.name(), Some(format!("weights in {weights}: ik_llama.cpp alone has this type")))
+        }
+        other => (other.name(), None),
     }
+}
+
+/// The kind of file whose tensors mostly have the type of this format, where `llama-quantize` has
+/// one.
+fn kind_of(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::Int8 | DType::Fp8 | DType::Fp8Block | DType::Q8_0 => "Q8_0",
+        DType::Int4 | DType::Int4G128 | DType::Q4_0 => "Q4_0",
+        DType::Mxfp4 => "MXFP4_MOE",
+        DType::Q4_1 => "Q4_1",
+        DType::Q5_0 => "Q5_0",
+        DType::Q5_1 => "Q5_1",
+        DType::Q6K => "Q6_K",
+        DType::Q5K => "Q5_K_S",
+        DType::Q4K => "Q4_K_S",
+        DType::Q3K => "Q3_K_S",
+        DType::Q2K | DType::Int2 => "Q2_K_S",
+        DType::Iq4Nl => "IQ4_NL",
+        DType::Iq4Xs => "IQ4_XS",
+        DType::Iq3S => "IQ3_S",
+        DType::Iq3Xxs => "IQ3_XXS",
+        DType::Iq2S => "IQ2_M",
+        DType::Iq2Xs => "IQ2_XS",
+        DType::Iq2Xxs => "IQ2_XXS",
+        DType::Iq1M => "IQ1_M",
+        DType::Iq1S => "IQ1_S",
+        _ => return None,
+    })
+}
+
+/// The kind to name with `--pure`, which a file of one type needs where its usual kind is a
+/// mixture.
+fn pure_kind(dtype: DType) -> Option<&'static str> {
+    let plain = matches!(dtype, DType::Int8 | DType::Fp8 | DType::Fp8Block | DType::Q8_0 | DType::Mxfp4);
+    kind_of(dtype).filter(|_| !plain)
 }

@@ -41,16 +41,39 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
 /// from the checkpoint as they are.
 fn format_notes(weights: WeightFormats) -> Vec<String> {
     let experts = weights.for_class(WeightClass::Experts);
-    let unknown = match experts {
-        DType::Bf16 | DType::Fp8 | DType::Int8 | DType::Int4 => None,
-        _ => Some(format!("weights in {experts}: the host's kernels know bf16, fp8, int8 and int4")),
-    };
-    let quantised = |dtype| matches!(dtype, DType::Int8 | DType::Int4);
-    let others = weights.classes().filter(|&(_, dtype)| dtype != experts && quantised(dtype));
-    let others = others.map(|(class, dtype)| {
-        format!("{class} in {dtype}: give it a checkpoint quantised so, which SGLang recognises")
+    let mixed = experts.one().is_none().then(|| {
+        format!("experts in {experts}: the host's kernels take one format, here {}", experts.main())
     });
-    unknown.into_iter().chain(others).collect()
+    let unknown = match experts.main() {
+        dtype @ (DType::Nvfp4 | DType::Int4G128) => Some(format!(
+            "weights in {dtype}: the host's kernels know bf16, fp8, int8, int4 in groups of 32, mxfp4 and GGUF files"
+        )),
+        dtype @ (DType::F32 | DType::F16) => {
+            Some(format!("weights in {dtype}: the host's kernels take bf16"))
+        }
+        _ => None,
+    };
+    let quantised =
+        weights.classes().filter(|(_, format)| *format != experts && format.main().is_quantised());
+    let others = quantised.map(|(class, format)| {
+        format!("{class} in {format}: give it a checkpoint quantised so, which SGLang recognises")
+    });
+    mixed.into_iter().chain(unknown).chain(others).collect()
+}
+
+/// The value of `--kt-method` for experts in `dtype`.
+fn method(dtype: DType, amx: bool) -> &'static str {
+    match dtype {
+        DType::F32 | DType::F16 | DType::Bf16 => "BF16",
+        DType::Fp8 | DType::Fp8Block => "FP8",
+        DType::Mxfp4 | DType::Nvfp4 => "MXFP4",
+        // int4 as the checkpoint has it, without a conversion.
+        DType::Int4G128 => "RAWINT4",
+        DType::Int8 if amx => "AMXINT8",
+        DType::Int4 if amx => "AMXINT4",
+        // The kernels for CPUs without AMX, and those for other formats, read GGUF files.
+        _ => "LLAMAFILE",
+    }
 }
 
 /// The mean number of experts in a layer that the plan keeps with the GPU, rounded up.
@@ -96,16 +119,9 @@ fn placement(site: &Site<'_>, gpu: Gpu, with_gpu: u64) -> Placement {
 
 fn command(site: &Site<'_>, gpu: Gpu, with_gpu: u64, used: &[MemoryUsage]) -> String {
     let (plan, workload, host) = (site.plan, &site.plan.workload, site.machine.device(site.host));
-    let weights = plan.formats.weights.for_class(WeightClass::Experts);
+    let weights = plan.formats.weights.for_class(WeightClass::Experts).main();
     let amx = host.details.ceilings.values().any(|by_instructions| by_instructions.contains_key("amx"));
-    let method = match weights {
-        DType::F32 | DType::F16 | DType::Bf16 => "BF16",
-        DType::Fp8 => "FP8",
-        // The kernels for CPUs without AMX read GGUF files.
-        dtype if dtype.is_quantised() && !amx => "LLAMAFILE",
-        DType::Int8 => "AMXINT8",
-        _ => "AMXINT4",
-    };
+    let method = method(weights, amx);
     let name = quoted(&plan.model.name);
     let mut words = vec![format!("python -m sglang.launch_server --model {name}")];
     // The host's kernels read the checkpoint itself, or a copy converted for them.

@@ -22,7 +22,12 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     let candidates = like_the_plan(site, gpu)..=layers;
     let (offloaded, nearest, used) = site.first_fit(candidates, |&first| placement(site, gpu, first))?;
     let mut cannot = differences(site, &nearest);
-    let how = "give it a checkpoint quantised so, which it recognises";
+    let how = match site.plan.formats.weights.one() {
+        Some(DType::Int4G128) => "give it a checkpoint in AWQ or GPTQ, which it recognises",
+        Some(DType::Int4 | DType::Int8) => "give it a checkpoint in compressed-tensors with groups of 32",
+        Some(dtype) if quantisation(dtype) == Some("gguf") => "give it a GGUF file of that type",
+        _ => "give it a checkpoint quantised so, which it recognises",
+    };
     cannot.extend(site.format_notes(&[DType::F32, DType::F16, DType::Bf16, DType::Fp8], how));
     let kv = site.plan.formats.kv;
     if matches!(kv, DType::Int8 | DType::Int4 | DType::Int2) {
@@ -91,6 +96,23 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) ->
         _ => "fp8",
     };
     let ranks = site.machine.device(gpu.device).ranks();
+    if let Some(word) = plan.formats.weights.one().and_then(quantisation) {
+        words.push(format!("--quantization {word}"));
+    }
     words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size {ranks}"));
     words.join(" ")
+}
+
+/// The value of `--quantization` for weights in `dtype`; `None` where the checkpoint says it, or
+/// nothing is quantised.
+fn quantisation(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F32 | DType::F16 | DType::Bf16 | DType::Fp8Block | DType::Int2 => None,
+        DType::Fp8 => Some("fp8"),
+        DType::Int8 | DType::Int4 => Some("compressed-tensors"),
+        DType::Int4G128 => Some("awq_marlin"),
+        DType::Mxfp4 => Some("mxfp4"),
+        DType::Nvfp4 => Some("modelopt_fp4"),
+        _ => Some("gguf"),
+    }
 }

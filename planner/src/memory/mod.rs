@@ -1,9 +1,11 @@
 //! Bytes that a placement takes from each memory.
 
 mod scratch;
+mod sequence_bytes;
 mod usage;
 
 pub use scratch::scratch_bytes;
+pub use sequence_bytes::{SequenceBytes, sequence_bytes};
 pub use usage::{
     MemoryUsage, StagingSlot, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots,
     usage, vector_holders,

@@ -26,7 +26,8 @@ const FEW_ROWS: u64 = 3;
 /// - Experts take, for each of at least 64 rows, also their input, their intermediate values and
 ///   their output.
 /// - Attention takes, for each core, the scores of 64 tokens by 64 positions and the context of the
-///   query heads that share a KV head; and the partial results of each sequence.
+///   query heads that share a KV head, with a window 64 keys and values more; and the partial results
+///   of each sequence.
 ///
 /// The executor allocates exactly these bytes and checks that its kernels need no more.
 ///
@@ -153,7 +154,7 @@ fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator)
 
 /// Number of integers and floats that describe a pass to a GPU's kernels.
 fn pass_words(extent: &RunExtent) -> u64 {
-    (6 + 4) * extent.batch + 3 * extent.rows(Phase::Prefill)
+    6 * extent.batch + 4 * extent.sampled() + 3 * extent.rows(Phase::Prefill)
 }
 
 /// Number of integers that assign tokens to experts: for each (token, expert) pair, and for each
@@ -203,5 +204,7 @@ fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
         Mixer::Recurrent(_) => return 0,
         _ => ((model.heads / model.kv_heads).max(4), model.head_dim),
     };
-    members * group * (width + 64) * 64 + batch * model.heads * (width + 2).next_multiple_of(16)
+    // A block of keys and values of a ring, or of tokens that are not in it yet.
+    let gathered = model.wiring.window.map_or(0, |_| 2 * 64 * width.next_multiple_of(16));
+    members * (group * (width + 64) * 64 + gathered) + batch * model.heads * (width + 2).next_multiple_of(16)
 }

@@ -15,8 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct MemoryUsage {
     /// Resident matrices, norms, biases and position tables.
     pub weights: Bytes,
-    /// KV caches at the end of the context.
+    /// What layers keep of the sequences at the end of the context: KV caches and states.
     pub kv: Bytes,
+    /// The part of `kv` that has the same size at any context: states of recurrences and of
+    /// compressors.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub state: Bytes,
     /// Activation buffers, and the kernels' working memory.
     pub activations: Bytes,
     /// Staging slots for streamed weights and KV.
@@ -24,10 +28,16 @@ pub struct MemoryUsage {
 }
 
 impl MemoryUsage {
-    /// Sum of all purposes.
+    /// Sum of all purposes; `state` is in `kv`.
     pub fn total(&self) -> Bytes {
         self.weights + self.kv + self.activations + self.staging
     }
+}
+
+/// Models without a state are the common case: nothing is written for them.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_nothing(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
 }
 
 /// The activation buffers of each device, with the most rows that each needs.
@@ -144,6 +154,12 @@ pub fn usage(
                 let home = &mut usage[memory.0];
                 let purpose = if sublayer == Sublayer::Attention { &mut home.kv } else { &mut home.weights };
                 *purpose += bytes * layers;
+            }
+            if sublayer == Sublayer::Attention && extent.context > 0 {
+                let state = shared.state_bytes(extent.batch);
+                for (memory, bytes) in machine.bytes_by_memory(slice.home, state) {
+                    usage[memory.0].state += bytes * layers;
+                }
             }
             holders.extend([slice.prefill, slice.decode]);
         }

@@ -61,6 +61,11 @@ impl<'a> ModelShare<'a> {
         kv_bytes(&self.share, formats, batch, tokens) * self.ranks
     }
 
+    /// Bytes of the state of `batch` sequences in one layer, over all ranks.
+    pub fn state_bytes(&self, batch: u64) -> Bytes {
+        self.share.state_bytes() * (batch * self.ranks)
+    }
+
     /// Bytes of `columns` columns of a buffer with `rows` rows, over all ranks.
     pub fn buffer_bytes(
         &self,
@@ -75,8 +80,7 @@ impl<'a> ModelShare<'a> {
 
     /// Bytes that new tokens append to the cache of one layer, over all ranks.
     pub fn appended_bytes(&self, formats: &Formats, batch: u64, new_tokens: u64) -> Bytes {
-        let state = self.share.state_bytes() * batch;
-        (self.share.appended_bytes(formats, batch, new_tokens) + state) * self.ranks
+        self.share.appended_bytes(formats, batch, new_tokens) * self.ranks + self.state_bytes(batch)
     }
 
     /// Bytes of a whole buffer with `rows` rows, over all ranks, as wide as any layer needs it.

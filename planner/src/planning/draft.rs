@@ -49,7 +49,8 @@ impl DraftPlan {
         // The draft's own steps have one token each. Rejected tokens are overwritten.
         let alone = Workload { speculation: None, ..*workload };
         let chunk = prefill_chunk(&alone);
-        let extent = RunExtent { step_tokens: 1, ..RunExtent::from_workload(workload, chunk) };
+        let step_tokens = RunExtent::DRAFT_STEP_TOKENS;
+        let extent = RunExtent { step_tokens, ..RunExtent::from_workload(workload, chunk) };
         let used = footprint(cost_model, &extent, &placement)?;
         if overfilled(machine, &used).is_some() {
             return Ok(None);

@@ -82,14 +82,13 @@ fn other_changes(
         let space = SearchSpace::new(cost_model, &BatchSteps::new(workload, prefill_chunk(workload)), goal)?;
         space.fitting().is_solvable()
     };
-    let measured =
-        |dtype: DType| cost_model.machine.devices.iter().all(|device| device.gemm.contains_key(&dtype));
+    let rated = |dtype: DType| cost_model.machine.devices.iter().all(|device| device.multiplies(dtype));
     let bytes = |dtype: DType| dtype.matrix_bytes(1, cost_model.model.hidden);
     let own = cost_model.formats.weights;
     for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
         // Matrices in a smaller format keep it.
         let weights = own.map(|before| if bytes(dtype) < bytes(before) { dtype } else { before });
-        if weights != own && measured(dtype) && fits(&Formats { weights, ..*cost_model.formats }, workload)? {
+        if weights != own && rated(dtype) && fits(&Formats { weights, ..*cost_model.formats }, workload)? {
             changes.push(format!("weights in {weights}"));
             break;
         }

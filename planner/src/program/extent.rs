@@ -17,6 +17,10 @@ pub struct RunExtent {
 }
 
 impl RunExtent {
+    /// The most tokens per sequence in one decode step of a draft: where all of its proposed tokens
+    /// were accepted, it has not yet seen the last of them.
+    pub const DRAFT_STEP_TOKENS: u64 = 2;
+
     /// The sizes of `workload` with `chunk` tokens per sequence in a prefill step.
     pub fn from_workload(workload: &Workload, chunk: u64) -> Self {
         let (context, step_tokens) = (workload.context(), workload.step_tokens());

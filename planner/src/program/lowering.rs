@@ -311,10 +311,12 @@ impl<'a> Lowering<'a> {
         if let OperandSource::Staged(slot) = source {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
             let action = Action::StoreKv { device, slot };
-            // A recurrence ends with its new state; attention leaves the cache as it is.
-            let recurrent = matches!(self.shape(Some(layer)).mixer, Mixer::Recurrent(_));
-            let written = if recurrent { attend } else { rotate };
-            let store = self.push(Lane::Link(link), Some(layer), action, vec![written], part);
+            // A recurrence ends with its new state. A layer with a window appends a prompt after
+            // attention, because the cache has room for the window only.
+            let shape = self.shape(Some(layer));
+            let late = shape.wiring.window.is_some() || matches!(shape.mixer, Mixer::Recurrent(_));
+            let appended = if late { attend } else { rotate };
+            let store = self.push(Lane::Link(link), Some(layer), action, vec![appended], part);
             self.occupy(device, ring, slot, vec![attend, store]);
         }
         Ok(())

@@ -31,7 +31,8 @@ impl PhasePrograms {
         }
     }
 
-    pub(crate) fn both(&self) -> [&Program; 2] {
+    /// Both programs, prefill first.
+    pub fn both(&self) -> [&Program; 2] {
         [&self.prefill, &self.decode]
     }
 }

@@ -17,11 +17,8 @@ pub(super) fn matrix_rate(
 ) -> Result<FlopPerSec, PlannerError> {
     let sublayer = if cost_model.model.experts.is_some() { Sublayer::Qkv } else { Sublayer::FfnUp };
     let (n, k) = sublayer.matrix(cost_model.model).unwrap_or((1, 1));
-    let time = cost_model
-        .machine
-        .device(device)
-        .gemm_time(cost_model.formats.weights.for_sublayer(sublayer), rows, n, k)?
-        .time;
+    let (device, weights) = (cost_model.machine.device(device), cost_model.formats.weights);
+    let time = weights.for_sublayer(sublayer).mean_time(|dtype| device.gemm_time(dtype, rows, n, k))?.time;
     Ok(Flop::new(2 * u128::from(rows) * u128::from(n) * u128::from(k)) / time)
 }
 

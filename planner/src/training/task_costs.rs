@@ -72,8 +72,8 @@ impl TrainingCosts<'_> {
             });
         };
         let (device, weights) = (machine.device(device), formats.weights.for_sublayer(operator.sublayer()));
-        let (of_input, of_weights) =
-            (device.gemm_time(weights, m, k, n)?, device.gemm_time(weights, n, k, m)?);
+        let product = |m, n, k| weights.mean_time(|dtype| device.gemm_time(dtype, m, n, k));
+        let (of_input, of_weights) = (product(m, k, n)?, product(n, k, m)?);
         let time = |load: crate::cost::BandwidthUse| load.bytes / machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
         let body = (of_input.time + of_weights.time).max(streamed);

@@ -53,7 +53,7 @@ impl StepRates {
         programs: &PhasePrograms,
     ) -> Result<Self, MissingRate> {
         let (mut flop, mut bytes) = (Flop::ZERO, Bytes::ZERO);
-        for StepSpan { step, .. } in &trace.steps {
+        for StepSpan { step, .. } in trace.steps.iter().filter(|span| !span.draft) {
             for task in &programs.program(step.phase).tasks {
                 let price = cost_model.task_cost(task, step)?;
                 match (step.phase, &task.action) {
@@ -94,11 +94,7 @@ impl StepRates {
 /// The sum over devices of the best measured matrix-product rate in any of the formats.
 pub(crate) fn best_gemm(devices: &[Device], weights: WeightFormats) -> Option<FlopPerSec> {
     let rates = devices.iter().map(|device| {
-        let rate = |m: u64, n: u64, k: u64| Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
-        let best = |dtype| {
-            let points = device.gemm.get(&dtype)?.points();
-            points.iter().map(|p| rate(p.m, p.n, p.k) / p.time).max_by(FlopPerSec::total_cmp)
-        };
+        let best = |dtype| device.fastest_product(dtype).map(|rate| rate.value);
         let all: Option<Vec<_>> = weights.distinct().map(best).collect();
         all?.into_iter().max_by(FlopPerSec::total_cmp)
     });

@@ -4,7 +4,7 @@ use crate::numbers::format::{byte_rate, duration, flop_rate, flop_tick, percent,
 use crate::page::block::{PageBlock, Plot, Table, TableCell, TableColumn};
 use crate::plots::chart::{AxisScale, Chart, GuideCourse, GuideLine, PlotPoint, PlotSeries};
 use crate::results::step_rates::best_gemm;
-use hwprofiles::{Bytes, Flop, Machine, Seconds};
+use hwprofiles::{Bytes, DType, Flop, Machine, Seconds};
 use planner::Trace;
 use scenarios::{Phase, WeightFormats};
 
@@ -52,11 +52,11 @@ impl Ceilings {
         }
         let Some(id) = machine.device_named(lane) else { return Self::default() };
         let device = machine.device(id);
-        let formats = device
-            .gemm
-            .keys()
-            .filter(|dtype| weights.is_none_or(|weights| weights.distinct().any(|used| used == **dtype)));
-        let compute = formats.filter_map(|&dtype| {
+        let formats: Vec<DType> = match weights {
+            Some(weights) => weights.distinct().filter(|&dtype| device.multiplies(dtype)).collect(),
+            None => device.gemm.keys().copied().collect(),
+        };
+        let compute = formats.into_iter().filter_map(|dtype| {
             let best = best_gemm(std::slice::from_ref(device), WeightFormats::all(dtype))?;
             // Rates are of one rank; the FLOP of a task are of all ranks.
             Some((format!("{dtype} products"), best.get() * device.ranks() as f64))

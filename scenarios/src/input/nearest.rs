@@ -6,7 +6,11 @@ pub(crate) fn nearest_name<'a>(text: &str, names: impl Iterator<Item = &'a str>)
     let text = text.to_lowercase();
     let most = text.chars().count() / 3;
     let near = |name: &'a str| (distance(&text, &name.to_lowercase()), name);
-    names.map(near).filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+    names
+        .map(near)
+        .filter(|(distance, _)| *distance <= most)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
 }
 
 /// Letters to insert, delete or replace between two texts (Levenshtein).

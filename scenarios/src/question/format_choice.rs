@@ -2,11 +2,14 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
+use crate::model::formats::file_type::GgufFileType;
+use crate::model::formats::weight_format::WeightFormat;
 use crate::model::operators::formats::{DEFAULT, Formats, KEYS, WeightClass, WeightFormats};
 use crate::model::transformer::Model;
 use crate::question::quality_loss::QualityLoss;
-use hwprofiles::{DType, GROUP};
-use serde::Serialize;
+use hwprofiles::{DType, nearest};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The formats that a scenario names; a list is empty if the scenario does not name any.
@@ -23,11 +26,42 @@ pub struct FormatLists {
 /// The formats that a scenario names for matrices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WeightLists {
-    /// Formats of the classes without a list of their own; these classes share one format. Empty if
+    /// Formats of the classes without a list of their own; these classes share one choice. Empty if
     /// the scenario does not name any.
-    pub rest: Vec<DType>,
+    pub rest: Vec<WeightChoice>,
     /// Formats of single classes.
-    pub classes: BTreeMap<WeightClass, Vec<DType>>,
+    pub classes: BTreeMap<WeightClass, Vec<WeightFormat>>,
+}
+
+/// What a word for the formats of matrices means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightChoice {
+    /// One format, or a mixture, for all of them.
+    Format(WeightFormat),
+    /// The mixture of a kind of GGUF file.
+    File(GgufFileType),
+    /// Those in which the model's own files hold them.
+    Published,
+}
+
+/// The word for [`WeightChoice::Published`].
+const PUBLISHED: &str = "published";
+
+impl WeightChoice {
+    /// The formats of `model`; `own` are those of its files.
+    fn formats(self, own: WeightFormats, model: &Model) -> Result<WeightFormats, String> {
+        match self {
+            WeightChoice::Format(format) => Ok(WeightFormats::from(format)),
+            WeightChoice::File(file) => file.formats(model),
+            WeightChoice::Published => Ok(own),
+        }
+    }
+}
+
+impl From<DType> for WeightChoice {
+    fn from(dtype: DType) -> Self {
+        Self::Format(dtype.into())
+    }
 }
 
 /// The largest number of combinations of formats in one scenario; each of them is planned.
@@ -45,16 +79,17 @@ pub struct FormatChoice {
 
 impl WeightLists {
     /// Every combination; classes that are not named have the formats of `default`.
-    fn combinations(&self, default: WeightFormats) -> Vec<WeightFormats> {
+    fn combinations(&self, default: WeightFormats, model: &Model) -> Result<Vec<WeightFormats>, String> {
         let mut all = match &self.rest[..] {
             [] => vec![default],
-            rest => rest.iter().map(|&dtype| WeightFormats::all(dtype)).collect(),
+            rest => rest.iter().map(|choice| choice.formats(default, model)).collect::<Result<_, _>>()?,
         };
         for (&class, formats) in &self.classes {
-            let each = |so_far: WeightFormats| formats.iter().map(move |&dtype| so_far.with(class, dtype));
+            let each =
+                |so_far: WeightFormats| formats.iter().map(move |&format| so_far.with_format(class, format));
             all = all.into_iter().flat_map(each).collect();
         }
-        all
+        Ok(all)
     }
 
     /// The number of combinations.
@@ -64,13 +99,16 @@ impl WeightLists {
 }
 
 impl FormatLists {
-    /// Every combination; what is not named has the format of `default`.
-    pub fn combinations(&self, default: &Formats) -> Vec<Formats> {
+    /// Every combination for `model`; what is not named has the format of `default`.
+    ///
+    /// # Errors
+    /// The formats of a kind of file cannot be mixed.
+    pub fn combinations(&self, default: &Formats, model: &Model) -> Result<Vec<Formats>, String> {
         let or = |named: &[DType], default: DType| match named {
             [] => vec![default],
             named => named.to_vec(),
         };
-        let (weights, kv) = (self.weights.combinations(default.weights), or(&self.kv, default.kv));
+        let (weights, kv) = (self.weights.combinations(default.weights, model)?, or(&self.kv, default.kv));
         let activations = or(&self.activations, default.activations);
         let mut all = Vec::new();
         for &weights in &weights {
@@ -78,15 +116,14 @@ impl FormatLists {
                 all.extend(activations.iter().map(|&activations| Formats { weights, kv, activations }));
             }
         }
-        // Bytes of one quantisation group, so that its scale counts. All classes have the same
-        // weight.
-        let bytes = |dtype: DType| dtype.matrix_bytes(1, GROUP).get();
-        let classes = WeightClass::ALL.len() as u64;
-        all.sort_by_key(|f| {
-            let weights: u64 = f.weights.classes().map(|(_, dtype)| bytes(dtype)).sum();
-            std::cmp::Reverse(weights + classes * (bytes(f.kv) + bytes(f.activations)))
-        });
-        all
+        // All classes have the same weight.
+        let classes = WeightClass::ALL.len() as f64;
+        let bits = |f: &Formats| {
+            let weights: f64 = f.weights.classes().map(|(_, format)| format.bits()).sum();
+            weights + classes * (f.kv.bits() + f.activations.bits())
+        };
+        all.sort_by(|a, b| bits(b).total_cmp(&bits(a)));
+        Ok(all)
     }
 
     /// The number of combinations.
@@ -131,7 +168,7 @@ pub(crate) fn read_formats(root: &DocumentSection<'_>) -> Result<FormatLists, Sc
     let float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
     let lists = FormatLists {
         weights: weights(root, &section)?,
-        kv: formats(&section, "kv", |_| true)?,
+        kv: formats(&section, "kv", DType::holds_kv)?,
         activations: formats(&section, "activations", float)?,
     };
     match lists.count() {
@@ -150,23 +187,103 @@ fn weights(root: &DocumentSection<'_>, section: &DocumentSection<'_>) -> Result<
     match section.get("weights") {
         Some(value) if value.is_object() => {}
         _ => {
-            return Ok(WeightLists {
-                rest: formats(section, "weights", DType::holds_weights)?,
-                ..WeightLists::default()
-            });
+            let rest = choices(section, "weights", WeightChoice::from, file_or_format)?;
+            return Ok(WeightLists { rest, ..WeightLists::default() });
         }
     }
     let Some(section) = root.section("dtype.weights")? else { return Ok(WeightLists::default()) };
     section.only(&KEYS)?;
-    let mut lists =
-        WeightLists { rest: formats(&section, DEFAULT, DType::holds_weights)?, ..WeightLists::default() };
+    let rest = choices(&section, DEFAULT, WeightChoice::from, |word| word_of_class(word).map(Into::into))?;
+    let mut lists = WeightLists { rest, ..WeightLists::default() };
     for class in WeightClass::ALL {
-        let named = formats(&section, class.name(), DType::holds_weights)?;
+        let named = choices(&section, class.name(), |format| format, word_of_class)?;
         if !named.is_empty() {
             lists.classes.insert(class, named);
         }
     }
     Ok(lists)
+}
+
+impl From<WeightFormat> for WeightChoice {
+    fn from(format: WeightFormat) -> Self {
+        Self::Format(format)
+    }
+}
+
+/// A format of weights that a class may have.
+fn word_of_class(word: &str) -> Result<WeightFormat, String> {
+    match word.parse::<DType>() {
+        Ok(dtype) if dtype.holds_weights() => Ok(dtype.into()),
+        Ok(dtype) => Err(format!("{dtype} is a format of KV caches, not of weights")),
+        Err(message) if GgufFileType::find(word).is_some() => {
+            Err(format!("{message}; {word} is a mixture of a whole file: write `weights: {word}`"))
+        }
+        Err(message) => Err(message),
+    }
+}
+
+/// A format of all weights: a kind of GGUF file where the word names one, a number format otherwise.
+fn file_or_format(word: &str) -> Result<WeightChoice, String> {
+    let plain = word.to_lowercase().replace('-', "_");
+    if plain == PUBLISHED {
+        return Ok(WeightChoice::Published);
+    }
+    if let Some(file) = GgufFileType::find(word) {
+        return Ok(WeightChoice::File(file));
+    }
+    if plain.ends_with("_xl") {
+        let kinds = GgufFileType::ALL.map(|entry| entry.1);
+        let near = nearest(&plain.replace("ud_", "").replace("_xl", "_m"), kinds).join(", ");
+        return Err(format!(
+            "the tensors of '{word}' have types chosen for each model: name the file itself as the model, or \
+             the nearest kinds {near}"
+        ));
+    }
+    match word_of_class(word) {
+        Ok(format) => Ok(WeightChoice::Format(format)),
+        Err(_) if word.parse::<DType>().is_err() => {
+            let words = DType::ALL.map(DType::name).into_iter().filter(|word| *word != DType::Int2.name());
+            let kinds = GgufFileType::ALL.map(|entry| entry.1).into_iter();
+            let mut near = nearest(word, words.chain(kinds).chain([PUBLISHED]));
+            near.dedup();
+            Err(format!(
+                "'{word}' is neither a number format nor a kind of GGUF file; the nearest are {}",
+                near.join(", ")
+            ))
+        }
+        Err(message) => Err(message),
+    }
+}
+
+/// Reads one choice or a list under `key`; empty if the key is absent. A mapping is a mixture.
+fn choices<T: Copy + PartialEq>(
+    section: &DocumentSection<'_>,
+    key: &str,
+    of_mixture: impl Fn(WeightFormat) -> T,
+    of_word: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, ScenarioError> {
+    const WANTED: &str = "a number format, a list of them, or a mixture as {q4_k: 3, q6_k: 1} is wanted";
+    let Some(value) = section.get(key) else { return Ok(vec![]) };
+    let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    if items.is_empty() {
+        return Err(section.wrong(key, &format!("{WANTED}, as bf16, int8 or q4_k")));
+    }
+    let mut choices = Vec::new();
+    for item in items {
+        let choice = match item {
+            Value::String(word) => of_word(word),
+            Value::Object(_) => {
+                WeightFormat::deserialize(item).map(&of_mixture).map_err(|error| error.to_string())
+            }
+            _ => Err(WANTED.to_owned()),
+        };
+        let choice = choice.map_err(|message| section.wrong(key, &message))?;
+        if choices.contains(&choice) {
+            return Err(section.wrong(key, &format!("{item} is there twice: name each format once")));
+        }
+        choices.push(choice);
+    }
+    Ok(choices)
 }
 
 /// Reads one format or a list under `key`; empty if the key is absent.
@@ -178,7 +295,7 @@ fn formats(
     let Some(value) = section.get(key) else { return Ok(vec![]) };
     let names = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     let words =
-        || DType::ALL.into_iter().filter(|&d| possible(d)).map(DType::name).collect::<Vec<_>>().join(", ");
+        || DType::OWN.into_iter().filter(|&d| possible(d)).map(DType::name).collect::<Vec<_>>().join(", ");
     if names.is_empty() {
         return Err(section.wrong(key, &format!("one or more of {} are wanted", words())));
     }

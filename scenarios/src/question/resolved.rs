@@ -161,11 +161,14 @@ impl Scenario {
         if model.experts.is_none()
             && let Some(named) = self.dtype.weights.classes.get(&WeightClass::Experts)
         {
-            let names: Vec<_> = named.iter().map(|dtype| dtype.name()).collect();
+            let names: Vec<_> = named.iter().map(ToString::to_string).collect();
             let wanted = format!("{} has no experts: leave it out", model.name);
             return Err(self.wrong("dtype.weights.experts", names.join(", "), wanted));
         }
-        let choice = FormatChoice::within(self.quality, self.dtype.combinations(&default), model);
+        let combinations = self.dtype.combinations(&default, model);
+        let combinations =
+            combinations.map_err(|why| self.wrong("dtype.weights", model.name.clone(), why))?;
+        let choice = FormatChoice::within(self.quality, combinations, model);
         match (choice.allowed.is_empty(), self.quality) {
             (true, Some(limit)) => {
                 let why: Vec<_> =

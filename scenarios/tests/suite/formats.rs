@@ -52,7 +52,7 @@ fn one_name_is_no_choice() {
 #[test]
 fn a_limit_leaves_out_formats_that_lose_more_or_have_no_figure() {
     let choice = choice(
-        "{weights: [bf16, int8, int4, fp8], kv: [bf16, int8, int4, int2]}",
+        "{weights: [bf16, int8, int4, mxfp4], kv: [bf16, int8, int4, int2]}",
         "quality: {max_loss: 1 %}",
     );
     let expected = [("bf16", "bf16"), ("bf16", "int8"), ("int8", "bf16"), ("int8", "int8")];
@@ -62,7 +62,7 @@ fn a_limit_leaves_out_formats_that_lose_more_or_have_no_figure() {
         choice.lossy.iter().find(matches).unwrap().1.as_str()
     };
     assert_eq!(why(DType::Int4, DType::Bf16), "loses 3.67 %: quality.max_loss is 1.00 %");
-    assert_eq!(why(DType::Fp8, DType::Bf16), "the loss of fp8 in weights is not published");
+    assert_eq!(why(DType::Mxfp4, DType::Bf16), "the loss of mxfp4 in weights is not published");
     assert_eq!(why(DType::Bf16, DType::Int4), "the loss of int4 in the KV cache is not published");
     assert_eq!(why(DType::Bf16, DType::Int2), "the loss of int2 in the KV cache is not published");
 }
@@ -88,6 +88,13 @@ fn errors_name_line_key_and_value() {
         ("{weights: {ffn: []}}", ""),
         ("{weights: {ffn: {up: int4}}}", ""),
         ("{weights: {experts: int4}}", ""),
+        ("{weights: q4_k_xl}", ""),
+        ("{weights: UD-Q4_K_XL}", ""),
+        ("{weights: q4_k_n}", ""),
+        ("{weights: {ffn: q4_k_m}}", ""),
+        ("{weights: {ffn: {q4_k: 0}}}", ""),
+        ("{weights: [q4_k_m, Q4-K-M]}", ""),
+        ("{kv: q8_0}", ""),
         (
             "{weights: {attention: [bf16, int8, int4], ffn: [bf16, int8, int4], ends: [bf16, int8, int4]}, kv: [f32, bf16, int8, fp8]}",
             "",
@@ -99,7 +106,7 @@ fn errors_name_line_key_and_value() {
         ("{weights: bf16}", "quality: {max_los: 1 %}"),
         ("{weights: bf16}", "quality: {}"),
         ("{weights: bf16}", "quality: 1 %"),
-        ("{weights: [int4, fp8]}", "quality: {max_loss: 0.1 %}"),
+        ("{weights: [int4, mxfp4]}", "quality: {max_loss: 0.1 %}"),
     ];
     let message = |(dtype, quality): &(&str, &str)| {
         let error =

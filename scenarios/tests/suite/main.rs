@@ -4,6 +4,7 @@ mod config;
 mod experts;
 mod formats;
 mod keys;
+mod mixtures;
 mod no_panic;
 mod operator_laws;
 mod presets;

@@ -4,7 +4,8 @@ use hwprofiles::{Bytes, DType, Flop};
 use proptest::prelude::*;
 use scenarios::{
     Activation, Architecture, BlockOrder, Formats, LayerKind, Model, Norm, Operator, Positions, Shape,
-    SlidingWindow, Step, Sublayer, WeightClass, WeightFormats, Wiring, Work, Workload, kv_bytes,
+    SlidingWindow, Step, Sublayer, WeightClass, WeightFormat, WeightFormats, Wiring, Work, Workload,
+    kv_bytes,
 };
 
 const BLOCKS: [BlockOrder; 3] = [BlockOrder::Sequential, BlockOrder::Parallel, BlockOrder::ParallelOneNorm];
@@ -227,7 +228,7 @@ proptest! {
     fn mixed_work_is_the_sum_of_what_each_class_is_in_its_format(
         model in models(), formats in formats(), batch in 1..9_u64, tokens in 1..99_u64,
     ) {
-        let alone = |dtype: DType| Formats { weights: dtype.into(), ..formats };
+        let alone = |format: WeightFormat| Formats { weights: format.into(), ..formats };
         let step = Step::prefill(batch, tokens);
         let sublayers = [Sublayer::Embed, Sublayer::Head].into_iter().chain(Sublayer::DENSE);
         let mut bytes = Bytes::ZERO;

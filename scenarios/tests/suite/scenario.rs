@@ -4,7 +4,7 @@ use crate::AnyMachine;
 use hwprofiles::{DType, Seconds};
 use scenarios::{
     Document, FileCatalog, FormatLists, Formats, Grid, MachineSpec, Model, Objective, ResolvedScenario,
-    ScenarioError, Setting, Slo, SweepAxis, Training, WeightFormats, WeightLists, Workload,
+    ScenarioError, Setting, Slo, SweepAxis, Training, WeightChoice, WeightFormats, WeightLists, Workload,
 };
 use std::path::{Path, PathBuf};
 
@@ -213,7 +213,7 @@ fn the_last_key_of_a_grid_turns_fastest() {
         .iter()
         .map(|p| (p.scenario.workload.batch().unwrap().batch, p.scenario.dtype.weights.rest[0]))
         .collect();
-    let (bf16, int8) = (DType::Bf16, DType::Int8);
+    let [bf16, int8] = [DType::Bf16, DType::Int8].map(WeightChoice::from);
     assert_eq!(found, [(1, bf16), (1, int8), (2, bf16), (2, int8), (4, bf16), (4, int8)]);
     assert_eq!(
         points[3].settings,

@@ -23,13 +23,16 @@ mod schedule;
 
 pub use engine::{
     AdmissionPolicy, EngineObserver, GPU_MEMORY_UTILIZATION, HostTimes, ObservedSteps, RejectReason, Request,
-    RequestOutcome, RequestTotals, Reserve, ServedRequest, ServingEngine,
+    RequestOutcome, RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots,
 };
 pub use fleet::{
     FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ShiftedSource,
     serve, serve_fleet,
 };
-pub use kv::{Blocks, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, NoKvRoom, kv_blocks};
+pub use kv::{
+    Blocks, KvCapacity, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, NoKvRoom, SequenceBlocks,
+    StateAllocation, kv_blocks,
+};
 pub use metrics::{
     Account, EngineCount, LatencyStats, RequestCounts, ResourceMeter, ResourceUse, Series, SeriesBucket,
     ServingTimeline, SloLimits, Summary, SummaryCollector, TimelineTooLong,

@@ -6,10 +6,10 @@
 //! positions, and the partial results are joined by their largest scores.
 
 use super::decode::{DecodeGroup, PartialAttention};
-use super::operands::Queries;
+use super::operands::{Queries, SeenRows};
 use super::prefill::PromptBlock;
 use super::{decode, prefill};
-use crate::cpu::kv::{KvCache, KvShape, KvSpan};
+use crate::cpu::kv::{KvCache, KvShape, KvSpan, NewRows};
 use crate::cpu::strided::StridedRows;
 use crate::runtime::{Disjoint, Pool};
 
@@ -30,6 +30,11 @@ pub(super) fn scratch_floats(members: usize, heads: usize, shape: KvShape, spans
     members * member_floats(group, shape.head_dim) + partials
 }
 
+/// Floats of scratch that a call takes in addition where some keys are not in the cache yet.
+pub(super) fn gather_floats(members: usize, shape: KvShape) -> usize {
+    members * SeenRows::floats(shape, prefill::KEYS)
+}
+
 /// Floats of one member's working memory.
 fn member_floats(group: usize, head_dim: usize) -> usize {
     let floats = decode::floats(group).max(prefill::floats(query_tokens(group) * group, head_dim));
@@ -48,26 +53,30 @@ pub(super) fn attention(
     out: &Disjoint<'_, f32>,
     out_stride: usize,
     cache: KvCache<'_>,
+    new: Option<NewRows<'_>>,
     spans: &[KvSpan],
     scratch: &mut [f32],
 ) {
     let shape = cache.shape();
     let group = queries.heads / shape.kv_heads;
     let member_floats = member_floats(group, shape.head_dim);
-    let (members, partials) = scratch.split_at_mut(pool.members() * member_floats);
+    let (members, rest) = scratch.split_at_mut(pool.members() * member_floats);
+    let gathers = if new.is_some() { gather_floats(pool.members(), shape) } else { 0 };
+    let (rooms, partials) = rest.split_at_mut(gathers);
     let call = AttentionCall {
         queries,
         out,
         out_stride,
         cache,
+        new,
         group,
         members: Disjoint::new(members),
         member_floats,
+        rooms: Disjoint::new(rooms),
+        room_floats: gathers / pool.members(),
     };
-    let starts = spans.iter().scan(0, |row, span| Some(std::mem::replace(row, *row + span.new)));
-    let spans: Vec<(usize, KvSpan)> = starts.zip(spans.iter().copied()).collect();
     let (single, several): (Vec<_>, Vec<_>) =
-        spans.into_iter().filter(|(_, span)| span.new > 0).partition(|(_, span)| span.new == 1);
+        KvSpan::with_rows(spans).filter(|(_, span)| span.new > 0).partition(|(_, span)| span.new == 1);
     call.single(pool, &single, partials);
     call.several(pool, &several);
 }
@@ -78,11 +87,17 @@ struct AttentionCall<'a> {
     out: &'a Disjoint<'a, f32>,
     out_stride: usize,
     cache: KvCache<'a>,
+    /// Keys and values that are not in the cache yet.
+    new: Option<NewRows<'a>>,
     /// Query heads per key/value head.
     group: usize,
     /// The working memory of all members, and the floats of one.
     members: Disjoint<'a, f32>,
     member_floats: usize,
+    /// Room of all members for keys and values that do not lie in the cache one after another, and
+    /// the floats of one.
+    rooms: Disjoint<'a, f32>,
+    room_floats: usize,
 }
 
 impl AttentionCall<'_> {
@@ -100,9 +115,8 @@ impl AttentionCall<'_> {
     fn single(&self, pool: &Pool, spans: &[(usize, KvSpan)], partials: &mut [f32]) {
         let shape = self.cache.shape();
         let heads = spans.len() * shape.kv_heads;
-        let first_seen = |span: &KvSpan| self.queries.scores.first_seen(span.past);
-        let seen = |span: &KvSpan| span.past + 1 - first_seen(span);
-        let longest = spans.iter().map(|(_, span)| seen(span)).max().unwrap_or(0);
+        let rows_seen = |span: &KvSpan| self.queries.scores.rows_seen(span.past, shape.capacity);
+        let longest = spans.iter().map(|(_, span)| rows_seen(span).len()).max().unwrap_or(0);
         let wanted = if pool.members() == 1 { 1 } else { (4 * pool.members()).div_ceil(heads.max(1)) };
         let splits = wanted.min(longest.div_ceil(WORTH_SPLITTING)).max(1);
         let partial_floats = self.group * PartialAttention::floats(shape.head_dim);
@@ -112,7 +126,8 @@ impl AttentionCall<'_> {
             let (head, split) = (item / splits, item % splits);
             let (row, span) = spans[head / shape.kv_heads];
             let kv_head = head % shape.kv_heads;
-            let (first, seen) = (first_seen(&span), seen(&span));
+            let rows = rows_seen(&span);
+            let (first, seen) = (rows.start, rows.len());
             let positions = first + seen * split / splits..first + seen * (split + 1) / splits;
             // SAFETY: each partial result is one item's; each member has its own working memory; a
             // CPU that runs this path has AVX2, FMA and F16C.
@@ -131,7 +146,8 @@ impl AttentionCall<'_> {
             let at = row * self.out_stride + kv_head * self.group * shape.head_dim;
             // SAFETY: the team has finished, and only this thread writes.
             let out = unsafe { self.out.range(at, self.group * shape.head_dim) };
-            PartialAttention::join(parts, self.group, shape.head_dim, out);
+            let sinks = self.queries.group_sinks(kv_head, self.group);
+            PartialAttention::join(parts, self.group, shape.head_dim, sinks, out);
         }
     }
 
@@ -152,21 +168,24 @@ impl AttentionCall<'_> {
             let at = (row + token) * self.out_stride + kv_head * self.group * shape.head_dim;
             let q = (row + token) * self.queries.q.stride + kv_head * self.group * shape.head_dim;
             let block = PromptBlock {
-                shape,
-                keys: self.cache.keys(span.sequence, kv_head),
-                values: self.cache.values(span.sequence, kv_head),
+                seen: SeenRows::new(self.cache, self.new, row, span),
+                kv_head,
                 first: span.past + token,
                 tokens,
                 group: self.group,
                 q: StridedRows::new(&self.queries.q.values[q..], self.queries.q.stride),
                 scoring: self.queries.scores,
+                sinks: self.queries.group_sinks(kv_head, self.group),
                 out: self.out,
                 out_start: at,
                 out_stride: self.out_stride,
             };
             // SAFETY: each (token, head) is one item's; each member has its own working memory; a
             // CPU that runs this path has AVX2, FMA and F16C; `attention` checked the shapes.
-            unsafe { block.run(pool.path(), self.member(member)) };
+            unsafe {
+                let room = self.rooms.range(member * self.room_floats, self.room_floats);
+                block.run(pool.path(), self.member(member), room);
+            }
         });
     }
 }

@@ -31,13 +31,15 @@ impl PartialAttention {
     }
 
     /// Joins the partial results of consecutive ranges, each of `group` heads, to the final
-    /// `[head][head dim]`.
-    pub(super) fn join(parts: &[f32], group: usize, head_dim: usize, out: &mut [f32]) {
+    /// `[head][head dim]`. Where there are `sinks`, each head's has a score and no value.
+    pub(super) fn join(parts: &[f32], group: usize, head_dim: usize, sinks: &[f32], out: &mut [f32]) {
         let floats = Self::floats(head_dim);
         for (head, out) in out.chunks_exact_mut(head_dim).enumerate() {
             let parts = || parts.chunks_exact(group * floats).map(|part| &part[head * floats..][..floats]);
-            let largest = parts().map(|part| part[head_dim]).fold(f32::NEG_INFINITY, f32::max);
+            let sink = sinks.get(head).copied();
+            let largest = parts().map(|part| part[head_dim]).chain(sink).fold(f32::NEG_INFINITY, f32::max);
             let total: f32 = parts().map(|part| part[head_dim + 1] * (part[head_dim] - largest).exp()).sum();
+            let total = total + sink.map_or(0.0, |sink| (sink - largest).exp());
             out.fill(0.0);
             for part in parts() {
                 let weight = (part[head_dim] - largest).exp() / total;

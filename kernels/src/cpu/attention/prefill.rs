@@ -3,9 +3,9 @@
 //! arXiv:2205.14135).
 
 use super::element::{Bf16, CacheElement, F32, Int2Groups, Int8Groups};
+use super::operands::SeenRows;
 use super::scores::Scores;
 use crate::cpu::exponential::exponential;
-use crate::cpu::kv::KvShape;
 use crate::cpu::strided::StridedRows;
 use crate::cpu::tiles::avx2::{self, Avx2Tile, F32Columns};
 use crate::cpu::tiles::avx512::{self, Avx512Tile, F32Step};
@@ -16,7 +16,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Keys of a block. Its scores against a block of queries stay in the first-level cache.
-const KEYS: usize = 64;
+pub(super) const KEYS: usize = 64;
 
 /// Floats of working memory for `rows` query rows (tokens × heads of the group).
 pub(super) fn floats(rows: usize, head_dim: usize) -> usize {
@@ -25,10 +25,9 @@ pub(super) fn floats(rows: usize, head_dim: usize) -> usize {
 
 /// Consecutive new tokens of one sequence, and the query heads that share one key/value head.
 pub(super) struct PromptBlock<'a> {
-    pub(super) shape: KvShape,
-    /// The keys of one head of the cache, and its values.
-    pub(super) keys: &'a [u8],
-    pub(super) values: &'a [u8],
+    /// The keys and values, of which those of one head are used.
+    pub(super) seen: SeenRows<'a>,
+    pub(super) kv_head: usize,
     /// The position of the first token.
     pub(super) first: usize,
     pub(super) tokens: usize,
@@ -37,6 +36,8 @@ pub(super) struct PromptBlock<'a> {
     /// The queries, from the first token's first head of the group on.
     pub(super) q: StridedRows<'a>,
     pub(super) scoring: Scores,
+    /// The sink of each query head; empty where there are none.
+    pub(super) sinks: &'a [f32],
     /// The result, the index of the first token's first head in it, and the distance of its rows.
     pub(super) out: &'a Disjoint<'a, f32>,
     pub(super) out_start: usize,
@@ -44,14 +45,16 @@ pub(super) struct PromptBlock<'a> {
 }
 
 impl PromptBlock<'_> {
-    /// Computes the attention of all tokens and heads. `memory` has [`floats`] floats.
+    /// Computes the attention of all tokens and heads. `memory` has [`floats`] floats, `room` those
+    /// of [`SeenRows::floats`] for [`KEYS`] positions where the tokens' keys are not in the cache.
     ///
     /// # Safety
-    /// The CPU has the path's instructions, AVX2 at least. `keys` and `values` include the tokens'
-    /// own positions. The head size is a multiple of 16. Nobody else touches these values of `out`.
+    /// The CPU has the path's instructions, AVX2 at least. `seen` includes the tokens' own
+    /// positions. The head size is a multiple of 16. Nobody else touches these values of `out`.
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) unsafe fn run(&self, path: Path, memory: &mut [f32]) {
-        let Self { shape, keys, values, first, tokens, group, q, scoring, .. } = *self;
+    pub(super) unsafe fn run(&self, path: Path, memory: &mut [f32], room: &mut [f32]) {
+        let Self { seen, first, tokens, group, q, scoring, .. } = *self;
+        let shape = seen.cache.shape();
         let head_dim = shape.head_dim;
         let rows = tokens * group;
         let (scores, memory) = memory.split_at_mut(rows * KEYS);
@@ -68,10 +71,9 @@ impl PromptBlock<'_> {
         let visible = first + tokens;
         for start in (scoring.first_seen(first)..visible).step_by(KEYS) {
             let positions = start..visible.min(start + KEYS);
-            let bytes = positions.start * shape.row_bytes()..positions.end * shape.row_bytes();
+            let (keys, values) = seen.block(self.kv_head, positions.clone(), bytemuck::cast_slice_mut(room));
             // SAFETY: whole rows of the cache; the buffers hold KEYS rows.
             unsafe {
-                let (keys, values) = (&keys[bytes.clone()], &values[bytes]);
                 match shape.dtype {
                     DType::Bf16 => load::<Bf16>(head_dim, keys, values, key_panels, value_panels),
                     DType::Int8 => load::<Int8Groups>(head_dim, keys, values, key_panels, value_panels),
@@ -90,7 +92,16 @@ impl PromptBlock<'_> {
                 let at = self.out_start + token * self.out_stride + head * head_dim;
                 // SAFETY: the caller's promise.
                 let out = unsafe { self.out.range(at, head_dim) };
-                let inverse = 1.0 / block.totals[row];
+                let inverse = match self.sinks.get(head) {
+                    None => 1.0 / block.totals[row],
+                    // Sums and their total are relative to the largest score. A sink above it would
+                    // overflow relative to that, so both are scaled down to the sink.
+                    Some(&sink) => {
+                        let above = sink - block.largest[row];
+                        let shrink = (-above.max(0.0)).exp();
+                        shrink / (block.totals[row] * shrink + above.min(0.0).exp())
+                    }
+                };
                 let sums = &block.sums[row * head_dim..][..head_dim];
                 out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * inverse);
             }

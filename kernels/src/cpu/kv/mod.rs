@@ -35,6 +35,17 @@ pub struct KvSpan {
     pub new: usize,
 }
 
+/// The keys and values of a step's new tokens, in f32: a row of `[kv head][head dim]` for each.
+#[derive(Debug, Clone, Copy)]
+pub struct NewRows<'a> {
+    /// Keys.
+    pub keys: &'a [f32],
+    /// Values.
+    pub values: &'a [f32],
+    /// The distance of the rows.
+    pub stride: usize,
+}
+
 /// One layer's cache, to read.
 #[derive(Debug, Clone, Copy)]
 pub struct KvCache<'a> {
@@ -52,6 +63,12 @@ pub struct KvCacheMut<'a> {
 }
 
 impl KvSpan {
+    /// The spans of a step, each with the row of its first token.
+    pub fn with_rows(spans: &[Self]) -> impl Iterator<Item = (usize, Self)> {
+        let first = |row: &mut usize, span: &Self| Some((std::mem::replace(row, *row + span.new), *span));
+        spans.iter().scan(0, first)
+    }
+
     /// Whether the span's sequence and positions are inside a cache of this shape.
     pub(crate) fn fits(&self, shape: &KvShape) -> bool {
         let end = self.past.checked_add(self.new);
@@ -185,19 +202,36 @@ impl<'a> KvCacheMut<'a> {
     /// # Panics
     /// Where a span goes beyond the capacity or a slice is too short.
     pub fn append(&mut self, pool: &Pool, spans: &[KvSpan], keys: &[f32], values: &[f32], stride: usize) {
-        let shape = self.shape;
+        let capacity = self.shape.capacity;
+        spans
+            .iter()
+            .for_each(|span| assert!(span.fits(&self.shape), "{span:?} exceeds {capacity} positions"));
+        self.append_to_ring(pool, KvSpan::with_rows(spans), NewRows { keys, values, stride });
+    }
+
+    /// As [`KvCacheMut::append`], of `spans` that each come with the row of their first token, to a
+    /// cache that is a ring: position p is kept in row p mod capacity, where it replaces position
+    /// p − capacity. Of more tokens than the cache has room for, only the last are written.
+    ///
+    /// # Panics
+    /// Where a sequence is not in the cache or a slice is too short.
+    pub fn append_to_ring(
+        &mut self,
+        pool: &Pool,
+        spans: impl IntoIterator<Item = (usize, KvSpan)>,
+        rows: NewRows<'_>,
+    ) {
+        let (shape, NewRows { keys, values, stride }) = (self.shape, rows);
         let (to_keys, to_values) = (Disjoint::new(self.keys), Disjoint::new(self.values));
-        let mut first = 0;
-        for span in spans {
-            assert!(span.fits(&shape), "{span:?} exceeds {} positions", shape.capacity);
-            let rows = first..first + span.new;
+        for (first, span) in spans {
+            let kept = span.new.saturating_sub(shape.capacity)..span.new;
             let copy = |_, kv_head: usize| {
-                for (offset, row) in rows.clone().enumerate() {
-                    let from = row * stride + kv_head * shape.head_dim;
-                    let at =
-                        shape.head_start(span.sequence, kv_head) + (span.past + offset) * shape.row_bytes();
-                    // SAFETY: each (sequence, head, position) has its own bytes; one member copies
-                    // a head.
+                for offset in kept.clone() {
+                    let from = (first + offset) * stride + kv_head * shape.head_dim;
+                    let row = (span.past + offset) % shape.capacity;
+                    let at = shape.head_start(span.sequence, kv_head) + row * shape.row_bytes();
+                    // SAFETY: each (sequence, head, row) has its own bytes; one member copies a
+                    // head.
                     let (to_keys, to_values) = unsafe {
                         (to_keys.range(at, shape.row_bytes()), to_values.range(at, shape.row_bytes()))
                     };
@@ -206,12 +240,11 @@ impl<'a> KvCacheMut<'a> {
                 }
             };
             // One thread copies the few kilobytes of a decode step faster than a team starts.
-            if span.new * shape.kv_heads * shape.head_dim < 1 << 14 {
+            if kept.len() * shape.kv_heads * shape.head_dim < 1 << 14 {
                 (0..shape.kv_heads).for_each(|kv_head| copy(0, kv_head));
             } else {
                 pool.each(shape.kv_heads, copy);
             }
-            first += span.new;
         }
     }
 }

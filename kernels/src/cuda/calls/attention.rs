@@ -68,6 +68,7 @@ struct AppendArguments {
     pages: u64,
     sequences: u64,
     positions: u64,
+    lengths: u64,
     stride: i32,
     kv_heads: i32,
     head_dim: i32,
@@ -76,21 +77,35 @@ struct AppendArguments {
     unused: i32,
 }
 
-/// Writes rows of keys and values, which lie `stride` apart, to the cache. `sequences` and
-/// `positions` have one entry per row.
+/// Keys and values of new tokens: rows of `[kv head][head dim]`, `stride` values apart.
+#[derive(Debug, Clone, Copy)]
+pub struct GpuRows {
+    /// Keys.
+    pub keys: GpuSlice<u16>,
+    /// Values.
+    pub values: GpuSlice<u16>,
+    /// The distance of the rows.
+    pub stride: usize,
+}
+
+/// Writes rows of keys and values to the cache. `sequences` and `positions` have one entry per row.
+/// In a cache that is a ring, position p replaces position p − room, where room is the number of
+/// positions that a sequence's pages hold. There `lengths` has the length of each sequence, new
+/// tokens included; of more new tokens than there is room for, only the last are written.
 pub fn append(
     cache: PagedCache,
-    keys: GpuSlice<u16>,
-    values: GpuSlice<u16>,
-    stride: usize,
+    rows: GpuRows,
     sequences: GpuSlice<i32>,
     positions: GpuSlice<i32>,
+    lengths: Option<GpuSlice<i32>>,
 ) -> KernelCall {
+    let GpuRows { keys, values, stride } = rows;
     let rows = sequences.len();
     let read = extent(rows, stride, cache.kv_heads * cache.head_dim);
     let arguments = AppendArguments {
         keys: keys.holding(read, "keys"),
         values: values.holding(read, "values"),
+        lengths: lengths.map_or(0, |lengths| lengths.address),
         to_keys: cache.keys.address,
         to_values: cache.values.address,
         pages: cache.table.address,
@@ -126,8 +141,11 @@ pub struct DecodeStep {
     /// Room for `sequences × heads × splits × (head dim + 2)` values with splits = ⌈longest /
     /// chunk⌉. With a window, `longest` counts only up to the window's size.
     pub scratch: GpuSlice<f32>,
-    /// How products become scores, and which positions are seen.
+    /// How products become scores, and which positions are seen. The cache may be a ring with room
+    /// for the window only.
     pub scores: Scores,
+    /// For each head, the score of a key without a value.
+    pub sinks: Option<GpuSlice<f32>>,
 }
 
 /// The number of blocks that fills any GPU twice. More splits would only cost more time to join.
@@ -172,8 +190,10 @@ struct DecodeArguments {
     chunk: i32,
     splits: i32,
     window: i32,
+    chunked: i32,
     scale: f32,
     cap: f32,
+    unused: i32,
 }
 
 #[repr(C)]
@@ -182,6 +202,7 @@ struct CombineArguments {
     sums: u64,
     scales: u64,
     out: u64,
+    sinks: u64,
     out_stride: i32,
     splits: i32,
 }
@@ -191,7 +212,7 @@ pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
     cache.check(step.heads);
     let DecodeStep { heads, chunk, longest, scores, .. } = step;
     assert!(chunk > 0 && chunk.is_multiple_of(POSITIONS), "{chunk} positions per block");
-    assert!(longest <= cache.page * cache.pages_per_sequence, "{longest} positions");
+    assert!(scores.seen(longest) <= cache.page * cache.pages_per_sequence, "{longest} positions");
     let (sequences, head_dim) = (step.lengths.len(), cache.head_dim);
     let splits = scores.seen(longest).div_ceil(chunk);
     assert!(sequences <= cache.sequences(), "{sequences} sequences");
@@ -215,17 +236,42 @@ pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
         chunk: count(chunk),
         splits: count(splits),
         window: window(scores),
+        chunked: scores.chunked.into(),
         scale: scores.scale,
         cap: scores.cap.unwrap_or(0.0),
+        unused: 0,
     };
     let program = GpuProgram::Decode { head_dim };
     let pieces = cache.kv_heads * (heads / cache.kv_heads).div_ceil(HEADS);
     let decode = KernelCall::new(program, "decode", [splits, pieces, sequences], THREADS, arguments);
     let (out, out_stride) = step.out;
     let out = out.holding(extent(sequences, out_stride, heads * head_dim), "out");
-    let arguments =
-        CombineArguments { sums, scales, out, out_stride: count(out_stride), splits: count(splits) };
+    let (sinks, out_stride) = (sinks(step.sinks, heads), count(out_stride));
+    let arguments = CombineArguments { sums, scales, out, sinks, out_stride, splits: count(splits) };
     [decode, KernelCall::new(program, "combine", [heads, sequences, 1], THREADS, arguments)]
+}
+
+/// The operands of a prompt's attention besides the cache.
+#[derive(Debug, Clone, Copy)]
+pub struct PromptStep {
+    /// The queries and the distance of their rows.
+    pub q: (GpuSlice<u16>, usize),
+    /// The result and the distance of its rows.
+    pub out: (GpuSlice<u16>, usize),
+    /// Query heads.
+    pub heads: usize,
+    /// How products become scores, and which positions are seen.
+    pub scores: Scores,
+    /// As in [`DecodeStep`].
+    pub sinks: Option<GpuSlice<f32>>,
+    /// Four numbers for each sequence: its index, its earlier positions, its new tokens, and the row
+    /// of the first one.
+    pub spans: GpuSlice<i32>,
+    /// At least the new tokens of each sequence.
+    pub most_new: usize,
+    /// The keys and values of the new tokens, where they are not in the cache yet: in a ring they
+    /// would replace earlier ones that are still seen.
+    pub new: Option<GpuRows>,
 }
 
 #[repr(C)]
@@ -237,6 +283,9 @@ struct PrefillArguments {
     values: u64,
     pages: u64,
     spans: u64,
+    sinks: u64,
+    new_keys: u64,
+    new_values: u64,
     q_stride: i32,
     out_stride: i32,
     heads: i32,
@@ -244,27 +293,25 @@ struct PrefillArguments {
     page: i32,
     pages_per_sequence: i32,
     window: i32,
+    chunked: i32,
     scale: f32,
     cap: f32,
+    new_stride: i32,
     unused: i32,
 }
 
-/// Causal attention of new tokens whose keys are in the cache. `spans` has four numbers for each
-/// sequence: its index, its earlier positions, its new tokens (at most `most_new`), and the row of
-/// the first one.
-pub fn prefill(
-    cache: PagedCache,
-    heads: usize,
-    scores: Scores,
-    (q, q_stride): (GpuSlice<u16>, usize),
-    (out, out_stride): (GpuSlice<u16>, usize),
-    spans: GpuSlice<i32>,
-    most_new: usize,
-) -> KernelCall {
+/// Causal attention of new tokens over the cache and over each other.
+pub fn prefill(cache: PagedCache, step: PromptStep) -> KernelCall {
+    let PromptStep { heads, scores, spans, most_new, new, .. } = step;
+    let ((q, q_stride), (out, out_stride)) = (step.q, step.out);
     cache.check(heads);
     // Kernels read and write two values at once.
     assert!(q_stride.is_multiple_of(2) && out_stride.is_multiple_of(2), "strides {q_stride}, {out_stride}");
     assert!(q_stride >= heads * cache.head_dim && out_stride >= heads * cache.head_dim);
+    // As for the cache's own rows.
+    let at_once = if cache.head_dim.is_multiple_of(8) { 16 } else { 4 };
+    let of_new = |rows: fn(GpuRows) -> GpuSlice<u16>| new.map_or(0, |new| rows(new).aligned(at_once, "new"));
+    assert!(new.is_none_or(|new| (2 * new.stride as u64).is_multiple_of(at_once)), "rows {new:?}");
     let arguments = PrefillArguments {
         q: q.aligned(4, "q"),
         out: out.aligned(4, "out"),
@@ -272,6 +319,9 @@ pub fn prefill(
         values: cache.values.address,
         pages: cache.table.address,
         spans: spans.address,
+        sinks: sinks(step.sinks, heads),
+        new_keys: of_new(|new| new.keys),
+        new_values: of_new(|new| new.values),
         q_stride: count(q_stride),
         out_stride: count(out_stride),
         heads: count(heads),
@@ -279,13 +329,20 @@ pub fn prefill(
         page: count(cache.page),
         pages_per_sequence: count(cache.pages_per_sequence),
         window: window(scores),
+        chunked: scores.chunked.into(),
         scale: scores.scale,
         cap: scores.cap.unwrap_or(0.0),
+        new_stride: new.map_or(0, |new| count(new.stride)),
         unused: 0,
     };
     let rows = most_new * (heads / cache.kv_heads);
     let grid = [rows.div_ceil(ROWS), cache.kv_heads, spans.len() / 4];
     KernelCall::new(GpuProgram::Prefill { head_dim: cache.head_dim }, "prefill", grid, THREADS, arguments)
+}
+
+/// The address of each head's sink; 0 where there are none.
+fn sinks(sinks: Option<GpuSlice<f32>>, heads: usize) -> u64 {
+    sinks.map_or(0, |sinks| sinks.holding(heads, "sinks"))
 }
 
 /// The size of a window in the type of kernels. No window is a size larger than any sequence.

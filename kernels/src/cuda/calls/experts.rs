@@ -114,6 +114,17 @@ struct SumArguments {
     unused: i32,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct BiasesArguments {
+    y: u64,
+    biases: u64,
+    ids: u64,
+    values: u64,
+    columns: i32,
+    stride: i32,
+}
+
 impl ExpertRouting {
     /// The largest supported number of experts.
     pub const MOST: usize = 1024;
@@ -246,6 +257,27 @@ impl ExpertRouting {
             })
         };
         calls.map(call).collect()
+    }
+
+    /// A call for y += b for each pair, b being the bias of its expert. `biases` has one of `columns`
+    /// values for every expert, `stride` values apart.
+    pub fn add_biases(
+        &self,
+        y: GpuSlice<u16>,
+        biases: GpuSlice<f32>,
+        stride: usize,
+        columns: usize,
+    ) -> KernelCall {
+        let values = self.pairs() * columns;
+        let arguments = BiasesArguments {
+            y: y.holding(values, "y"),
+            biases: biases.holding(super::call::extent(self.experts, stride, columns), "biases"),
+            ids: self.ids.address,
+            values: values as u64,
+            columns: count(columns),
+            stride: count(stride),
+        };
+        KernelCall::new(GpuProgram::Experts, "bias_experts", super::rows::blocks(values), 256, arguments)
     }
 
     /// out = the sum of the results `made` of each token's pairs, weighted by their shares, over

@@ -18,7 +18,8 @@ mod sampling;
 mod slice;
 
 pub use attention::{
-    DecodeStep, MOST_VALUES, PagedCache, append, decode, decode_chunk, decode_scratch, prefill,
+    DecodeStep, GpuRows, MOST_VALUES, PagedCache, PromptStep, append, decode, decode_chunk, decode_scratch,
+    prefill,
 };
 pub use call::KernelCall;
 pub use experts::{ExpertMatrices, ExpertRouting};
@@ -26,7 +27,7 @@ pub use hop::{copy_rows, narrow_rows, widen_rows};
 pub use product::{ProductOutput, add_positions, gather, gemv, unpack};
 pub use rows::{
     ActivationFunction, NormOperands, Rotation, activation, add, add_bias, add_rms_norm, gelu_mul,
-    layer_norm, rms_norm, rms_norm_heads, rope, silu_mul, soft_cap,
+    layer_norm, limited_mul, rms_norm, rms_norm_heads, rope, silu_mul, soft_cap,
 };
 pub use sampling::sample;
 pub use slice::GpuSlice;

@@ -224,23 +224,53 @@ pub fn gelu_mul(
     gated("gelu_mul", out, [gate, up], stride, [rows, columns])
 }
 
-fn gated(
-    kernel: &'static str,
+/// As [`crate::limited_mul`], in bf16.
+pub fn limited_mul(
     out: GpuSlice<u16>,
     [gate, up]: [GpuSlice<u16>; 2],
     stride: usize,
     [rows, columns]: [usize; 2],
+    limit: f32,
 ) -> KernelCall {
+    let of = gated_arguments(out, [gate, up], stride, [rows, columns]);
+    let arguments = LimitedArguments { of, limit, unused: 0 };
+    KernelCall::new(GpuProgram::Activation, "limited_mul", blocks(rows * columns), THREADS, arguments)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct LimitedArguments {
+    of: GatedArguments,
+    limit: f32,
+    unused: i32,
+}
+
+fn gated(
+    kernel: &'static str,
+    out: GpuSlice<u16>,
+    gate_and_up: [GpuSlice<u16>; 2],
+    stride: usize,
+    [rows, columns]: [usize; 2],
+) -> KernelCall {
+    let arguments = gated_arguments(out, gate_and_up, stride, [rows, columns]);
+    KernelCall::new(GpuProgram::Activation, kernel, blocks(rows * columns), THREADS, arguments)
+}
+
+fn gated_arguments(
+    out: GpuSlice<u16>,
+    [gate, up]: [GpuSlice<u16>; 2],
+    stride: usize,
+    [rows, columns]: [usize; 2],
+) -> GatedArguments {
     let read = extent(rows, stride, columns);
-    let arguments = GatedArguments {
+    GatedArguments {
         gate: gate.holding(read, "gate"),
         up: up.holding(read, "up"),
         out: out.holding(rows * columns, "out"),
         count: (rows * columns) as u64,
         columns: count(columns),
         stride: count(stride),
-    };
-    KernelCall::new(GpuProgram::Activation, kernel, blocks(rows * columns), THREADS, arguments)
+    }
 }
 
 #[repr(C)]

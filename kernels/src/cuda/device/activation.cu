@@ -35,6 +35,23 @@ GATED(silu)
 GATED(gelu)
 
 typedef struct {
+    Gated of;
+    float limit;
+    int unused;
+} Limited;
+
+// gpt-oss: out = (up + 1) * gate * sigmoid(1.702 gate); gates are at most `limit`, ups from -limit to limit.
+KERNEL(limited_mul, Limited, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.of.count; i += all) {
+        u64 at = i / a.of.columns * a.of.stride + i % a.of.columns;
+        float gate = fminf(wide(a.of.gate[at]), a.limit), up = fminf(fmaxf(wide(a.of.up[at]), -a.limit), a.limit);
+        a.of.out[i] = narrow((up + 1) * (gate / (1 + expf(-1.702f * gate))));
+    }
+}
+
+typedef struct {
     u16 *x;
     u64 count;
 } Map;

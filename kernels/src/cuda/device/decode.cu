@@ -26,11 +26,16 @@ typedef struct {
     float *scales;            // [sequence][head][split][2]: the largest score, the sum of weights
     int q_stride, heads, kv_heads, page, pages_per_sequence, chunk, splits; // chunk: positions of a split
     int window;               // the last positions that a token sees, its own included
+    int chunked;              // whether it sees its own chunk of `window` positions instead
     float scale, cap;         // cap: as `soften` has it
+    int unused;
 } Decode;
 
+// A position is counted from a multiple of the cache's room; beyond the room it is at the start of a ring.
 static __device__ inline u64 row_of(const Decode *a, int sequence, int kv_head, int position)
 {
+    int ring = a->page * a->pages_per_sequence;
+    if (position >= ring) position -= ring;
     u64 page = a->pages[(u64)sequence * a->pages_per_sequence + position / a->page];
     return ((page * a->kv_heads + kv_head) * a->page + position % a->page) * HEAD_DIM;
 }
@@ -74,6 +79,11 @@ KERNEL(decode, Decode, THREADS)
     int first = kv_head * group + piece * HEADS, count = group - piece * HEADS < HEADS ? group - piece * HEADS : HEADS;
     int thread = threadIdx.x, lane = thread % WARP, pair = thread % PAIRS, slice = thread / PAIRS;
     int length = a.lengths[blockIdx.z], before = length > a.window ? length - a.window : 0;
+    if (a.chunked && length > 0) before = (length - 1) / a.window * a.window;
+    // What it sees is never more than a ring holds, so positions go once around at most.
+    int rounds = before / (a.page * a.pages_per_sequence) * (a.page * a.pages_per_sequence);
+    before -= rounds;
+    length -= rounds;
     int from = before + blockIdx.x * a.chunk;
     int to = from + a.chunk < length ? from + a.chunk : length;
     const u16 *queries = a.q + (u64)blockIdx.z * a.q_stride + first * HEAD_DIM;
@@ -151,6 +161,7 @@ KERNEL(decode, Decode, THREADS)
 typedef struct {
     const float *sums, *scales; // as `decode` leaves them
     u16 *out;                   // [sequence][head][HEAD_DIM], rows `out_stride` values apart
+    const float *sinks;         // [head]: a score without a value; 0: there are none
     int out_stride, splits;
 } Combine;
 
@@ -163,10 +174,14 @@ KERNEL(combine, Combine, THREADS)
     for (int split = 0; split < a.splits; split++) largest = fmaxf(largest, a.scales[2 * (at + split)]);
     for (int split = 0; split < a.splits && largest > NONE; split++)
         total += expf(a.scales[2 * (at + split)] - largest) * a.scales[2 * (at + split) + 1];
+    float above = a.sinks ? a.sinks[blockIdx.x] - largest : NONE, shrink = 1;
+    // Nothing overflows relative to the larger of both.
+    if (total > 0 && above > 0) shrink = expf(-above);
+    if (total > 0 && above > NONE) total = total * shrink + expf(above > 0 ? 0 : above);
     for (int i = threadIdx.x; i < HEAD_DIM; i += THREADS) {
         float sum = 0;
         for (int split = 0; split < a.splits && total > 0; split++)
             sum += expf(a.scales[2 * (at + split)] - largest) * a.sums[(at + split) * HEAD_DIM + i];
-        a.out[(u64)blockIdx.y * a.out_stride + blockIdx.x * HEAD_DIM + i] = narrow(total > 0 ? sum / total : 0);
+        a.out[(u64)blockIdx.y * a.out_stride + blockIdx.x * HEAD_DIM + i] = narrow(total > 0 ? sum * shrink / total : 0);
     }
 }

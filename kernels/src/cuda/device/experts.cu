@@ -78,6 +78,24 @@ KERNEL(group, Group, 1024)
 }
 
 typedef struct {
+    u16 *y;              // [pair][columns]
+    const float *biases; // [expert][stride]
+    const int *ids;      // [pair]
+    u64 values;          // pairs * columns
+    int columns, stride;
+} Biases;
+
+// Adds to each pair's row the bias of its expert.
+KERNEL(bias_experts, Biases, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.values; i += all) {
+        u64 expert = a.ids[i / a.columns];
+        a.y[i] = narrow(wide(a.y[i]) + a.biases[expert * a.stride + i % a.columns]);
+    }
+}
+
+typedef struct {
     const u16 *made;     // [pair][columns]
     const int *ids;      // [pair]
     const float *shares; // [pair]

@@ -21,14 +21,24 @@
 typedef struct {
     const u16 *q;             // [row][head][HEAD_DIM], rows `q_stride` values apart
     u16 *out;                 // the same, `out_stride` values apart
-    const u16 *keys, *values; // [page][kv head][position][HEAD_DIM]; the new tokens' own are there already
+    const u16 *keys, *values; // [page][kv head][position][HEAD_DIM], position modulo a sequence's room
     const int *pages;         // [sequence][pages_per_sequence]
     const int *spans;         // [span][4]: sequence, positions before it, new tokens, first row
+    const float *sinks;       // [head]: a score without a value; 0: there are none
+    const u16 *new_keys, *new_values; // the new tokens' own, if not in the cache yet: rows `new_stride` apart; or 0
     int q_stride, out_stride, heads, kv_heads, page, pages_per_sequence;
     int window;               // the last positions that a token sees, its own included
+    int chunked;              // whether it sees its own chunk of `window` positions instead
     float scale, cap;         // cap: as `soften` has it
-    int unused;
+    int new_stride, unused;
 } Prefill;
+
+// The first position that the token at `position` sees.
+static __device__ inline int first_seen(const Prefill *a, int position)
+{
+    if (a->chunked) return position / a->window * a->window;
+    return position >= a->window ? position + 1 - a->window : 0;
+}
 
 // Two values of a row of q or out. Row r of the span is token r / group and head r % group of the
 // block's heads.
@@ -40,17 +50,26 @@ static __device__ inline u64 place(int row, int group, int first, int stride)
 // Keys by rows, values by columns: both are then read in pairs along the inner dimension. Positions
 // from `end` on are zeros. The mask removes them, but 0 times whatever lies in memory could be NaN.
 static __device__ inline void stage(const Prefill *a, u16 keys[KEYS][WIDTH + APART], u16 values[WIDTH][KEYS + APART],
-                                    int sequence, int tile, int end)
+                                    const int *span, int tile, int end)
 {
+    int sequence = span[0], past = span[1], ring = a->page * a->pages_per_sequence;
     const uint4 zero = {0, 0, 0, 0};
     for (int i = threadIdx.x; i < KEYS * WIDTH / 8; i += THREADS) {
         int p = i % KEYS, d = i / KEYS * 8;
         uint4 key = zero, value = zero;
         if (tile + p < end && IS_OURS(d)) {
-            u64 page = a->pages[(u64)sequence * a->pages_per_sequence + (tile + p) / a->page];
-            u64 at = ((page * a->kv_heads + blockIdx.y) * a->page + (tile + p) % a->page) * HEAD_DIM;
-            key = eight(a->keys + at, d);
-            value = eight(a->values + at, d);
+            int own = tile + p - past;
+            if (a->new_keys && own >= 0) {
+                u64 at = (u64)(span[3] + own) * a->new_stride + blockIdx.y * HEAD_DIM;
+                key = eight(a->new_keys + at, d);
+                value = eight(a->new_values + at, d);
+            } else {
+                int position = (tile + p) % ring;
+                u64 page = a->pages[(u64)sequence * a->pages_per_sequence + position / a->page];
+                u64 at = ((page * a->kv_heads + blockIdx.y) * a->page + position % a->page) * HEAD_DIM;
+                key = eight(a->keys + at, d);
+                value = eight(a->values + at, d);
+            }
         }
         *(uint4 *)&keys[p][d] = key;
         const u32 v[4] = {value.x, value.y, value.z, value.w};
@@ -80,32 +99,32 @@ KERNEL(prefill, Prefill, THREADS)
     __shared__ __align__(16) u16 keys[KEYS][WIDTH + APART];
     __shared__ __align__(16) u16 values[WIDTH][KEYS + APART];
     const int *span = a.spans + 4 * blockIdx.z;
-    int sequence = span[0], past = span[1], first = span[3], group = a.heads / a.kv_heads, rows = span[2] * group;
+    int past = span[1], first = span[3], group = a.heads / a.kv_heads, rows = span[2] * group;
     int block = blockIdx.x * ROWS;
     if (block >= rows) return;
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     // This lane's two rows, and the last position that each sees. Rows beyond the span are computed
     // and not written.
-    int row[2], last[2];
+    int row[2], last[2], from[2];
     for (int i = 0; i < 2; i++) {
         row[i] = block + threadIdx.x / WARP * 16 + g + 8 * i;
         last[i] = past + row[i] / group;
+        from[i] = first_seen(&a, last[i]);
     }
     u32 q[WIDTH / 16][4];
 #pragma unroll
     for (int k = 0; k < WIDTH / 16; k++)
         for (int i = 0; i < 4; i++) {
             int column = 16 * k + 2 * t + i / 2 * 8;
-            const u16 *from = a.q + place(row[i % 2], group, first, a.q_stride) + column;
-            q[k][i] = row[i % 2] < rows && IS_OURS(column) ? *(const u32 *)from : 0;
+            const u16 *query = a.q + place(row[i % 2], group, first, a.q_stride) + column;
+            q[k][i] = row[i % 2] < rows && IS_OURS(column) ? *(const u32 *)query : 0;
         }
     float sums[WIDTH / 8][4] = {{0}}, most[2] = {NONE, NONE}, total[2] = {0, 0};
     int end = past + (block + ROWS < rows ? block + ROWS - 1 : rows - 1) / group + 1;
     // No row sees what the block's first token does not see because of the window.
-    int unseen = past + block / group + 1 - a.window;
-    for (int tile = unseen > 0 ? unseen : 0; tile < end; tile += KEYS) {
+    for (int tile = first_seen(&a, past + block / group); tile < end; tile += KEYS) {
         __syncthreads();
-        stage(&a, keys, values, sequence, tile, end);
+        stage(&a, keys, values, span, tile, end);
         __syncthreads();
         float scores[KEYS / 8][4] = {{0}};
         float now[2] = {most[0], most[1]};
@@ -119,7 +138,7 @@ KERNEL(prefill, Prefill, THREADS)
             }
             for (int i = 0; i < 4; i++) {
                 int position = tile + 8 * j + 2 * t + i % 2;
-                int seen = position <= last[i / 2] && position > last[i / 2] - a.window && position < end;
+                int seen = position <= last[i / 2] && position >= from[i / 2] && position < end;
                 scores[j][i] = seen ? soften(scores[j][i] * a.scale, a.cap) : NONE;
                 now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
             }
@@ -157,8 +176,14 @@ KERNEL(prefill, Prefill, THREADS)
         }
     }
     for (int i = 0; i < 2; i++) {
-        float inverse = 1 / row_sum(total[i]);
+        float all = row_sum(total[i]), inverse = 1 / all;
         if (row[i] >= rows) continue;
+        if (a.sinks) {
+            // Nothing overflows relative to the larger of the sink and the largest score.
+            float above = a.sinks[blockIdx.y * group + row[i] % group] - most[i];
+            float shrink = above > 0 ? expf(-above) : 1;
+            inverse = shrink / (all * shrink + expf(above > 0 ? 0 : above));
+        }
         u16 *out = a.out + place(row[i], group, first, a.out_stride) + 2 * t;
 #pragma unroll
         for (int n = 0; n < WIDTH / 8; n++)

@@ -4,7 +4,7 @@ use super::bench::ParityBench;
 use crate::cpu::{
     AttentionOperands, KvCacheMut, KvShape, KvSpan, Scores, StridedRows, StridedRowsMut, attention,
 };
-use crate::cuda::calls::{self, DecodeStep, PagedCache};
+use crate::cuda::calls::{self, DecodeStep, GpuRows, PagedCache, PromptStep};
 use crate::runtime::{Buffer, KernelError, Scratch};
 use hwprofiles::DType;
 
@@ -61,7 +61,9 @@ impl AttentionCase {
             scores: self.scores,
             out: StridedRowsMut::new(&mut out, width),
             q: StridedRows::new(q, width),
+            sinks: &[],
             cache: cache.as_cache(),
+            new: None,
             spans: &last,
         };
         attention(&bench.pool, operands, &mut scratch);
@@ -92,14 +94,8 @@ impl AttentionCase {
         let positions = bench.numbers(&rows().map(|(_, position)| position).collect::<Vec<_>>())?;
         let kv = bench.narrow(kv)?;
         let (values, stride) = (kv.values().from(self.kv_width()), 2 * self.kv_width());
-        bench.run(&calls::append(
-            cache,
-            kv.values(),
-            values,
-            stride,
-            sequences_at.values(),
-            positions.values(),
-        ))?;
+        let rows = GpuRows { keys: kv.values(), values, stride };
+        bench.run(&calls::append(cache, rows, sequences_at.values(), positions.values(), None))?;
         Ok(cache)
     }
 
@@ -121,7 +117,9 @@ impl AttentionCase {
         }
         if new > 1 {
             let spans = bench.numbers(&[0, past, new, 0, 1, past, new, new])?;
-            bench.run(&calls::prefill(cache, heads, scores, q, out, spans.values(), new))?;
+            let (spans, sinks) = (spans.values(), None);
+            let step = PromptStep { q, out, heads, scores, sinks, spans, most_new: new, new: None };
+            bench.run(&calls::prefill(cache, step))?;
             // Weights are rounded to bf16 before they multiply values, which are at most 1.
             return bench.compare(what, &out_at, &wanted, 4e-3);
         }
@@ -130,7 +128,7 @@ impl AttentionCase {
         let (_room, scratch) = bench.room(floats)?;
         let chunk = calls::decode_chunk(sequences, kv_heads, all);
         let lengths = lengths.values();
-        let step = DecodeStep { q, out, heads, lengths, longest: all, chunk, scratch, scores };
+        let step = DecodeStep { q, out, heads, lengths, longest: all, chunk, scratch, scores, sinks: None };
         calls::decode(cache, step).iter().try_for_each(|call| bench.run(call))?;
         bench.compare(what, &out_at, &wanted, 1e-5)
     }

@@ -1,7 +1,7 @@
 //! Mixtures of experts, from the router's scores to the sum.
 
 use super::bench::ParityBench;
-use crate::cpu::{ExpertWeights, Weights, expert};
+use crate::cpu::{ExpertWeights, GateFunction, Weights, expert};
 use crate::cuda::calls::{self, ExpertMatrices, ExpertRouting};
 use crate::runtime::{Buffer, KernelError, MemoryArena, Scratch};
 use hwprofiles::DType;
@@ -59,7 +59,10 @@ fn mixture(bench: &mut ParityBench, dtype: DType, tokens: usize, experts: usize)
 
     let chosen = tokens_of(&scores, experts);
     let each: Vec<_> = (gate_up.iter().zip(&down).zip(&chosen))
-        .map(|((gate_up, down), tokens)| ExpertWeights { gate_up: gate_up.view(), down: down.view(), tokens })
+        .map(|((gate_up, down), tokens)| {
+            let (gate, biases) = (GateFunction::Silu, [&[][..]; 2]);
+            ExpertWeights { gate_up: gate_up.view(), down: down.view(), gate, biases, tokens }
+        })
         .collect();
     let mut wanted = vec![0.0; tokens * HIDDEN];
     let mut scratch = Scratch::unaccounted(expert::scratch_bytes(1, tokens, HIDDEN, INNER))?;

@@ -3,7 +3,7 @@
 use super::values::{assert_near, narrow, pool, short};
 use crate::host_gpu::{Host, Operand, each_order};
 use hwprofiles::DType;
-use kernels::cuda::calls::{self, DecodeStep, PagedCache};
+use kernels::cuda::calls::{self, DecodeStep, GpuRows, PagedCache, PromptStep};
 use kernels::{
     AttentionOperands, Buffer, KvCacheMut, KvShape, KvSpan, Scores, Scratch, StridedRows, StridedRowsMut,
 };
@@ -48,7 +48,9 @@ impl Batch {
             scores,
             out: StridedRowsMut::new(&mut wanted, out_stride),
             q: StridedRows::new(&q, q_stride),
+            sinks: &[],
             cache: cache.as_cache(),
+            new: None,
             spans,
         };
         kernels::attention(&pool, operands, &mut scratch);
@@ -112,7 +114,9 @@ impl Batch {
                 .collect();
             let most = spans.iter().map(|span| span.new).max().unwrap_or(0);
             let mut numbers = Operand::new(&numbers);
-            return host.run(&calls::prefill(cache, heads, scores, q, out, numbers.values(), most));
+            let (spans, sinks) = (numbers.values(), None);
+            let step = PromptStep { q, out, heads, scores, sinks, spans, most_new: most, new: None };
+            return host.run(&calls::prefill(cache, step));
         }
         let lengths: Vec<i32> = spans.iter().map(|span| span.past as i32 + 1).collect();
         let longest = spans.iter().map(|span| span.past + 1).max().unwrap_or(0);
@@ -121,7 +125,9 @@ impl Batch {
             let mut scratch = Operand::unwritten(parts * (self.shape.head_dim + 2));
             let mut lengths = Operand::new(&lengths);
             let (lengths, values) = (lengths.values(), scratch.values());
-            let step = DecodeStep { q, out, heads, lengths, longest, chunk, scratch: values, scores };
+            let (scratch_at, sinks) = (values, None);
+            let step =
+                DecodeStep { q, out, heads, lengths, longest, chunk, scratch: scratch_at, scores, sinks };
             for call in calls::decode(cache, step) {
                 host.run(&call);
             }
@@ -138,7 +144,8 @@ fn append(host: &mut Host, cache: PagedCache, spans: &[KvSpan], rows: [&[f32]; 2
     let [mut keys, mut values] = rows.map(|rows| Operand::new(&narrow(rows)));
     let (sequences, positions) = (sequences.values(), positions.values());
     let width = cache.kv_heads * cache.head_dim;
-    host.run(&calls::append(cache, keys.values(), values.values(), width, sequences, positions));
+    let rows = GpuRows { keys: keys.values(), values: values.values(), stride: width };
+    host.run(&calls::append(cache, rows, sequences, positions, None));
 }
 
 fn shape(sequences: usize, kv_heads: usize, capacity: usize, head_dim: usize) -> KvShape {
@@ -250,6 +257,7 @@ fn a_token_that_sees_nothing_gets_zeros() {
             chunk: 64,
             scratch,
             scores: PLAIN,
+            sinks: None,
         };
         calls::decode(cache, step).iter().for_each(|call| host.run(call));
         assert_eq!(out.read(), [0; 8]);

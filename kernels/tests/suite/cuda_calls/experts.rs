@@ -139,6 +139,13 @@ fn check_products(host: &mut Host, sizes: Sizes, dtype: DType, (rows, columns): 
             .collect();
         assert_near(&out.read(), &wanted, 1e-5, &what);
     }
+
+    let (stride, biases) = (columns + 3, noise(experts * (columns + 3), 15));
+    let mut biases_at = Operand::new(&biases);
+    host.run(&routing.add_biases(made_at.values(), biases_at.values(), stride, columns));
+    let bias = |i: usize| biases[pairs[i / columns].0 * stride + i % columns];
+    let wanted: Vec<f32> = made.iter().enumerate().map(|(i, made)| made + bias(i)).collect();
+    assert_near(&made_at.read(), &wanted, 1e-6, &what);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod attention;
 mod experts;
+mod rings;
 mod rows;
 mod sampling;
 mod values;

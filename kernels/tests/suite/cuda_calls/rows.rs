@@ -111,6 +111,13 @@ fn activations_and_sums_agree() {
                 assert_near(&out.read(), &wanted, 1e-5, &what);
             }
 
+            let call = calls::limited_mul(out.values(), [at.values(), up], 2 * columns, [rows, columns], 3.0);
+            host.run(&call);
+            let mut wanted = vec![0.0; rows * columns];
+            let up = &both[columns * usize::from(rows > 0)..];
+            kernels::limited_mul(&pool, &mut wanted, &both, up, [2 * columns, columns], 3.0);
+            assert_near(&out.read(), &wanted, 1e-5, &what);
+
             type InPlace = fn(&Pool, &mut [f32]);
             for (which, function) in [
                 (ActivationFunction::Relu, kernels::relu as InPlace),

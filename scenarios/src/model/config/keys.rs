@@ -78,18 +78,13 @@ fn only_count(config: &DocumentSection<'_>, key: &str, limit: u64) -> Result<u64
     let first = list.first().and_then(Value::as_u64).filter(|count| (1..=limit).contains(count));
     match first.filter(|_| list.windows(2).all(|pair| pair[0] == pair[1])) {
         Some(count) => Ok(count),
-        None => Err(config.wrong(
-            key,
-            &format!("a whole number from 1 to {limit} is wanted, or a list of equal ones"),
-        )),
+        None => Err(config
+            .wrong(key, &format!("a whole number from 1 to {limit} is wanted, or a list of equal ones"))),
     }
 }
 
 /// A whole number from 0 under one of several spellings; absent means 0. A list must repeat one.
-pub(crate) fn count_from_zero(
-    config: &DocumentSection<'_>,
-    keys: &[&str],
-) -> Result<u64, ScenarioError> {
+pub(crate) fn count_from_zero(config: &DocumentSection<'_>, keys: &[&str]) -> Result<u64, ScenarioError> {
     let Some(key) = spelling(config, keys)? else { return Ok(0) };
     let value = match config.get(key) {
         Some(Value::Array(list)) if list.windows(2).all(|pair| pair[0] == pair[1]) => list.first(),

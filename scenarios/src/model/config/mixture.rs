@@ -28,11 +28,8 @@ const PER_TOKEN: [&str; 6] = [
 const WIDTH: [&str; 2] = ["moe_intermediate_size", "expert_ffn_hidden_size"];
 const SHARED_COUNT: [&str; 4] =
     ["n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"];
-const SHARED_WIDTH: [&str; 3] = [
-    "shared_expert_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-    "shared_intermediate_size",
-];
+const SHARED_WIDTH: [&str; 3] =
+    ["shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"];
 
 /// What a family's experts have beside their keys.
 #[derive(Clone, Copy)]
@@ -137,7 +134,8 @@ fn sparse_layers(config: &DocumentSection<'_>, layers: u64) -> Result<Vec<bool>,
         {
             let dense = listed.iter().take_while(|sparse| !**sparse).count() as u64;
             if dense != first {
-                let wanted = format!("it contradicts {key}, which begins with {dense} layers without experts");
+                let wanted =
+                    format!("it contradicts {key}, which begins with {dense} layers without experts");
                 return Err(config.wrong(other, &wanted));
             }
         }
@@ -185,7 +183,11 @@ fn listed_layers(
         let sparse = |kind: &&str| match *kind {
             "dense" => Ok(false),
             "sparse" | "moe" | "hash_moe" => Ok(true),
-            _ => Err(config.unsupported("mlp_layer_types", "another network", "dense, sparse, moe and hash_moe are")),
+            _ => Err(config.unsupported(
+                "mlp_layer_types",
+                "another network",
+                "dense, sparse, moe and hash_moe are",
+            )),
         };
         let kinds = kinds.iter().map(sparse).collect::<Result<_, _>>()?;
         return Ok(Some(("mlp_layer_types", kinds)));

@@ -41,12 +41,11 @@ impl Model {
     /// 3's, YaRN and LongRoPE, OPT with norms behind sublayers or projected embeddings. Each error
     /// names `file`, key and value.
     pub fn from_config_json(name: &str, file: &str, text: &str) -> Result<Self, ScenarioError> {
-        let value: Value = serde_json::from_str(&without_infinities(text)).map_err(|error| {
-            ScenarioError::Syntax {
+        let value: Value =
+            serde_json::from_str(&without_infinities(text)).map_err(|error| ScenarioError::Syntax {
                 place: format!("{file}:{}", error.line()),
                 reason: format!("not JSON: {error}"),
-            }
-        })?;
+            })?;
         let source = DocumentSource::from_file(file);
         read(name, &DocumentSection::root(&source, &value)?)
     }

@@ -85,9 +85,7 @@ fn rotated_columns(
     ];
     let mut written = keys.into_iter().filter_map(|(at, key)| Some((at?, key)));
     let Some((at, key)) = written.find(|(at, key)| at.get(key).is_some()) else {
-        return Ok(
-            share_columns(default_share(family), model).filter(|&width| width < model.head_dim)
-        );
+        return Ok(share_columns(default_share(family), model).filter(|&width| width < model.head_dim));
     };
     let factor = at.positive(key)?.unwrap_or(1.0);
     if family.rotated.is_none() && factor != 1.0 {

@@ -131,9 +131,8 @@ fn network_width(
     if let Some(list) = config.get(key).and_then(Value::as_array) {
         let widths = list.iter().map(|width| width.as_u64().filter(|width| (1..=MAX_WIDTH).contains(width)));
         let widest = widths.collect::<Option<Vec<_>>>().and_then(|widths| widths.into_iter().max());
-        return widest.ok_or_else(|| {
-            config.wrong(key, &format!("whole numbers from 1 to {MAX_WIDTH} are wanted"))
-        });
+        return widest
+            .ok_or_else(|| config.wrong(key, &format!("whole numbers from 1 to {MAX_WIDTH} are wanted")));
     }
     if let Some(width) = config.count(key, MAX_WIDTH)? {
         return Ok(width);

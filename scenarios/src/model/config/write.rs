@@ -84,8 +84,12 @@ impl Model {
         });
         match self.architecture {
             Architecture::Qwen2 => {}
-            Architecture::Qwen3 | Architecture::GptOss | Architecture::Gemma => {
+            Architecture::Qwen3 | Architecture::Gemma => {
                 config["attention_bias"] = json!(self.qkv_bias);
+            }
+            Architecture::GptOss => {
+                config["attention_bias"] = json!(self.qkv_bias);
+                config["swiglu_limit"] = json!(self.wiring.gate_limit);
             }
             Architecture::Gemma2 | Architecture::Gemma3 => self.write_gemma(&mut config),
             Architecture::Qwen3Moe => {
@@ -133,7 +137,8 @@ impl Model {
                 let dense = self.dense_layers();
                 config["first_k_dense_replace"] = json!(dense.len());
                 if dense.iter().zip(0..).any(|(layer, place)| *layer != place) {
-                    let list: Vec<_> = (0..self.layers).map(|layer| u8::from(!dense.contains(&layer))).collect();
+                    let list: Vec<_> =
+                        (0..self.layers).map(|layer| u8::from(!dense.contains(&layer))).collect();
                     let leading = list.iter().take_while(|sparse| **sparse == 0).count();
                     config["first_k_dense_replace"] = json!(leading);
                     config["moe_layer_freq"] = json!(list);

@@ -5,6 +5,7 @@
 //! file before anything is allocated.
 
 use crate::input::error::ScenarioError;
+use hwprofiles::DType;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +30,49 @@ pub struct GgufTensor {
     pub format: u32,
     /// The offset of its first byte in the file.
     pub start: u64,
+}
+
+/// ggml's numbers of formats; those from 137 on are ik_llama.cpp's.
+const GGML_TYPES: [(u32, DType); 32] = [
+    (0, DType::F32),
+    (1, DType::F16),
+    (2, DType::Q4_0),
+    (3, DType::Q4_1),
+    (6, DType::Q5_0),
+    (7, DType::Q5_1),
+    (8, DType::Q8_0),
+    (10, DType::Q2K),
+    (11, DType::Q3K),
+    (12, DType::Q4K),
+    (13, DType::Q5K),
+    (14, DType::Q6K),
+    (16, DType::Iq2Xxs),
+    (17, DType::Iq2Xs),
+    (18, DType::Iq3Xxs),
+    (19, DType::Iq1S),
+    (20, DType::Iq4Nl),
+    (21, DType::Iq3S),
+    (22, DType::Iq2S),
+    (23, DType::Iq4Xs),
+    (29, DType::Iq1M),
+    (30, DType::Bf16),
+    (39, DType::Mxfp4),
+    (40, DType::Nvfp4),
+    (137, DType::Iq2K),
+    (138, DType::Iq3K),
+    (139, DType::Iq4K),
+    (140, DType::Iq5K),
+    (141, DType::Iq6K),
+    (144, DType::Iq4Ks),
+    (146, DType::Iq4Kss),
+    (155, DType::Iq4Kt),
+];
+
+impl GgufTensor {
+    /// Its format; `None` if the number is not known.
+    pub fn dtype(&self) -> Option<DType> {
+        GGML_TYPES.into_iter().find(|(number, _)| *number == self.format).map(|(_, dtype)| dtype)
+    }
 }
 
 /// The largest number of dimensions of a tensor.

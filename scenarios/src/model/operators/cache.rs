@@ -95,7 +95,7 @@ impl Model {
     }
 
     /// Positions that a layer keeps of a context of `tokens` tokens.
-    pub(crate) fn kept_positions(&self, tokens: u64) -> u64 {
+    pub fn kept_positions(&self, tokens: u64) -> u64 {
         match self.mixer {
             Mixer::Compressed(compressed) => {
                 tokens.min(compressed.window) + compressed.ratio.map_or(0, |ratio| tokens / ratio)

@@ -2,6 +2,7 @@
 
 use crate::model::architecture::Norm;
 use crate::model::experts::Experts;
+use crate::model::formats::weight_format::WeightFormat;
 use crate::model::mixer::Mixer;
 use crate::model::operators::formats::WeightFormats;
 use crate::model::operators::products::Product;
@@ -59,31 +60,28 @@ impl Sublayer {
 
     /// Bytes of rows `rows` of the matrix, without norms and biases ([`Sublayer::vector_bytes`]).
     pub fn matrix_bytes(self, model: &Model, weights: WeightFormats, rows: &Range<u64>) -> Bytes {
-        let (format, count) = (weights.for_sublayer(self), rows.end - rows.start);
+        let format = weights.for_sublayer(self);
         match (self, &model.experts) {
             // Each expert has two matrices; their rows are rounded up to whole quantisation groups.
-            (Sublayer::Experts, Some(experts)) => {
+            (Sublayer::Experts, Some(experts)) => format.bytes_of_rows(rows, |format| {
                 let width = model.expert_width();
                 let front =
                     format.matrix_bytes((model.neuron_activations() - 1) * experts.intermediate, width);
-                (front + format.matrix_bytes(width, experts.intermediate)) * count
-            }
-            // Gate and up, then down.
-            (Sublayer::SharedExpert, Some(_)) => {
-                let front = format.matrix_bytes((model.neuron_activations() - 1) * count, model.hidden);
-                front + format.matrix_bytes(model.hidden, count)
-            }
-            _ if self.is_single(model) => {
-                self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| format.matrix_bytes(count, columns))
-            }
+                front + format.matrix_bytes(width, experts.intermediate)
+            }),
+            (Sublayer::SharedExpert, Some(_)) => shared_expert_bytes(model, format, rows),
+            _ if self.is_single(model) => self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| {
+                format.bytes_of_rows(rows, |format| format.matrix_bytes(1, columns))
+            }),
             _ => self.several_bytes(model, format, rows),
         }
     }
 
     /// Bytes of the share `rows` of several matrices that count as one.
-    fn several_bytes(self, model: &Model, format: DType, rows: &Range<u64>) -> Bytes {
+    fn several_bytes(self, model: &Model, format: WeightFormat, rows: &Range<u64>) -> Bytes {
         let products = self.own_products(model);
-        let all: Bytes = products.iter().map(|p| format.matrix_bytes(p.rows, p.columns)).sum();
+        let row = |columns| move |format: DType| format.matrix_bytes(1, columns);
+        let all: Bytes = products.iter().map(|p| format.bytes_of_rows(&(0..p.rows), row(p.columns))).sum();
         let of = self.matrix(model).map_or(0, |(rows, _)| rows).max(1);
         let until = |row: u64| u128::from(all.get()) * u128::from(row.min(of)) / u128::from(of);
         // It is a share of `all`.
@@ -170,6 +168,18 @@ impl Model {
     pub fn expert_parameters(&self) -> u64 {
         let intermediate = self.experts.as_ref().map_or(0, |experts| experts.intermediate);
         intermediate * self.neuron_activations() * self.expert_width()
+    }
+}
+
+/// Bytes of the neurons `rows` of a shared expert: their rows of gate and up, and their columns of
+/// down, which the formats that we pack round up to whole groups.
+fn shared_expert_bytes(model: &Model, format: WeightFormat, rows: &Range<u64>) -> Bytes {
+    let (front, count) = (model.neuron_activations() - 1, rows.end - rows.start);
+    match format.one() {
+        Some(dtype @ (DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4)) => {
+            dtype.matrix_bytes(front * count, model.hidden) + dtype.matrix_bytes(model.hidden, count)
+        }
+        _ => format.bytes_of_rows(rows, |dtype| dtype.matrix_bytes(front + 1, model.hidden)),
     }
 }
 

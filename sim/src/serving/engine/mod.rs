@@ -6,4 +6,6 @@ pub(crate) mod settings;
 
 pub use observer::{EngineObserver, ObservedSteps, RequestOutcome};
 pub use request::{RejectReason, Request, RequestTotals, ServedRequest};
-pub use settings::{AdmissionPolicy, GPU_MEMORY_UTILIZATION, HostTimes, Reserve, ServingEngine};
+pub use settings::{
+    AdmissionPolicy, GPU_MEMORY_UTILIZATION, HostTimes, Reserve, ServingEngine, StateSnapshots,
+};

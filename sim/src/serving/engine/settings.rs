@@ -2,8 +2,9 @@
 
 use crate::clock::{SimTime, Tick};
 use crate::serving::engine::request::{RejectReason, Request};
-use crate::serving::kv::capacity::usage_with_one_block;
+use crate::serving::kv::capacity::KvCapacity;
 use crate::serving::kv::offload::{KvOffload, KvOffloadError, OffloadPurpose};
+use crate::serving::kv::sequence_blocks::SequenceBlocks;
 use hwprofiles::{Bytes, Seconds};
 use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS, Scheduler, SwapChoice};
@@ -71,6 +72,32 @@ impl Reserve {
     }
 }
 
+/// Where the states of prefixes are kept, for prompts that begin alike. A recurrence's state holds
+/// all tokens before it, so a prefix can be found again only where its state was kept. Each
+/// snapshot costs the state's bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateSnapshots {
+    /// At the end of every name, as vLLM does at the end of each of its blocks, which hold as many
+    /// tokens of attention as take the bytes of a state.
+    #[default]
+    EveryName,
+    /// At the first name's end after each multiple of so many tokens, and at the prompt's last.
+    Interval(u64),
+    /// At the end of a prompt's last name alone, as the leaves of SGLang's radix tree and
+    /// llama.cpp's checkpoints.
+    PromptEnd,
+}
+
+impl StateSnapshots {
+    fn of_engine(engine: EngineName) -> Self {
+        match engine {
+            EngineName::Fulcrum | EngineName::Vllm | EngineName::TrtLlm => Self::EveryName,
+            EngineName::Sglang | EngineName::LlamaCpp => Self::PromptEnd,
+        }
+    }
+}
+
 /// The host's time between two steps, while the devices wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostTimes {
@@ -100,6 +127,11 @@ pub struct ServingEngine {
     pub num_blocks: u64,
     /// Tokens of a block.
     pub block_size: u64,
+    /// What a sequence takes of the blocks: one for each `block_size` tokens, and what its windows
+    /// and states take.
+    pub sequence: SequenceBlocks,
+    /// Where the states of prefixes are kept.
+    pub snapshots: StateSnapshots,
     /// Whether a prompt may enter in chunks. Otherwise it enters as a whole, and alone if it is
     /// longer than a step.
     pub chunked_prefill: bool,
@@ -147,6 +179,8 @@ impl ServingEngine {
             max_model_len,
             num_blocks: choice.num_blocks.unwrap_or(num_blocks),
             block_size,
+            sequence: SequenceBlocks::default(),
+            snapshots: StateSnapshots::of_engine(choice.name),
             chunked_prefill: choice.chunked_prefill.unwrap_or(true),
             prefix_caching: choice.prefix_caching.unwrap_or(true),
             prefix_tokens: MOONCAKE_TOKENS.next_multiple_of(block_size),
@@ -178,21 +212,90 @@ impl ServingEngine {
         let purpose = OffloadPurpose {
             keys: ["engine.prefix_cache.to", "engine.prefix_cache.space"],
             what: "keeping prefixes",
-            least: (self.blocks(tokens), format!("the {tokens} tokens of one name")),
+            least: (self.stored_blocks_per_name(), format!("the {tokens} tokens of one name")),
             taken: swap.filter(|swap| swap.to == choice.to).map_or(Bytes::ZERO, |swap| swap.space),
         };
-        let used = usage_with_one_block(cost_model, placement, self.block_size, self.max_num_batched_tokens)?;
-        KvOffload::new(choice, cost_model.machine, &used, &purpose)
+        KvOffload::new(
+            choice,
+            cost_model,
+            placement,
+            [self.block_size, self.max_num_batched_tokens],
+            &purpose,
+        )
     }
 
-    /// Blocks of `tokens` tokens.
+    /// Blocks of a sequence of `tokens` tokens.
     pub fn blocks(&self, tokens: u64) -> u64 {
-        tokens.div_ceil(self.block_size)
+        self.sequence.blocks(tokens, self.block_size)
     }
 
-    /// Blocks of the tokens of one name.
+    /// Blocks that a copy of a sequence of `tokens` tokens takes.
+    pub(crate) fn copied_blocks(&self, tokens: u64) -> u64 {
+        self.sequence.copied(tokens, self.block_size)
+    }
+
+    /// Blocks that `tokens` tokens of any sequences take without end.
+    pub(crate) fn growing_blocks(&self, tokens: u64) -> u64 {
+        if self.sequence.grows() { tokens.div_ceil(self.block_size) } else { 0 }
+    }
+
+    /// The most tokens, in whole blocks, of a sequence that holds `held` blocks, of which it needs
+    /// all for at most `most` tokens.
+    pub(crate) fn tokens_within(&self, held: u64, most: u64) -> u64 {
+        if self.sequence.is_plain() {
+            return held * self.block_size;
+        }
+        let (mut least, mut too_many) = (0, most.div_ceil(self.block_size) + 1);
+        while too_many - least > 1 {
+            let middle = least.midpoint(too_many);
+            match self.blocks(middle * self.block_size) <= held {
+                true => least = middle,
+                false => too_many = middle,
+            }
+        }
+        least * self.block_size
+    }
+
+    /// Blocks of the tokens of one name that grow without end.
     pub(crate) fn blocks_per_name(&self) -> u64 {
-        self.prefix_tokens / self.block_size
+        self.growing_blocks(self.prefix_tokens)
+    }
+
+    /// Blocks of one name in the second level: its tokens, and its snapshot.
+    pub(crate) fn stored_blocks_per_name(&self) -> u64 {
+        self.blocks_per_name() + self.snapshot_blocks(true)
+    }
+
+    /// Blocks of the snapshot at the end of a name, with the state if it `has_state`.
+    pub(crate) fn snapshot_blocks(&self, has_state: bool) -> u64 {
+        self.sequence.snapshot(self.prefix_tokens, has_state)
+    }
+
+    /// Whether the state at the end of the name with this number, from 1 on, of `names` names is
+    /// kept.
+    pub(crate) fn keeps_state(&self, number: usize, names: usize) -> bool {
+        let number = number as u64;
+        self.sequence.has_state()
+            && match self.snapshots {
+                StateSnapshots::EveryName => true,
+                StateSnapshots::Interval(tokens) => {
+                    let before = (number - 1) * self.prefix_tokens / tokens;
+                    number * self.prefix_tokens / tokens > before || number == names as u64
+                }
+                StateSnapshots::PromptEnd => number == names as u64,
+            }
+    }
+
+    /// The same engine with the KV cache `capacity`. No more sequences run than have room for
+    /// their states.
+    #[must_use]
+    pub fn with_capacity(self, capacity: &KvCapacity) -> Self {
+        Self {
+            max_num_seqs: self.max_num_seqs.min(capacity.most_sequences),
+            num_blocks: capacity.blocks,
+            sequence: capacity.sequence.clone(),
+            ..self
+        }
     }
 
     /// Why `request` can never be served, if it cannot.

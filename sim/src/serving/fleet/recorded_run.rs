@@ -3,8 +3,9 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::engine::observer::{EngineObserver, RequestOutcome};
 use crate::serving::engine::request::{Request, ServedRequest};
-use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, Reserve, ServingEngine};
+use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, Reserve, ServingEngine, StateSnapshots};
 use crate::serving::fleet::serve::serve;
+use crate::serving::kv::sequence_blocks::SequenceBlocks;
 use crate::serving::prices::batch::StepPrices;
 use crate::serving::prices::layer_times::CsvTableError;
 use crate::serving::schedule::replica::Replica;
@@ -95,6 +96,8 @@ impl RecordedRun {
                 .num_gpu_blocks
                 .unwrap_or_else(|| settings.max_num_seqs.saturating_mul(most.div_ceil(block_size))),
             block_size,
+            sequence: SequenceBlocks::default(),
+            snapshots: StateSnapshots::default(),
             chunked_prefill: true,
             prefix_caching: settings.enable_prefix_caching.unwrap_or(true),
             prefix_tokens: block_size,

@@ -22,14 +22,31 @@ pub struct Blocks {
     first: u64,
     /// Prefixes that several sequences may hold, by name.
     shared: HashMap<u64, SharedPrefix>,
+    /// Snapshots of states and windows at the ends of prefixes, by name.
+    snapshots: HashMap<u64, Snapshot>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct FreeRun {
     /// The blocks that are not taken yet: the first ones of the run.
     blocks: u64,
-    /// The prefix that they contain.
-    name: Option<u64>,
+    /// What can be found in them.
+    content: Option<Content>,
+}
+
+/// What a run contains.
+#[derive(Debug, Clone, Copy)]
+enum Content {
+    /// The prefix of this name.
+    Prefix(u64),
+    /// The snapshot at the end of that prefix.
+    Snapshot(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Snapshot {
+    run: RunId,
+    blocks: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +61,9 @@ struct SharedPrefix {
 impl Blocks {
     /// A cache of `count` blocks, all free.
     pub fn new(count: u64) -> Self {
-        let all = FreeRun { blocks: count, name: None };
-        Self { free: count, runs: VecDeque::from([all]), first: 0, shared: HashMap::new() }
+        let all = FreeRun { blocks: count, content: None };
+        let (shared, snapshots) = Default::default();
+        Self { free: count, runs: VecDeque::from([all]), first: 0, shared, snapshots }
     }
 
     /// Free blocks.
@@ -66,13 +84,18 @@ impl Blocks {
             let taken = run.blocks.min(left);
             run.blocks -= taken;
             left -= taken;
-            let FreeRun { blocks, name } = *run;
-            if let Some(name) = name.filter(|_| taken > 0) {
-                if blocks == 0 {
-                    self.shared.remove(&name);
-                } else if let Some(shared) = self.shared.get_mut(&name) {
-                    shared.blocks = blocks;
+            let FreeRun { blocks, content } = *run;
+            if let Some(Content::Snapshot(_)) = content {
+                run.content = None;
+            }
+            match content.filter(|_| taken > 0) {
+                None => {}
+                Some(Content::Prefix(name)) if blocks == 0 => drop(self.shared.remove(&name)),
+                Some(Content::Prefix(name)) => {
+                    self.shared.entry(name).and_modify(|shared| shared.blocks = blocks);
                 }
+                // A part of a snapshot is of no use.
+                Some(Content::Snapshot(name)) => drop(self.snapshots.remove(&name)),
             }
             if blocks == 0 {
                 self.runs.pop_front();
@@ -90,7 +113,7 @@ impl Blocks {
 
     /// Frees `count` blocks that one sequence held.
     pub fn release(&mut self, count: u64) -> RunId {
-        self.push(FreeRun { blocks: count, name: None })
+        self.push(FreeRun { blocks: count, content: None })
     }
 
     /// How many of a run's first blocks are free and not overwritten.
@@ -142,9 +165,47 @@ impl Blocks {
         shared.holders -= 1;
         if shared.holders == 0 {
             let blocks = shared.blocks;
-            let run = self.push(FreeRun { blocks, name: Some(name) });
+            let run = self.push(FreeRun { blocks, content: Some(Content::Prefix(name)) });
             self.shared.entry(name).and_modify(|shared| shared.run = Some(run));
         }
+    }
+
+    /// Blocks of the snapshot at the end of the prefix `name`; 0 if there is none.
+    pub fn snapshot(&self, name: u64) -> u64 {
+        self.snapshots.get(&name).map_or(0, |snapshot| snapshot.blocks)
+    }
+
+    /// Copies a snapshot into `count` free blocks, which stay free: it can be found until they are
+    /// overwritten. A snapshot of this name that is no smaller is used instead. Nothing is kept if
+    /// fewer blocks are free.
+    pub fn keep_snapshot(&mut self, name: u64, count: u64) {
+        let present = self.snapshot(name);
+        if present >= count {
+            return self.touch_snapshot(name);
+        }
+        if count > self.free {
+            return;
+        }
+        if let Some(smaller) = self.snapshots.remove(&name)
+            && let Some(index) = self.index(smaller.run)
+        {
+            self.runs[index].content = None;
+        }
+        self.take(count);
+        self.push_snapshot(name, count);
+    }
+
+    /// Notes a use of the snapshot `name`, if it is there: it is overwritten later.
+    pub fn touch_snapshot(&mut self, name: u64) {
+        if let Some(Snapshot { run, blocks }) = self.snapshots.remove(&name) {
+            self.reclaim(run, blocks);
+            self.push_snapshot(name, blocks);
+        }
+    }
+
+    fn push_snapshot(&mut self, name: u64, blocks: u64) {
+        let run = self.push(FreeRun { blocks, content: Some(Content::Snapshot(name)) });
+        self.snapshots.insert(name, Snapshot { run, blocks });
     }
 
     fn push(&mut self, run: FreeRun) -> RunId {

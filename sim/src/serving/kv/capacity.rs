@@ -1,9 +1,15 @@
-//! The size of the KV cache: the blocks that fit into the memory that a placement leaves free.
+//! The size of the KV cache: the blocks that fit into the memory that a placement leaves free, and
+//! what a sequence takes of them.
 
-use hwprofiles::Bytes;
-use planner::{CostModel, MemoryUsage, PhasePrograms, Placement, PlannerError, RunExtent, usage};
+use crate::serving::kv::sequence_blocks::SequenceBlocks;
+use hwprofiles::{Bytes, Ratio};
+use planner::{
+    CostModel, MemoryUsage, PhasePrograms, Placement, PlannerError, RunExtent, SequenceBytes, sequence_bytes,
+    usage,
+};
+use std::collections::BTreeMap;
 
-/// A memory in which weights and activations leave no room for a block.
+/// A memory in which weights and activations leave no room for a sequence of one block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "memory '{memory}' has no room for the KV cache: weights and activations take {taken} of the {usable} that the \
@@ -21,7 +27,7 @@ pub struct NoKvRoom {
 /// Why the size of a KV cache is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum KvCapacityError {
-    /// Not one block fits.
+    /// Not one sequence of one block fits.
     #[error(transparent)]
     NoKvRoom(#[from] NoKvRoom),
     /// Bytes must move between memories without a link.
@@ -29,13 +35,149 @@ pub enum KvCapacityError {
     Planner(#[from] PlannerError),
 }
 
-/// Whole blocks of `block_size` tokens that fit beside the weights of `placement` and the
-/// activations of a step of `tokens` tokens, in every memory that holds some layer's KV cache. The
-/// engine uses the share `utilization` of each memory. A placement without a KV cache has room for
-/// [`u64::MAX`] blocks.
+/// How an engine divides memory between what grows with a sequence and what does not.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum StateAllocation {
+    /// One pool of equal blocks: what a sequence keeps takes blocks as it needs them (vLLM).
+    #[default]
+    Shared,
+    /// Every one of so many sequences has its state and its windows from the beginning, and each
+    /// window holds the tokens of a step beside its own (llama.cpp).
+    Reserved {
+        /// The most sequences.
+        sequences: u64,
+        /// Tokens of a step that a window holds beside its own.
+        step_tokens: u64,
+    },
+    /// States have a pool of their own, of a fixed share of the memory, in which each sequence
+    /// takes several slots (SGLang). Windows are in the pool of blocks.
+    Split {
+        /// The share of the states.
+        share: Ratio,
+        /// Slots of each sequence.
+        slots: u64,
+    },
+}
+
+/// The KV cache of an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvCapacity {
+    /// Whole blocks. A placement without a KV cache has room for [`u64::MAX`] blocks.
+    pub blocks: u64,
+    /// What a sequence takes of them.
+    pub sequence: SequenceBlocks,
+    /// The most sequences whose states fit into a memory beside the blocks, or into one that has no
+    /// blocks.
+    pub most_sequences: u64,
+    /// Bytes of one block in all memories.
+    pub block_bytes: Bytes,
+    /// Bytes of the state of one sequence in all memories.
+    pub state_bytes: Bytes,
+    /// Bytes of the full windows of one sequence in all memories.
+    pub window_bytes: Bytes,
+}
+
+impl KvCapacity {
+    /// The KV cache that fits beside the weights of `placement` and the activations of a step of
+    /// `tokens` tokens, with blocks of `block_size` tokens, in every memory that holds some layer's
+    /// cache. The engine uses the share `utilization` of each memory.
+    ///
+    /// # Errors
+    /// A memory without room for a sequence of one block; bytes that must move without a link.
+    pub fn new(
+        cost_model: CostModel<'_>,
+        placement: &Placement,
+        [block_size, tokens]: [u64; 2],
+        utilization: f64,
+        allocation: StateAllocation,
+    ) -> Result<Self, KvCapacityError> {
+        let used = usage_with_one_block(cost_model, placement, block_size, tokens)?;
+        let kept = sequence_bytes(cost_model, placement, block_size);
+        let sum = |part: &dyn Fn(&SequenceBytes) -> Bytes| kept.iter().map(part).sum::<Bytes>();
+        let mut capacity = Self {
+            blocks: u64::MAX,
+            sequence: SequenceBlocks::default(),
+            most_sequences: u64::MAX,
+            block_bytes: sum(&|one| one.block),
+            state_bytes: sum(&|one| one.state),
+            window_bytes: sum(&|one| one.constant()) - sum(&|one| one.state),
+        };
+        let grows = kept.iter().any(|one| one.block > Bytes::ZERO);
+        let blocks = block_bytes(&kept, block_size);
+        let mut beside = Vec::new();
+        let memories = cost_model.machine.memories.iter().zip(&used).zip(&kept).zip(blocks);
+        for (((memory, used), kept), block) in memories.filter(|((_, kept), _)| !kept.is_empty()) {
+            let usable = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
+            let taken = used.weights + used.activations + used.staging;
+            let mut free = usable.saturating_sub(taken);
+            let one = kept.at(1, block_size);
+            let mut pooled = kept.clone();
+            let most = divide(&mut free, &mut pooled, allocation);
+            capacity.most_sequences = capacity.most_sequences.min(most);
+            let fits = usable.saturating_sub(taken) >= one && most > 0 && free >= block;
+            if !fits {
+                return Err(NoKvRoom { memory: memory.name.clone(), taken, usable }.into());
+            }
+            if block > Bytes::ZERO {
+                capacity.blocks = capacity.blocks.min(free.get() / block.get());
+                beside.push((block, kept.clone(), pooled));
+            } else if kept.constant() > Bytes::ZERO {
+                capacity.most_sequences = capacity.most_sequences.min(free.get() / kept.constant().get());
+            }
+        }
+        capacity.sequence = SequenceBlocks::new(grows, beside);
+        Ok(capacity)
+    }
+}
+
+/// Takes from `free` what the engine gives to states in advance, and from `pooled` what then takes
+/// no blocks. Returns the number of sequences that this suffices for.
+fn divide(free: &mut Bytes, pooled: &mut SequenceBytes, allocation: StateAllocation) -> u64 {
+    // Where nothing grows there is nothing to divide.
+    if pooled.block == Bytes::ZERO {
+        return u64::MAX;
+    }
+    match allocation {
+        StateAllocation::Shared => u64::MAX,
+        StateAllocation::Reserved { sequences, step_tokens } => {
+            let wider = |(window, each): (&u64, &Bytes)| *each * (window + step_tokens);
+            let each = pooled.windows.iter().map(wider).sum::<Bytes>() + pooled.state;
+            (pooled.windows, pooled.state) = (BTreeMap::new(), Bytes::ZERO);
+            if each == Bytes::ZERO {
+                return u64::MAX;
+            }
+            let most = (free.saturating_sub(pooled.block).get() / each.get()).min(sequences);
+            *free = free.saturating_sub(each * most);
+            most
+        }
+        StateAllocation::Split { share, slots } => {
+            let each = std::mem::take(&mut pooled.state) * slots;
+            if each == Bytes::ZERO {
+                return u64::MAX;
+            }
+            let states = Bytes::new((free.as_f64() * share.get()) as u64);
+            *free = free.saturating_sub(states);
+            states.get() / each.get()
+        }
+    }
+}
+
+/// The bytes of a block in each memory: what `block_size` tokens add without end. If nothing grows
+/// without end, it is what they add to windows, or a state.
+pub(crate) fn block_bytes(kept: &[SequenceBytes], block_size: u64) -> Vec<Bytes> {
+    let grows = kept.iter().any(|one| one.block > Bytes::ZERO);
+    let block = |one: &SequenceBytes| match one.beside(block_size, false) {
+        _ if grows => one.block,
+        Bytes::ZERO => one.state,
+        windows => windows,
+    };
+    kept.iter().map(block).collect()
+}
+
+/// The blocks of [`KvCapacity::new`] in a pool that all that a sequence keeps shares.
 ///
 /// # Errors
-/// A memory without room for one block; bytes that must move without a link.
+/// As [`KvCapacity::new`].
 pub fn kv_blocks(
     cost_model: CostModel<'_>,
     placement: &Placement,
@@ -43,20 +185,8 @@ pub fn kv_blocks(
     tokens: u64,
     utilization: f64,
 ) -> Result<u64, KvCapacityError> {
-    let used = usage_with_one_block(cost_model, placement, block_size, tokens)?;
-    let mut least = u64::MAX;
-    for (memory, used) in
-        cost_model.machine.memories.iter().zip(&used).filter(|(_, used)| used.kv > Bytes::ZERO)
-    {
-        let usable = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
-        let taken = used.weights + used.activations + used.staging;
-        let blocks = usable.get().saturating_sub(taken.get()) / used.kv.get();
-        if blocks == 0 {
-            return Err(NoKvRoom { memory: memory.name.clone(), taken, usable }.into());
-        }
-        least = least.min(blocks);
-    }
-    Ok(least)
+    let sizes = [block_size, tokens];
+    Ok(KvCapacity::new(cost_model, placement, sizes, utilization, StateAllocation::Shared)?.blocks)
 }
 
 /// The use of each memory by `placement` with one block of KV cache. The block includes the KV of

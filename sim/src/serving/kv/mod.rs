@@ -4,7 +4,9 @@ pub(crate) mod blocks;
 pub(crate) mod capacity;
 pub(crate) mod offload;
 pub(crate) mod second_level;
+pub(crate) mod sequence_blocks;
 
 pub use blocks::Blocks;
-pub use capacity::{KvCapacityError, NoKvRoom, kv_blocks};
+pub use capacity::{KvCapacity, KvCapacityError, NoKvRoom, StateAllocation, kv_blocks};
 pub use offload::{KvOffload, KvOffloadError, KvTransfer};
+pub use sequence_blocks::SequenceBlocks;

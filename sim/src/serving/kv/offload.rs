@@ -2,9 +2,9 @@
 //! preempted sequences, and the second level of the prefix cache.
 
 use crate::clock::{SimTime, Tick};
-use crate::serving::kv::capacity::usage_with_one_block;
+use crate::serving::kv::capacity::{block_bytes, usage_with_one_block};
 use hwprofiles::{Bytes, BytesPerSec, Machine, MemoryId, Seconds};
-use planner::{CostModel, LowerError, MemoryUsage, Placement, PlannerError};
+use planner::{CostModel, LowerError, Placement, PlannerError, sequence_bytes};
 use scenarios::SwapChoice;
 use serde::{Deserialize, Serialize};
 
@@ -105,18 +105,21 @@ impl KvOffload {
             least: (1, "one block".to_owned()),
             taken: Bytes::ZERO,
         };
-        let used = usage_with_one_block(cost_model, placement, block_size, step_tokens)?;
-        Self::new(choice, cost_model.machine, &used, &purpose)
+        Self::new(choice, cost_model, placement, [block_size, step_tokens], &purpose)
     }
 
-    /// Room in a memory of `machine`. `used` is the use of each memory by weights, activations and
-    /// one block.
+    /// Room in a memory beside what `placement` has there in steps of `step_tokens` tokens, for
+    /// blocks of `block_size` tokens.
     pub(crate) fn new(
         choice: &SwapChoice,
-        machine: &Machine,
-        used: &[MemoryUsage],
+        cost_model: CostModel<'_>,
+        placement: &Placement,
+        [block_size, step_tokens]: [u64; 2],
         purpose: &OffloadPurpose,
     ) -> Result<Self, KvOffloadError> {
+        let machine = cost_model.machine;
+        let used = usage_with_one_block(cost_model, placement, block_size, step_tokens)?;
+        let blocks_by_memory = block_bytes(&sequence_bytes(cost_model, placement, block_size), block_size);
         let place = machine.memory_named(&choice.to).ok_or_else(|| KvOffloadError::Unknown {
             key: purpose.keys[0],
             name: choice.to.clone(),
@@ -125,7 +128,7 @@ impl KvOffload {
         let memory = machine.memory(place);
         let taken = used[place.0].weights + used[place.0].activations + used[place.0].staging + purpose.taken;
         let most = Bytes::new(memory.capacity.value.get().saturating_sub(taken.get()));
-        let block: Bytes = used.iter().map(|used| used.kv).sum();
+        let block: Bytes = blocks_by_memory.iter().copied().sum();
         let (blocks, first) = &purpose.least;
         let least = block * *blocks;
         if choice.space < least || choice.space > most {
@@ -133,7 +136,7 @@ impl KvOffload {
             return Err(KvOffloadError::Size { key, space, least, first, most, memory: memory.name.clone() });
         }
         let (mut out, mut back) = ([Seconds::ZERO; 2], [Seconds::ZERO; 2]);
-        for (from, bytes) in machine.memory_ids().zip(used.iter().map(|used| used.kv)) {
+        for (from, bytes) in machine.memory_ids().zip(blocks_by_memory) {
             if bytes == Bytes::ZERO {
                 continue;
             }

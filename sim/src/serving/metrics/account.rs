@@ -141,9 +141,9 @@ fn peak_rate(cost_model: &CostModel<'_>, programs: &PhasePrograms) -> Option<Flo
     };
     let computing: BTreeSet<_> = tasks.filter_map(device).collect();
     let fastest = |device: DeviceId| {
-        let rates = &cost_model.machine.device(device).gemm;
+        let device = cost_model.machine.device(device);
         let all: Option<Vec<_>> =
-            cost_model.formats.weights.distinct().map(|dtype| rates.get(&dtype)?.fastest()).collect();
+            cost_model.formats.weights.distinct().map(|dtype| device.fastest_product(dtype)).collect();
         all?.into_iter().map(|rate| rate.value).max_by(FlopPerSec::total_cmp)
     };
     computing.into_iter().map(fastest).collect::<Option<Vec<_>>>().map(|rates| rates.into_iter().sum())

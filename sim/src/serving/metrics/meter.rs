@@ -3,14 +3,15 @@
 //! Nothing is priced while the engine works. A task's work in a step depends on the number of
 //! tokens that enter, or on the number of sampled sequences. The work of attention is a polynomial
 //! of the tokens of each chunk and of the decodes. So it suffices to count steps by these numbers
-//! and to sum a few products. The tasks are priced when the day is over.
+//! and to sum a few products. These tasks are priced when the day is over. Where attention
+//! saturates, its work is no polynomial: it is counted with each series of steps.
 
 use crate::clock::SimTime;
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps};
 use crate::serving::metrics::polynomial_sums::PolynomialSums;
 use crate::serving::prices::batch::{Batch, PrefillChunk};
-use crate::serving::prices::plan_prices::{
-    BatchDependence, only_device, sampled_step, task_kinds, task_price,
+use crate::serving::prices::task_prices::{
+    BatchDependence, only_device, sampled_step, saturates, task_kinds, task_price,
 };
 use crate::step::batch_run::{sampling_device, sampling_time};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
@@ -76,6 +77,8 @@ struct PhaseMeter<'a> {
     time: SimTime,
     /// How long each device computed attention, if several compute.
     attention_time: Vec<Seconds>,
+    /// The work of tasks that is no polynomial.
+    counted: Sums,
 }
 
 impl<'a> PhaseMeter<'a> {
@@ -91,6 +94,7 @@ impl<'a> PhaseMeter<'a> {
             past: PolynomialSums::default(),
             time: SimTime::ZERO,
             attention_time: vec![Seconds::ZERO; cost_model.machine.devices.len()],
+            counted: Sums::new(cost_model),
         }
     }
 
@@ -117,6 +121,10 @@ impl<'a> PhaseMeter<'a> {
         if self.only_device.is_none() {
             self.add_attention(cost_model, batch, count)?;
         }
+        for (task, kind_count) in self.kinds.iter().filter(|(task, _)| is_counted(task, cost_model)) {
+            let [first, last] = [batch, &last_batch(batch, count)].map(|b| task_price(cost_model, task, b));
+            self.counted.add_series(&first?, &last?, i128::from(count), *kind_count as i128);
+        }
         Ok(())
     }
 
@@ -128,8 +136,11 @@ impl<'a> PhaseMeter<'a> {
         batch: &Batch<'_>,
         steps: u64,
     ) -> Result<(), MissingRate> {
-        let last = Batch { decode_tokens: batch.decode_tokens + (steps - 1) * batch.decodes, ..*batch };
-        let attention = |task: &Task| BatchDependence::from_task(task) == BatchDependence::Attention;
+        let last = last_batch(batch, steps);
+        let attention = |task: &Task| {
+            let dependence = BatchDependence::from_task(task, cost_model.model);
+            matches!(dependence, BatchDependence::Attention | BatchDependence::NewAndPastTokens)
+        };
         for (task, kind_count) in self.kinds.iter().filter(|(task, _)| attention(task)) {
             let Lane::Device(device) = task.lane else { continue };
             let ends =
@@ -141,13 +152,14 @@ impl<'a> PhaseMeter<'a> {
 
     /// Adds the resources of its steps.
     fn total(&self, cost_model: &CostModel<'_>, sums: &mut Sums) -> Result<(), MissingRate> {
-        for (task, count) in &self.kinds {
+        sums.join(&self.counted);
+        for (task, count) in self.kinds.iter().filter(|(task, _)| !is_counted(task, cost_model)) {
             let count = *count as i128;
             let mut add = |batch: Batch<'_>, steps: i128| -> Result<(), MissingRate> {
                 sums.add(&task_price(cost_model, task, &batch)?, steps * count);
                 Ok(())
             };
-            match BatchDependence::from_task(task) {
+            match BatchDependence::from_task(task, cost_model.model) {
                 BatchDependence::Attention => {
                     self.chunks.total(|new, past, steps| add(chunk(&[PrefillChunk { new, past }]), steps))?;
                     self.decodes.total(|decodes, past, steps| {
@@ -160,6 +172,7 @@ impl<'a> PhaseMeter<'a> {
                 BatchDependence::SampledSequences => {
                     by_number(task, &self.sampled, |n, steps| add(rows(n), steps))?
                 }
+                BatchDependence::NewAndPastTokens => {}
                 BatchDependence::NewTokens => by_number(task, &self.tokens, |n, steps| add(rows(n), steps))?,
             }
         }
@@ -174,10 +187,12 @@ impl<'a> PhaseMeter<'a> {
         }
         busy.iter_mut().zip(&self.attention_time).for_each(|(busy, time)| *busy += *time);
         for (task, count) in &self.kinds {
-            let counts = match BatchDependence::from_task(task) {
+            let counts = match BatchDependence::from_task(task, cost_model.model) {
                 BatchDependence::SampledSequences => &self.sampled,
                 BatchDependence::NewTokens => &self.tokens,
-                BatchDependence::Attention | BatchDependence::PastTokens => continue,
+                BatchDependence::Attention
+                | BatchDependence::NewAndPastTokens
+                | BatchDependence::PastTokens => continue,
             };
             let Lane::Device(device) = task.lane else { continue };
             for (n, steps) in numbers(counts) {
@@ -191,6 +206,20 @@ impl<'a> PhaseMeter<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// The batch of the last of `steps` steps, the first of which has `batch`.
+fn last_batch<'b>(batch: &Batch<'b>, steps: u64) -> Batch<'b> {
+    Batch { decode_tokens: batch.decode_tokens + (steps - 1) * batch.decodes, ..*batch }
+}
+
+/// Whether the work of `task` is no polynomial of the tokens of a batch.
+fn is_counted(task: &Task, cost_model: &CostModel<'_>) -> bool {
+    match BatchDependence::from_task(task, cost_model.model) {
+        BatchDependence::Attention => saturates(cost_model.model.shape_or_ends(task.kind)),
+        BatchDependence::NewAndPastTokens => true,
+        _ => false,
     }
 }
 
@@ -225,6 +254,7 @@ fn by_number(
 }
 
 /// A resource use while it is added up: differences may be negative.
+#[derive(Debug, Clone)]
 struct Sums {
     flop: i128,
     memories: Vec<i128>,
@@ -233,6 +263,39 @@ struct Sums {
 }
 
 impl Sums {
+    fn new(cost_model: &CostModel<'_>) -> Self {
+        let machine = cost_model.machine;
+        Self {
+            flop: 0,
+            memories: vec![0; machine.memories.len()],
+            links: vec![0; machine.links.len()],
+            busy: vec![Seconds::ZERO; machine.devices.len()],
+        }
+    }
+
+    /// Adds `steps` steps with `each` such tasks, whose work rises from the `first` to the `last`
+    /// along a straight line.
+    fn add_series(&mut self, first: &TaskCost, last: &TaskCost, steps: i128, each: i128) {
+        let mut both = Self {
+            flop: 0,
+            memories: vec![0; self.memories.len()],
+            links: vec![0; self.links.len()],
+            busy: Vec::new(),
+        };
+        both.add(first, 1);
+        both.add(last, 1);
+        let mean = |sum: i128| sum * steps / 2 * each;
+        self.flop += mean(both.flop);
+        self.memories.iter_mut().zip(both.memories).for_each(|(ours, sum)| *ours += mean(sum));
+        self.links.iter_mut().zip(both.links).for_each(|(ours, sum)| *ours += mean(sum));
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.flop += other.flop;
+        self.memories.iter_mut().zip(&other.memories).for_each(|(ours, theirs)| *ours += theirs);
+        self.links.iter_mut().zip(&other.links).for_each(|(ours, theirs)| *ours += theirs);
+    }
+
     fn add(&mut self, price: &TaskCost, steps: i128) {
         self.flop += price.flop.get() as i128 * steps;
         for load in price.loads.into_iter().flatten() {
@@ -259,13 +322,7 @@ impl<'a> ResourceMeter<'a> {
         if let Some(missing) = &self.missing {
             return Err(missing.clone());
         }
-        let machine = self.cost_model.machine;
-        let mut sums = Sums {
-            flop: 0,
-            memories: vec![0; machine.memories.len()],
-            links: vec![0; machine.links.len()],
-            busy: vec![Seconds::ZERO; machine.devices.len()],
-        };
+        let mut sums = Sums::new(&self.cost_model);
         for phase in [&self.prefill, &self.decode] {
             phase.total(&self.cost_model, &mut sums)?;
         }

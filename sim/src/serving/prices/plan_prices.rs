@@ -2,13 +2,16 @@
 
 use crate::clock::{SimTime, Tick};
 use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
+use crate::serving::prices::kinks::ContextKinks;
 use crate::serving::prices::step_line::StepLine;
+use crate::serving::prices::task_prices::{
+    BatchDependence, only_device, sampled_step, task_kinds, task_price,
+};
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
-use planner::{Action, CostModel, Lane, MicroBatch, PhasePrograms, Program, Task, TaskCost};
-use rustc_hash::FxHashMap;
-use scenarios::{Operator, Phase, Step, Sublayer};
+use planner::{CostModel, Lane, PhasePrograms, Program, Task};
+use scenarios::Phase;
 use std::collections::HashMap;
 
 /// Steps are priced at this many token counts per octave, with straight lines between them.
@@ -32,6 +35,8 @@ pub struct PlanPrices<'a> {
     /// For each phase, the sums of its tasks, if its tasks run one after the other.
     serial_prefill: Option<SerialPrices>,
     serial_decode: Option<SerialPrices>,
+    /// Contexts at which the time of attention bends.
+    kinks: ContextKinks,
     lines: HashMap<LineKey, StepLine>,
     simulated: HashMap<BatchKey, SimTime>,
 }
@@ -42,6 +47,8 @@ struct LineKey {
     decodes: u64,
     /// The number of the stretch of mean contexts: a quarter of an octave each.
     stretch: u32,
+    /// The mean context at the last kink before.
+    kink: u64,
 }
 
 /// A batch that owns its chunks.
@@ -98,7 +105,9 @@ impl SerialPrices {
                 sum
             }
         };
-        Ok(first + (last - first) * share + once + self.sum(cost_model, BatchDependence::Attention, batch)?)
+        let mut each = self.sum(cost_model, BatchDependence::Attention, batch)?;
+        each += self.sum(cost_model, BatchDependence::NewAndPastTokens, batch)?;
+        Ok(first + (last - first) * share + once + each)
     }
 
     /// Seconds of the tasks that depend on the tokens alone, for `tokens` tokens.
@@ -121,7 +130,7 @@ impl SerialPrices {
     ) -> Result<f64, MissingRate> {
         let mut sum = 0.0;
         for (task, count) in &self.tasks {
-            if BatchDependence::from_task(task) == dependence {
+            if BatchDependence::from_task(task, cost_model.model) == dependence {
                 sum += count * task_price(cost_model, task, batch)?.alone.get();
             }
         }
@@ -140,6 +149,7 @@ impl<'a> PlanPrices<'a> {
             simulator: Simulator::new(cost_model),
             serial_prefill: serial(&programs.prefill),
             serial_decode: serial(&programs.decode),
+            kinks: ContextKinks::new(cost_model.model),
             lines: HashMap::new(),
             simulated: HashMap::new(),
         }
@@ -210,7 +220,7 @@ impl StepPrices for PlanPrices<'_> {
         Ok(time)
     }
 
-    /// A straight line over mean contexts of a quarter of an octave.
+    /// A straight line over mean contexts of a quarter of an octave, or up to where attention bends.
     fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate> {
         const STRETCHES: f64 = 4.0;
         let mean = tokens as f64 / decodes as f64;
@@ -218,7 +228,8 @@ impl StepPrices for PlanPrices<'_> {
         let end = |stretch: u32| (2f64.powf(f64::from(stretch) / STRETCHES) * decodes as f64).floor() as u64;
         // Rounding down may have moved the tokens to the stretch before.
         let stretch = if tokens < end(stretch) { stretch - 1 } else { stretch };
-        let key = LineKey { decodes, stretch };
+        let kinks = self.kinks.around(tokens / decodes);
+        let key = LineKey { decodes, stretch, kink: kinks.before };
         if let Some(&line) = self.lines.get(&key)
             && line.from <= tokens
             && tokens < line.until
@@ -226,12 +237,15 @@ impl StepPrices for PlanPrices<'_> {
             return Ok(line);
         }
         let (from, until) = (end(stretch).min(tokens), end(stretch + 1).max(tokens + 1));
+        let from = from.max(kinks.before * decodes);
+        let (until, priced) = kinks.end(decodes, from, until);
         let mut at = |tokens: u64| {
             let batch = Batch { chunks: &[], decodes, decode_tokens: tokens, sampled: decodes };
             self.seconds(Phase::Decode, &batch)
         };
-        let (low, high) = (at(from)?, at(until)?);
-        let line = StepLine::through(from, sim_time(low), until, sim_time(high));
+        let (low, high) = (at(from)?, at(priced)?);
+        let line = StepLine::through(from, sim_time(low), priced, sim_time(high));
+        let line = StepLine { until, ..line };
         self.lines.insert(key, line);
         Ok(line)
     }
@@ -250,151 +264,4 @@ fn priced_neighbours(tokens: u64) -> (u64, u64) {
     let step = ((1u64 << octave) as f64 / POINTS_PER_OCTAVE).max(1.0) as u64;
     let low = tokens / step * step;
     (low, if low == tokens { low } else { low + step })
-}
-
-/// What tasks have in common that cost the same in every batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct TaskKindKey<'p> {
-    action: &'p Action,
-    lane: Lane,
-    micro_batch: MicroBatch,
-    /// Whether the task belongs to no layer, as those of the embedding and the head.
-    outside_layers: bool,
-}
-
-impl<'p> TaskKindKey<'p> {
-    fn new(task: &'p Task) -> Self {
-        let outside_layers = task.layer.is_none();
-        Self { action: &task.action, lane: task.lane, micro_batch: task.micro_batch, outside_layers }
-    }
-}
-
-/// The program's different tasks with the count of each.
-///
-/// They are in the order of their debug texts. Sums of floats depend on the order, and this one
-/// stays the same when the lowering emits its tasks in another order.
-pub(crate) fn task_kinds(program: &Program) -> Vec<(Task, f64)> {
-    let mut index_of: FxHashMap<TaskKindKey<'_>, usize> = FxHashMap::default();
-    let mut kinds: Vec<(TaskKindKey<'_>, &Task, f64)> = Vec::new();
-    for task in &program.tasks {
-        let key = TaskKindKey::new(task);
-        let index = *index_of.entry(key).or_insert_with(|| {
-            kinds.push((key, task, 0.0));
-            kinds.len() - 1
-        });
-        kinds[index].2 += 1.0;
-    }
-    kinds.sort_by_cached_key(|(key, ..)| {
-        let TaskKindKey { action, lane, micro_batch, outside_layers } = key;
-        format!("{action:?} {lane:?} {micro_batch:?} {outside_layers}")
-    });
-    kinds.into_iter().map(|(_, task, count)| (task.clone(), count)).collect()
-}
-
-/// The device that computes everything, if there is only one and nothing is transferred.
-pub(crate) fn only_device(program: &Program) -> Option<DeviceId> {
-    let Lane::Device(device) = program.tasks.first()?.lane else { return None };
-    let computes_there =
-        |task: &Task| task.lane == Lane::Device(device) && matches!(task.action, Action::Compute { .. });
-    program.tasks.iter().all(computes_there).then_some(device)
-}
-
-/// The part of a batch that a task's work depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BatchDependence {
-    /// Every chunk and the decodes, with the tokens before them.
-    Attention,
-    /// The tokens before all of them together.
-    PastTokens,
-    /// The number of sampled sequences.
-    SampledSequences,
-    /// The number of tokens that enter.
-    NewTokens,
-}
-
-impl BatchDependence {
-    pub fn from_task(task: &Task) -> Self {
-        match task.action {
-            Action::Compute { operator: Operator::Attention, .. } => Self::Attention,
-            Action::FetchKv { .. } => Self::PastTokens,
-            Action::StoreKv { .. } => Self::NewTokens,
-            Action::Compute { operator, .. } if operator.sublayer() == Sublayer::Head => {
-                Self::SampledSequences
-            }
-            Action::Compute { .. } => Self::NewTokens,
-            _ if task.layer.is_none() => Self::SampledSequences,
-            _ => Self::NewTokens,
-        }
-    }
-}
-
-/// A decode step with as many sequences as `batch` samples.
-pub(crate) fn sampled_step(batch: &Batch<'_>) -> Step {
-    Step { phase: Phase::Decode, batch: batch.sampled, new_tokens: 1, past_tokens: 0 }
-}
-
-/// The price of `task` in a step of `batch`.
-pub(crate) fn task_price(
-    cost_model: &CostModel<'_>,
-    task: &Task,
-    batch: &Batch<'_>,
-) -> Result<TaskCost, MissingRate> {
-    let past = |batch: &Batch<'_>| {
-        batch.decode_tokens - batch.decodes + batch.chunks.iter().map(|chunk| chunk.past).sum::<u64>()
-    };
-    let rows = |batch: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens: 0 };
-    match BatchDependence::from_task(task) {
-        BatchDependence::Attention => attention_price(cost_model, task, batch),
-        BatchDependence::PastTokens => {
-            cost_model.task_cost(task, &Step { past_tokens: past(batch), ..rows(1) })
-        }
-        BatchDependence::SampledSequences => cost_model.task_cost(task, &sampled_step(batch)),
-        BatchDependence::NewTokens => cost_model.task_cost(task, &rows(batch.tokens())),
-    }
-}
-
-/// The price of attention of each chunk and of the decodes, one after the other, launched once. The
-/// decodes count as sequences of the mean context, because the time of their attention depends on
-/// the sum of their tokens.
-fn attention_price(
-    cost_model: &CostModel<'_>,
-    task: &Task,
-    batch: &Batch<'_>,
-) -> Result<TaskCost, MissingRate> {
-    let mut steps = Vec::with_capacity(batch.chunks.len() + 1);
-    for chunk in batch.chunks {
-        let (new_tokens, past_tokens) = (chunk.new, chunk.past);
-        steps.push(Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens });
-    }
-    if let Some(past_tokens) = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes) {
-        steps.push(Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens });
-    }
-    let mut all: Option<TaskCost> = None;
-    for step in &steps {
-        let one = cost_model.task_cost(task, step)?;
-        all = Some(match all {
-            None => one,
-            Some(sum) => sum_launched_once(sum, one),
-        });
-    }
-    match all {
-        Some(all) => Ok(all),
-        None => cost_model
-            .task_cost(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
-    }
-}
-
-/// The price of both, launched once.
-fn sum_launched_once(one: TaskCost, other: TaskCost) -> TaskCost {
-    let loads = [0, 1, 2].map(|index| match (one.loads[index], other.loads[index]) {
-        (Some(a), Some(b)) => Some(planner::BandwidthUse { bytes: a.bytes + b.bytes, ..a }),
-        (load, None) | (None, load) => load,
-    });
-    let longer = if other.alone > one.alone { other } else { one };
-    TaskCost {
-        alone: one.alone + (other.alone - other.overhead),
-        loads,
-        flop: one.flop + other.flop,
-        ..longer
-    }
 }

@@ -2,11 +2,13 @@
 //!
 //! Every decode step adds one token to each of them. So no sequence is visited one by one: one
 //! count of steps gives all their lengths. For their blocks it is enough to know how many sequences
-//! fill a block after how many steps.
+//! fill a block after how many steps. Only sequences whose windows are not full yet take more than
+//! that: they are counted by their length.
 
+use crate::serving::kv::sequence_blocks::SequenceBlocks;
 use crate::serving::schedule::sequence::Sequence;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// The decoding sequences of one engine.
 #[derive(Debug, Clone)]
@@ -20,17 +22,23 @@ pub(crate) struct DecodingSet {
     /// By class, the number of sequences in it. The class is the known tokens minus `steps`, modulo
     /// the block size.
     class_counts: Vec<u64>,
+    /// What a sequence takes.
+    sequence: SequenceBlocks,
+    /// The number of sequences whose windows may not be full, by known tokens minus `steps`.
+    filling: BTreeMap<i64, u64>,
     /// For each sequence the step after which it has its last token, its place, and its life.
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
 }
 
 impl DecodingSet {
-    pub fn new(block_size: u64) -> Self {
+    pub fn new(block_size: u64, sequence: SequenceBlocks) -> Self {
         Self {
             steps: 0,
             count: 0,
             tokens: 0,
             class_counts: vec![0; block_size as usize],
+            sequence,
+            filling: BTreeMap::new(),
             ends: BinaryHeap::new(),
         }
     }
@@ -42,6 +50,9 @@ impl DecodingSet {
         self.tokens += sequence.known();
         let class = self.class(sequence.known());
         self.class_counts[class] += 1;
+        if sequence.known() <= self.sequence.longest_pooled_window() {
+            *self.filling.entry(sequence.known() as i64 - self.steps as i64).or_default() += 1;
+        }
         let left = sequence.request.output_tokens - sequence.generated;
         self.ends.push(Reverse((self.steps + left, place, sequence.life)));
     }
@@ -51,11 +62,18 @@ impl DecodingSet {
         let joined = sequence.joined.take().expect("a sequence joins before it leaves");
         sequence.generated = self.generated(joined);
         sequence.computed = sequence.known() - 1;
-        sequence.held = sequence.computed.div_ceil(self.class_counts.len() as u64);
+        sequence.held = self.sequence.blocks(sequence.computed, self.class_counts.len() as u64);
         self.count -= 1;
         self.tokens -= sequence.known();
         let class = self.class(sequence.known());
         self.class_counts[class] -= 1;
+        let key = sequence.known() as i64 - self.steps as i64;
+        if let Some(count) = self.filling.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.filling.remove(&key);
+            }
+        }
     }
 
     /// Tokens of an answer that began at step `joined`: see [`Sequence::joined`].
@@ -64,21 +82,41 @@ impl DecodingSet {
     }
 
     /// Blocks that the next step needs: one for each sequence whose known tokens but the last fill
-    /// their blocks.
+    /// their blocks, and those of windows that are not full.
     pub fn growth(&self) -> u64 {
-        self.class_counts[self.growing_class(0)]
+        let growing = if self.sequence.grows() { self.class_counts[self.growing_class(0)] } else { 0 };
+        growing + self.filled(|known| [known - 1, known])
     }
 
     /// Blocks that `steps` further steps need, after the next step.
     pub fn later_growth(&self, steps: u64) -> u64 {
+        let windows = self.filled(|known| [known, known + steps]);
+        if !self.sequence.grows() {
+            return windows;
+        }
         let size = self.class_counts.len() as u64;
         let rest = (1..=steps % size).map(|later| self.class_counts[self.growing_class(later)]);
-        steps / size * self.count + rest.sum::<u64>()
+        steps / size * self.count + rest.sum::<u64>() + windows
+    }
+
+    /// Blocks of windows that sequences take between two numbers of tokens, which `ends` gives from
+    /// their known tokens.
+    fn filled(&self, ends: impl Fn(u64) -> [u64; 2]) -> u64 {
+        let size = self.class_counts.len() as u64;
+        let each = |(&key, &count): (&i64, &u64)| {
+            let [from, to] =
+                ends((key + self.steps as i64) as u64).map(|tokens| self.sequence.beside(tokens, size));
+            count * (to - from)
+        };
+        self.filling.iter().map(each).sum()
     }
 
     /// The number of further steps after the next one, at most `most`, that `free` blocks suffice
     /// for.
     pub fn steps_within(&self, free: u64, most: u64) -> u64 {
+        if !self.filling.is_empty() || !self.sequence.grows() {
+            return self.steps_within_windows(free, most);
+        }
         let size = self.class_counts.len() as u64;
         if (most / size + 1).saturating_mul(self.count) <= free {
             return most;
@@ -95,10 +133,30 @@ impl DecodingSet {
         }
     }
 
+    /// The same by halving: more steps never need fewer blocks.
+    fn steps_within_windows(&self, free: u64, most: u64) -> u64 {
+        if self.later_growth(most) <= free {
+            return most;
+        }
+        let (mut enough, mut too_many) = (0, most);
+        while too_many - enough > 1 {
+            let middle = enough.midpoint(too_many);
+            match self.later_growth(middle) <= free {
+                true => enough = middle,
+                false => too_many = middle,
+            }
+        }
+        enough
+    }
+
     /// Counts `steps` steps.
     pub fn advance(&mut self, steps: u64) {
         self.steps += steps;
         self.tokens += self.count * steps;
+        let full = self.sequence.longest_pooled_window() as i64 - self.steps as i64;
+        if self.filling.last_key_value().is_some_and(|(&key, _)| key > full) {
+            self.filling.split_off(&(full + 1));
+        }
     }
 
     /// The steps from now until the first sequence ends. `lives` says whether a life is still the

@@ -4,6 +4,18 @@ use crate::clock::SimTime;
 use crate::serving::engine::request::{Request, ServedRequest};
 use crate::serving::kv::blocks::RunId;
 
+/// The freed blocks of a sequence that waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnBlocks {
+    /// Their run.
+    pub run: RunId,
+    /// How many of them hold all their tokens.
+    pub filled: u64,
+    /// How many of them must not be overwritten if any is to be of use: all of them if windows are
+    /// in the last ones.
+    pub least: u64,
+}
+
 /// A request that waits or runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
@@ -22,9 +34,8 @@ pub(crate) struct Sequence {
     pub shared_blocks: u64,
     /// Names of its prompt that it has found or computed.
     pub named: usize,
-    /// While it waits: the run of its own freed blocks, and how many of these hold all their
-    /// tokens.
-    pub freed: Option<(RunId, u64)>,
+    /// While it waits: its own freed blocks.
+    pub freed: Option<OwnBlocks>,
     /// While it waits: the number of its first tokens whose KV cache is in the swap space.
     pub swapped: u64,
     /// With the SLO policy: when its prompt must begin to enter at the latest for a first token in

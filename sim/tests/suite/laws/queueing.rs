@@ -6,7 +6,7 @@ use rand_pcg::Pcg64;
 use sim::SimTime;
 use sim::serving::{
     AdmissionPolicy, Batch, EngineObserver, HostTimes, ObservedSteps, Replica, Request, RequestOutcome,
-    Reserve, ServingEngine, StepLine, StepPrices, serve,
+    Reserve, SequenceBlocks, ServingEngine, StateSnapshots, StepLine, StepPrices, serve,
 };
 
 /// A step takes `step`, plus `token` for each token that enters.
@@ -33,6 +33,8 @@ pub fn engine(max_num_seqs: u64) -> ServingEngine {
         max_model_len: 1 << 40,
         num_blocks: 1 << 40,
         block_size: 16,
+        sequence: SequenceBlocks::default(),
+        snapshots: StateSnapshots::default(),
         chunked_prefill: false,
         prefix_caching: false,
         prefix_tokens: 16,

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use sim::SimTime;
 use sim::serving::{
     AdmissionPolicy, Batch, EngineObserver, HostTimes, KvOffload, KvTransfer, Replica, Request,
-    RequestOutcome, Reserve, Series, SeriesBucket, ServedRequest, ServingEngine, StepLine, StepPrices, serve,
+    RequestOutcome, Reserve, SequenceBlocks, Series, SeriesBucket, ServedRequest, ServingEngine,
+    StateSnapshots, StepLine, StepPrices, serve,
 };
 
 /// Prices that are linear in everything, with lines over `stretch` tokens.
@@ -69,6 +70,8 @@ pub fn engines() -> impl Strategy<Value = ServingEngine> {
                 max_model_len: 64,
                 num_blocks,
                 block_size,
+                sequence: SequenceBlocks::default(),
+                snapshots: StateSnapshots::default(),
                 chunked_prefill,
                 prefix_caching,
                 prefix_tokens: block_size,

@@ -7,11 +7,7 @@ use crate::model::config::families::family::{FamilyDefaults, FamilyReader};
 use crate::model::config::readers::decoder as wired;
 
 /// A family without defaults in its fields.
-const fn class(
-    model_type: &'static str,
-    architecture: Architecture,
-    reader: FamilyReader,
-) -> FamilyDefaults {
+const fn class(model_type: &'static str, architecture: Architecture, reader: FamilyReader) -> FamilyDefaults {
     FamilyDefaults {
         model_type,
         architecture,

@@ -95,7 +95,8 @@ impl FamilyDefaults {
 
     /// The family of `model_type`, which may be another name of it.
     pub fn find(model_type: &str) -> Option<&'static Self> {
-        let name = ALIASES.into_iter().find(|(alias, _)| *alias == model_type).map_or(model_type, |(_, of)| of);
+        let name =
+            ALIASES.into_iter().find(|(alias, _)| *alias == model_type).map_or(model_type, |(_, of)| of);
         Self::all().find(|family| family.model_type == name)
     }
 

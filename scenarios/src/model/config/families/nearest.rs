@@ -1,10 +1,10 @@
 //! What to say about a model type that is not read: the nearest family, and what differs.
 
 use crate::input::error::ScenarioError;
+use crate::input::nearest::nearest_name;
 use crate::input::section::DocumentSection;
 use crate::model::config::families::family::FamilyDefaults;
 use crate::model::config::families::wrappers::looks_multimodal;
-use crate::input::nearest::nearest_name;
 
 /// Model types that are not counted, each with the feature, and the nearest family.
 const REFUSED: [(&str, &str, &str); 22] = [
@@ -92,7 +92,8 @@ fn nearest_by_keys(config: &DocumentSection<'_>) -> Option<(&'static str, Vec<St
         let all = keys.len() + own.map_or(0, serde_json::Map::len) - common;
         (common * 10_000).checked_div(all).unwrap_or(0)
     };
-    let family = FamilyDefaults::all().filter(|family| family.class_defaults().is_some()).max_by_key(score)?;
+    let family =
+        FamilyDefaults::all().filter(|family| family.class_defaults().is_some()).max_by_key(score)?;
     let known = |key: &&&str| !family.class_defaults().is_some_and(|own| own.contains_key(**key));
     let others = keys.iter().filter(known).filter(|key| !key.ends_with("_token_id")).take(5);
     Some((family.model_type, others.map(|key| (*key).to_owned()).collect()))

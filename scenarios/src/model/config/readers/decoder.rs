@@ -82,12 +82,8 @@ pub(crate) const NORMED_EXPERTS: Decoder = Decoder { mixture: Some(EXPERTS), ..N
 pub(crate) const NORMED_SHARED_EXPERTS: Decoder = Decoder { mixture: Some(BALANCED), ..NORMED_HEADS };
 pub(crate) const OLMO2: Decoder = Decoder { norms_whole_qk: true, ..NORMED_HEADS };
 pub(crate) const OLMOE: Decoder = Decoder { mixture: Some(MixtureRules::WIDE), ..OLMO2 };
-pub(crate) const AFMOE: Decoder = Decoder {
-    norms_behind: Switch::Yes,
-    output_gate: Switch::Yes,
-    mixture: Some(BALANCED),
-    ..NORMED_HEADS
-};
+pub(crate) const AFMOE: Decoder =
+    Decoder { norms_behind: Switch::Yes, output_gate: Switch::Yes, mixture: Some(BALANCED), ..NORMED_HEADS };
 pub(crate) const LAGUNA: Decoder = Decoder { mixture: Some(BALANCED), ..NORMED_HEADS };
 pub(crate) const BAILING: Decoder = Decoder {
     qkv_bias: Switch::Key("use_qkv_bias", false),
@@ -121,8 +117,7 @@ pub(crate) const SINKS: Decoder = Decoder { sinks: true, ..PLAIN };
 pub(crate) const PERI_NORM: Decoder = Decoder { norms_behind: Switch::Key("use_post_norm", true), ..PLAIN };
 pub(crate) const SEED: Decoder = Decoder { out_bias: Switch::Key("attention_out_bias", false), ..PLAIN };
 pub(crate) const SQUARED: Decoder = Decoder { activation: Activation::ReluSquared, ..PLAIN };
-pub(crate) const APERTUS: Decoder =
-    Decoder { activation: Activation::Xielu, qk_norm: Switch::Yes, ..PLAIN };
+pub(crate) const APERTUS: Decoder = Decoder { activation: Activation::Xielu, qk_norm: Switch::Yes, ..PLAIN };
 pub(crate) const NEMOTRON: Decoder = Decoder { layer_norm: true, ..SQUARED };
 pub(crate) const COHERE: Decoder = Decoder {
     layer_norm: true,

@@ -90,11 +90,9 @@ fn attending_layers(config: &DocumentSection<'_>, layers: u64) -> Result<Vec<boo
     let attends = |kind: &str| match kind {
         "full_attention" => Ok(true),
         "linear_attention" => Ok(false),
-        _ => Err(config.unsupported(
-            "layer_types",
-            "another layer",
-            "full_attention and linear_attention are",
-        )),
+        _ => {
+            Err(config.unsupported("layer_types", "another layer", "full_attention and linear_attention are"))
+        }
     };
     let listed = kinds.into_iter().map(attends).collect::<Result<Vec<_>, _>>()?;
     match every {

@@ -47,6 +47,10 @@ pub(crate) fn read_llama(
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);
             model.ffn_bias = true;
             model.wiring.sinks = true;
+            model.wiring.gate_limit = Some(config.positive("swiglu_limit")?.unwrap_or(7.0));
+            if config.positive("swiglu_alpha")?.is_some_and(|alpha| alpha != 1.702) {
+                return Err(config.unsupported("swiglu_alpha", "another slope of the gate", "only 1.702 is"));
+            }
         }
         "qwen3" | "qwen3_moe" | "gemma3_text" => {
             (model.qkv_bias, model.out_bias) = (attention_bias, attention_bias);

@@ -53,7 +53,8 @@ fn chunked_layers(config: &DocumentSection<'_>, layers: u64) -> Result<Vec<bool>
         return kinds.into_iter().map(chunked).collect();
     }
     // An empty list means the default.
-    let listed = config.get("no_rope_layers").is_some_and(|list| list.as_array().is_some_and(|l| !l.is_empty()));
+    let listed =
+        config.get("no_rope_layers").is_some_and(|list| list.as_array().is_some_and(|l| !l.is_empty()));
     if listed && let Some(rotates) = counts_of_layers(config, "no_rope_layers", layers)? {
         return Ok(rotates.into_iter().map(|rotates| rotates > 0).collect());
     }

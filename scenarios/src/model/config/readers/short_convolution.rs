@@ -63,6 +63,8 @@ fn network_width(config: &DocumentSection<'_>, model: &Model) -> Result<u64, Sce
     let wide = wide.div_ceil(multiple) * multiple;
     match wide <= MAX_WIDTH {
         true => Ok(wide),
-        false => Err(config.wrong(key, &format!("it makes a network {wide} wide, at most {MAX_WIDTH} is allowed"))),
+        false => {
+            Err(config.wrong(key, &format!("it makes a network {wide} wide, at most {MAX_WIDTH} is allowed")))
+        }
     }
 }

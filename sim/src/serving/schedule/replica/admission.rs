@@ -4,7 +4,7 @@ use super::Replica;
 use crate::serving::engine::observer::EngineObserver;
 use crate::serving::engine::settings::Reserve;
 use crate::serving::prices::batch::{PrefillChunk, StepPrices};
-use crate::serving::schedule::prefix::{find, hold};
+use crate::serving::schedule::prefix::{FoundPrefix, find, hold};
 use hwprofiles::MissingRate;
 
 /// A waiting sequence that may enter the step.
@@ -60,10 +60,10 @@ impl<P: StepPrices> Replica<P> {
         }
         let sequence = &self.sequences[place as usize];
         let known = sequence.known();
-        let (cached, idle) = find(&self.engine, &self.blocks, sequence);
-        let found_tokens = (cached * size).min((known - 1) / size * size);
+        let FoundPrefix { blocks: cached, idle, tokens } = find(&self.engine, &self.blocks, sequence);
+        let found_tokens = tokens.min((known - 1) / size * size);
         let without_fetch = found_tokens.max(sequence.swapped);
-        let computed = self.tokens_with_fetch(place, cached, without_fetch)?;
+        let computed = self.tokens_with_fetch(place, tokens, without_fetch)?;
         let wanted = known - computed;
         let new = match self.engine.chunked_prefill {
             true => wanted.min(room),
@@ -87,7 +87,8 @@ impl<P: StepPrices> Replica<P> {
             // The last token is sampled, not computed, so it needs no room.
             Reserve::Answer => (known + left - 1, self.expected_tokens()),
         };
-        let reserved = self.engine.blocks(reserved).saturating_sub(cached) + self.engine.blocks(expected);
+        let reserved =
+            self.engine.blocks(reserved).saturating_sub(cached) + self.engine.growing_blocks(expected);
         reserved <= self.blocks.free() - idle
     }
 
@@ -120,7 +121,8 @@ impl<P: StepPrices> Replica<P> {
             match sequence.joined {
                 Some(_) => likely += left,
                 None => {
-                    whole += left + sequence.known().saturating_sub(sequence.held * self.engine.block_size);
+                    let has_room = self.engine.tokens_within(sequence.held, sequence.known());
+                    whole += left + sequence.known().saturating_sub(has_room);
                 }
             }
         }

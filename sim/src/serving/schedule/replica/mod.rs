@@ -87,7 +87,7 @@ impl<P: StepPrices> Replica<P> {
         let shares = matches!(engine.policy, AdmissionPolicy::Slo { .. });
         let engine = ServingEngine { prefill_first: engine.prefill_first && !shares, ..engine };
         let space = engine.second_level.filter(|_| engine.prefix_caching);
-        let second = space.and_then(|space| SecondLevelCache::new(space, engine.blocks_per_name()));
+        let second = space.and_then(|space| SecondLevelCache::new(space, engine.stored_blocks_per_name()));
         Self {
             now: SimTime::ZERO,
             waiting: WaitingQueue::new(engine.policy),
@@ -95,7 +95,7 @@ impl<P: StepPrices> Replica<P> {
             vacant: Vec::new(),
             running: Vec::new(),
             entering: None,
-            decoding: DecodingSet::new(engine.block_size),
+            decoding: DecodingSet::new(engine.block_size, engine.sequence.clone()),
             decoded: SimTime::ZERO,
             stalled: false,
             settled: 0,
@@ -137,8 +137,7 @@ impl<P: StepPrices> Replica<P> {
 
     /// Tokens of a prompt that its KV cache has.
     pub(crate) fn cached_tokens(&self, request: &Request) -> u64 {
-        let blocks = find_prompt(&self.engine, &self.blocks, request);
-        (blocks * self.engine.block_size).min(request.prompt_tokens)
+        find_prompt(&self.engine, &self.blocks, request).min(request.prompt_tokens)
     }
 
     /// Free blocks of its KV cache.

@@ -83,7 +83,7 @@ impl<P: StepPrices> Replica<P> {
         tokens: u64,
         observer: &mut impl EngineObserver,
     ) -> Result<(), MissingRate> {
-        let blocks = self.engine.blocks(tokens);
+        let blocks = self.engine.copied_blocks(tokens);
         let Some(swap) = self.engine.swap.filter(|_| 0 < blocks && blocks <= self.swap_free) else {
             return Ok(());
         };
@@ -106,7 +106,7 @@ impl<P: StepPrices> Replica<P> {
     pub(super) fn swap_back(&mut self, place: u32, found: u64, observer: &mut impl EngineObserver) {
         let tokens = std::mem::take(&mut self.sequences[place as usize].swapped);
         let Some(swap) = self.engine.swap.filter(|_| tokens > 0) else { return };
-        let blocks = self.engine.blocks(tokens);
+        let blocks = self.engine.copied_blocks(tokens);
         self.swap_free += blocks;
         if let moved @ 1.. = blocks.saturating_sub(found) {
             self.moving += swap.back.time(moved);

@@ -11,13 +11,13 @@ use super::Replica;
 use crate::clock::SimTime;
 use crate::serving::engine::observer::EngineObserver;
 use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
-use crate::serving::schedule::prefix::{find, prompt_names, publish};
+use crate::serving::schedule::prefix::{find, leaves_a_token, prompt_names, publish};
 use hwprofiles::MissingRate;
 
 impl<P: StepPrices> Replica<P> {
     /// The number of first tokens of the sequence in `place` that need not be computed. The KV
-    /// cache has `computed` of them in `cached` blocks. The result is larger than that if fetching
-    /// pays.
+    /// cache has `cached` of them, and `computed` are there with those in the swap space. The
+    /// result is larger than that if fetching pays.
     pub(super) fn tokens_with_fetch(
         &mut self,
         place: u32,
@@ -30,20 +30,28 @@ impl<P: StepPrices> Replica<P> {
         };
         let (size, known) = (self.engine.block_size, sequence.known());
         let names = prompt_names(&self.engine, &sequence.request);
-        let found = names.len().min((cached * size / self.engine.prefix_tokens) as usize);
-        let reached = found + second.fetchable(&names[found..], self.now);
+        let found = names.len().min((cached / self.engine.prefix_tokens) as usize);
+        let mut reached = found + second.fetchable(&names[found..], self.now);
+        // A sequence with a state goes on only where one was kept.
+        while self.engine.sequence.has_state()
+            && reached > found
+            && !(self.engine.keeps_state(reached, names.len())
+                && leaves_a_token(&self.engine, &sequence.request, reached))
+        {
+            reached -= 1;
+        }
         // The last token is always computed, because its logits are needed.
         let tokens = (reached as u64 * self.engine.prefix_tokens).min((known - 1) / size * size);
         if tokens <= computed {
             return Ok(computed);
         }
         let space = second.space;
+        let fetching = space.back.time(self.engine.copied_blocks(tokens - computed));
         let mut rest_alone = |past: u64| {
             let rest = [PrefillChunk { new: known - past, past }];
             self.prices.step(&Batch { chunks: &rest, decodes: 0, decode_tokens: 0, sampled: 1 })
         };
-        let pays = !space.only_if_faster
-            || space.back.time((tokens - computed) / size) + rest_alone(tokens)? < rest_alone(computed)?;
+        let pays = !space.only_if_faster || fetching + rest_alone(tokens)? < rest_alone(computed)?;
         Ok(if pays { tokens } else { computed })
     }
 
@@ -52,7 +60,8 @@ impl<P: StepPrices> Replica<P> {
         let Some(second) = &mut self.second else { return };
         let sequence = &mut self.sequences[place as usize];
         second.touch(prompt_names(&self.engine, &sequence.request));
-        if let blocks @ 1.. = tokens / self.engine.block_size {
+        if tokens > 0 {
+            let blocks = self.engine.copied_blocks(tokens);
             sequence.fetched_tokens += tokens;
             self.moving += second.space.back.time(blocks);
             observer.fetched(blocks);
@@ -89,6 +98,6 @@ impl<P: StepPrices> Replica<P> {
         let (Some(second), Some(place)) = (&self.second, self.waiting.first(self.budget.end)) else {
             return false;
         };
-        second.is_writing(now) || find(&self.engine, &self.blocks, &self.sequences[place as usize]).1 > 0
+        second.is_writing(now) || find(&self.engine, &self.blocks, &self.sequences[place as usize]).idle > 0
     }
 }

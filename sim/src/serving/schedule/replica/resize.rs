@@ -20,7 +20,16 @@ impl<P: StepPrices> Replica<P> {
 
     /// Tokens of the blocks that sequences hold in its KV cache.
     pub fn held_tokens(&self) -> u64 {
-        (self.engine.num_blocks + self.missing_blocks - self.blocks.free()) * self.engine.block_size
+        let held = self.engine.num_blocks + self.missing_blocks - self.blocks.free();
+        if self.engine.sequence.is_plain() {
+            return held * self.engine.block_size;
+        }
+        let all = self.running.iter().map(|&place| &self.sequences[place as usize]);
+        let tokens = all.map(|sequence| match sequence.joined {
+            Some(joined) => sequence.request.prompt_tokens + self.decoding.generated(joined),
+            None => sequence.computed,
+        });
+        tokens.map(|tokens| tokens.next_multiple_of(self.engine.block_size)).sum()
     }
 
     /// Stands still for `time`, from `at` on or from the end of the step that is running then.

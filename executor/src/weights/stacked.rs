@@ -1,0 +1,287 @@
+//! Checkpoints with the matrices of all experts of a layer in one tensor.
+//!
+//! Each expert's matrices become tensors of their own, under the names that other families have:
+//! `mlp.experts.EXPERT.gate_proj.weight`.
+
+use crate::error::ExecutorError;
+use crate::weights::format::TensorFormat;
+use crate::weights::shard::{RowOrder, Shard, StoredTensor};
+use scenarios::{Architecture, Model};
+
+/// Bytes of an MXFP4 block's numbers, without its exponent.
+const BLOCK: usize = 16;
+/// Values of a block.
+const VALUES: u64 = 32;
+
+/// How a family stacks its experts' tensors.
+struct Stack {
+    /// The tensor's name behind the layer's; `.weight` is not part of it.
+    name: &'static str,
+    /// The names of the matrices in it.
+    parts: &'static [&'static str],
+}
+
+const GATE_UP: Stack = Stack { name: "mlp.experts.gate_up_proj", parts: &["gate_proj", "up_proj"] };
+const DOWN: Stack = Stack { name: "mlp.experts.down_proj", parts: &["down_proj"] };
+
+/// What a tensor of a stack holds.
+#[derive(Clone, Copy, PartialEq)]
+enum Content {
+    /// \[expert, inputs, outputs\].
+    Columns,
+    /// \[expert, outputs\].
+    Bias,
+    /// MXFP4: \[expert, outputs, inputs / 32, 16 bytes\].
+    Blocks,
+}
+
+const CONTENTS: [(&str, Content); 3] =
+    [("", Content::Columns), ("_bias", Content::Bias), ("_blocks", Content::Blocks)];
+
+/// Adds to each shard the tensors of each expert of its stacked tensors.
+///
+/// # Errors
+/// [`ExecutorError::MissingTensor`] for blocks without their exponents.
+pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), ExecutorError> {
+    if model.architecture != Architecture::GptOss {
+        return Ok(());
+    }
+    let mut added = Vec::new();
+    for (number, shard) in shards.iter().enumerate() {
+        for (name, stored) in &shard.tensors {
+            let Some((layer, stack, content)) = stack_of(name) else { continue };
+            let scales = match content {
+                Content::Blocks => Some(scales_of(model, shards, number, name, stored)?),
+                _ => None,
+            };
+            let new = unstack(stored, stack, content, scales);
+            added.extend(new.into_iter().map(|(own, stored)| (number, format!("{layer}{own}"), stored)));
+        }
+    }
+    for (number, name, stored) in added {
+        shards[number].tensors.insert(name, stored);
+    }
+    Ok(())
+}
+
+/// The name under which a checkpoint has the tensor with our name.
+pub(super) fn published_name(model: &Model, name: &str) -> String {
+    let published = || {
+        let (layer, rest) = name.split_once("mlp.experts.")?;
+        let (_, part) = rest.split_once('.')?;
+        let (part, kind) = part.split_once('.')?;
+        let stack = [GATE_UP, DOWN].into_iter().find(|stack| stack.parts.contains(&part))?;
+        Some(format!("{layer}{}{}", stack.name, if kind == "bias" { "_bias" } else { "" }))
+    };
+    let stacked = model.architecture == Architecture::GptOss;
+    published().filter(|_| stacked).unwrap_or_else(|| name.to_owned())
+}
+
+/// The layer's part of a stacked tensor's name, the stack, and what the tensor holds.
+fn stack_of(name: &str) -> Option<(&str, Stack, Content)> {
+    [GATE_UP, DOWN].into_iter().find_map(|stack| {
+        let (layer, end) = name.split_once(stack.name)?;
+        let (_, content) = CONTENTS.into_iter().find(|(suffix, _)| *suffix == end)?;
+        Some((layer, stack, content))
+    })
+}
+
+/// Where the exponents of the blocks `name` are: the shard's number and the first byte.
+fn scales_of(
+    model: &Model,
+    shards: &[Shard],
+    number: usize,
+    name: &str,
+    blocks: &StoredTensor,
+) -> Result<(usize, u64), ExecutorError> {
+    let scales = format!("{}_scales", name.trim_end_matches("_blocks"));
+    let wanted = &blocks.shape[..blocks.shape.len().saturating_sub(1)];
+    let missing = || ExecutorError::MissingTensor {
+        path: shards[number].path.clone(),
+        tensor: scales.clone(),
+        model: model.name.clone(),
+        expected: wanted.to_vec(),
+    };
+    let found = shards.iter().zip(0..).find_map(|(shard, at)| Some((at, shard, shard.tensors.get(&scales)?)));
+    let (at, shard, stored) = found.ok_or_else(missing)?;
+    if stored.shape != wanted {
+        let (expected, found) = (wanted.to_vec(), stored.shape.clone());
+        return Err(ExecutorError::Shape { path: shard.path.clone(), tensor: scales, expected, found });
+    }
+    Ok((at, stored.start))
+}
+
+/// The tensors of each expert in a stacked one. Gates and ups alternate. Where the shape is not that
+/// of a stack there are none, and the model's tensors are then missing.
+fn unstack(
+    stored: &StoredTensor,
+    stack: Stack,
+    content: Content,
+    scales: Option<(usize, u64)>,
+) -> Vec<(String, StoredTensor)> {
+    let parts = stack.parts.len() as u64;
+    let (experts, rows, columns) = match (content, &stored.shape[..]) {
+        (Content::Columns, &[experts, inputs, outputs]) => (experts, outputs, inputs),
+        (Content::Bias, &[experts, outputs]) => (experts, outputs, 1),
+        (Content::Blocks, &[experts, outputs, blocks, bytes]) if bytes == BLOCK as u64 => {
+            (experts, outputs, blocks * VALUES)
+        }
+        _ => return vec![],
+    };
+    let format = match content {
+        Content::Blocks => Some(TensorFormat::Mxfp4),
+        _ => stored.format,
+    };
+    let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0);
+    let tensor = |expert: u64, part: u64| {
+        let row = expert * rows + part;
+        let (start, order) = match (content, scales) {
+            (Content::Bias, _) => (row * element, RowOrder::Apart(parts)),
+            (Content::Columns, _) => {
+                let order = RowOrder::Columns { width: rows, apart: parts };
+                ((expert * rows * columns + part) * element, order)
+            }
+            (Content::Blocks, None) => unreachable!("blocks come with their exponents"),
+            (Content::Blocks, Some((shard, scales))) => {
+                let blocks = row * (columns / VALUES);
+                let order = RowOrder::Scaled { apart: parts, shard, scales: scales + blocks };
+                (blocks * BLOCK as u64, order)
+            }
+        };
+        let shape = match content {
+            Content::Bias => vec![rows / parts],
+            _ => vec![rows / parts, columns],
+        };
+        StoredTensor { format, shape, start: stored.start + start, order, ..stored.clone() }
+    };
+    let kind = if content == Content::Bias { "bias" } else { "weight" };
+    let each = (0..experts).flat_map(|expert| (0..parts).map(move |part| (expert, part)));
+    each.map(|(expert, part)| {
+        let name = format!("mlp.experts.{expert}.{}.{kind}", stack.parts[part as usize]);
+        (name, tensor(expert, part))
+    })
+    .collect()
+}
+
+/// Reads the matrix of which the rows of `stored` are columns into `whole`, once.
+pub(super) fn read_columns(
+    shard: &Shard,
+    stored: &StoredTensor,
+    [width, apart]: [u64; 2],
+    whole: &mut Vec<u8>,
+) -> Result<(), ExecutorError> {
+    if !whole.is_empty() {
+        return Ok(());
+    }
+    let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0);
+    let values = (stored.shape[1] - 1) * width + (stored.shape[0] - 1) * apart + 1;
+    whole.resize((values * element) as usize, 0);
+    shard.read(whole, stored.start)
+}
+
+/// Fills `rows` with rows from row `first` on, each a column of the matrix `whole`.
+pub(super) fn gather_columns(
+    whole: &[u8],
+    stored: &StoredTensor,
+    [width, apart]: [u64; 2],
+    first: u64,
+    rows: &mut [u8],
+) {
+    let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0) as usize;
+    let columns = stored.shape[1] as usize;
+    for (row, out) in rows.chunks_exact_mut(columns * element).enumerate() {
+        let at = (first as usize + row) * apart as usize;
+        for (column, out) in out.chunks_exact_mut(element).enumerate() {
+            let from = (column * width as usize + at) * element;
+            out.copy_from_slice(&whole[from..from + element]);
+        }
+    }
+}
+
+/// Reads blocks and their exponents, and joins them to ggml's MXFP4 blocks: the exponent, then 16
+/// bytes whose low halves are the first 16 numbers. Here neighbours share a byte.
+pub(super) fn read_scaled(
+    [shard, scale_shard]: [&Shard; 2],
+    [start, scales_start]: [u64; 2],
+    out: &mut [u8],
+) -> Result<(), ExecutorError> {
+    let count = out.len() / (1 + BLOCK);
+    let (mut blocks, mut scales) = (vec![0; count * BLOCK], vec![0; count]);
+    shard.read(&mut blocks, start)?;
+    scale_shard.read(&mut scales, scales_start)?;
+    for ((out, block), scale) in out.chunks_exact_mut(1 + BLOCK).zip(blocks.chunks_exact(BLOCK)).zip(scales) {
+        out[0] = scale;
+        let number = |index: usize| block[index / 2] >> (index % 2 * 4) & 15;
+        out[1..].iter_mut().enumerate().for_each(|(i, pair)| *pair = number(i) | number(i + 16) << 4);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn stored(format: Option<TensorFormat>, shape: &[u64], start: u64) -> StoredTensor {
+        let (format_name, norms_include_one) = ("test".to_owned(), false);
+        StoredTensor {
+            format,
+            format_name,
+            shape: shape.to_vec(),
+            start,
+            norms_include_one,
+            order: RowOrder::Same,
+        }
+    }
+
+    #[test]
+    fn a_row_of_an_expert_is_its_column_of_the_stack() {
+        // Two experts of 3 inputs and 4 outputs: gate, up, gate, up.
+        let values: Vec<f32> = (0..24).map(|i| i as f32).collect();
+        let mut file = tempfile::tempfile().expect("a file");
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        file.write_all(&bytes).expect("written");
+        let shard = Shard::new("test".as_ref(), Default::default(), file);
+        let stack = stored(Some(TensorFormat::F32), &[2, 3, 4], 0);
+        let tensors = unstack(&stack, GATE_UP, Content::Columns, None);
+        let names: Vec<_> = tensors.iter().map(|(name, _)| &name[12..]).collect();
+        assert_eq!(
+            names,
+            ["0.gate_proj.weight", "0.up_proj.weight", "1.gate_proj.weight", "1.up_proj.weight"]
+        );
+        for (index, (_, tensor)) in tensors.iter().enumerate() {
+            assert_eq!(tensor.shape, [2, 3]);
+            let RowOrder::Columns { width, apart } = tensor.order else { panic!("{:?}", tensor.order) };
+            let (mut whole, mut rows) = (vec![], vec![0; 24]);
+            read_columns(&shard, tensor, [width, apart], &mut whole).expect("read");
+            gather_columns(&whole, tensor, [width, apart], 0, &mut rows);
+            let (expert, part) = (index / 2, index % 2);
+            let wanted = (0..6).map(|i| (12 * expert + i % 3 * 4 + 2 * (i / 3) + part) as f32);
+            let mut found = vec![0.0; 6];
+            TensorFormat::F32.decode(&rows, &mut found);
+            assert_eq!(found, wanted.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn blocks_and_their_exponents_become_the_numbers_that_they_stand_for() {
+        // One expert, 2 outputs (gate and up) of 32 inputs. Number i of the gate is i mod 16.
+        let gate: Vec<u8> = (0..16u8).map(|i| (2 * i % 16) | (2 * i + 1) % 16 << 4).collect();
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(&[&gate[..], &[0x22; 16], &[128, 126]].concat()).expect("written");
+        let shard = Shard::new("test".as_ref(), Default::default(), file);
+        let tensors = unstack(&stored(None, &[1, 2, 1, 16], 0), GATE_UP, Content::Blocks, Some((0, 32)));
+        let read = |tensor: &StoredTensor| {
+            let RowOrder::Scaled { scales, .. } = tensor.order else { panic!("{:?}", tensor.order) };
+            let (mut bytes, mut values) = (vec![0; 17], vec![0.0; 32]);
+            read_scaled([&shard; 2], [tensor.start, scales], &mut bytes).expect("read");
+            TensorFormat::Mxfp4.decode(&bytes, &mut values);
+            values
+        };
+        let halves = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+        let sixteen: Vec<f32> =
+            halves.into_iter().chain(halves.map(|half| -half)).map(|half| 2.0 * half).collect();
+        assert_eq!(read(&tensors[0].1), [&sixteen[..], &sixteen].concat());
+        assert_eq!(read(&tensors[1].1), [0.5; 32]);
+    }
+}

@@ -1,0 +1,171 @@
+//! The times of products and attention in formats that were not measured on a device.
+//!
+//! A format without a table of its own is computed like the nearest format that has one:
+//! - an integer format like measured `int8` or `int4`, which hold as many values in a byte or
+//!   fewer;
+//! - every other one like 16 bits, or 32 where there are no 16.
+//!
+//! Its time is the largest of three, with the device's [`Dequantisation`] joined to it:
+//! - *reading*: the other format's time for one row, times the ratio of the bytes;
+//! - *multiplying*: the other format's rate with [`MANY_ROWS`], for each row;
+//! - the other format's time for all rows, less what is saved in reading.
+//!
+//! So a format of fewer bits is never slower than the other one by more than the dequantisation,
+//! and never faster than its bytes are read.
+
+use crate::machine::device::Device;
+use crate::machine::times::MissingRate;
+use crate::rates::{AttentionShape, Basis, Bound, Dequantisation, Estimate, GemmRates};
+use crate::units::{DType, Elements, FlopPerSec, Provenance, Ratio, Seconds, Sourced};
+
+/// So many rows that the weights are read in a small part of the time.
+const MANY_ROWS: u64 = 2048;
+
+/// A matrix of y[m, n] = x[m, k] · W[n, k]ᵀ.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Product {
+    pub m: u64,
+    pub n: u64,
+    pub k: u64,
+}
+
+impl Product {
+    fn values(self) -> Elements {
+        Elements::product(&[self.n, self.k])
+    }
+}
+
+impl Device {
+    /// Whether the device multiplies weights of `dtype`: by a table of its own, or like another
+    /// format with a known cost of dequantisation.
+    pub fn multiplies(&self, dtype: DType) -> bool {
+        self.table(dtype).is_some() || self.kin(dtype).is_some()
+    }
+
+    /// The highest rate of products with weights of `dtype` among the points of its table, or of
+    /// the table of the format that it is computed like.
+    pub fn fastest_product(&self, dtype: DType) -> Option<Sourced<FlopPerSec>> {
+        let kin = || self.kin(dtype).and_then(|(kin, _)| self.table(kin));
+        self.table(dtype).or_else(kin)?.fastest()
+    }
+
+    /// The time of a product with the weights in a memory that is `factor` times as fast as the
+    /// device's own. See [`Device::gemm_time_from`].
+    pub(super) fn product_time(
+        &self,
+        dtype: DType,
+        product: Product,
+        factor: Ratio,
+    ) -> Result<Estimate, MissingRate> {
+        let Product { m, n, k } = product;
+        if m == 0 || n == 0 || k == 0 {
+            return Ok(Estimate::ZERO);
+        }
+        // If reading the weights for m rows takes the time t at one rate, then at the other rate
+        // factor · m rows take t, both for reading and for computing.
+        let rows = ((m as f64 * factor.get()).round() as u64).max(1);
+        if let Some(rates) = self.table(dtype) {
+            let estimate = rates.time(rows, n, k).map(|estimate| estimate.shorter(factor));
+            let estimate = estimate.ok_or_else(|| self.missing_gemm(dtype))?;
+            let measured = matches!(rates.source, Provenance::Measured { .. });
+            let dequantises = dtype.is_quantised() && !measured && !self.is_native(dtype);
+            return Ok(match &self.details.dequantisation {
+                Some(cost) if dequantises => {
+                    dequantised(&estimate, cost, Dequantisation::weight(dtype), product.values())
+                }
+                _ => estimate,
+            });
+        }
+        let (kin, cost) = self.kin(dtype).ok_or_else(|| self.missing_gemm(dtype))?;
+        let rates = self.table(kin).ok_or_else(|| self.missing_gemm(dtype))?;
+        let like = like(rates, kin, dtype, Product { m: rows, ..product });
+        let like = like.ok_or_else(|| self.missing_gemm(dtype))?.shorter(factor);
+        // An integer kernel's own unpacking is part of its measured time.
+        let own = if is_same_arithmetic(kin, dtype) { f64::INFINITY } else { Dequantisation::weight(kin) };
+        let weight = (Dequantisation::weight(dtype) - own).max(0.0);
+        Ok(dequantised(&like, cost, weight, product.values()))
+    }
+
+    /// The table of `dtype`, if it has points.
+    fn table(&self, dtype: DType) -> Option<&GemmRates> {
+        self.gemm.get(&dtype).filter(|rates| !rates.points().is_empty())
+    }
+
+    /// The format that `dtype` is computed like, and the cost of dequantisation.
+    fn kin(&self, dtype: DType) -> Option<(DType, &Dequantisation)> {
+        let number = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
+        let cost = self.details.dequantisation.as_ref();
+        let cost = cost.filter(|_| dtype.holds_weights() && !number)?;
+        let measured = |kin: &DType| {
+            self.table(*kin).is_some_and(|rates| matches!(rates.source, Provenance::Measured { .. }))
+        };
+        let integer = if dtype.bits() > DType::Int4.bits() { DType::Int8 } else { DType::Int4 };
+        let exact = (dtype == DType::Fp8Block && self.table(DType::Fp8).is_some()).then_some(DType::Fp8);
+        let integer = || Some(integer).filter(|kin| dtype.is_quantised() && *kin != dtype && measured(kin));
+        let wide = || {
+            let wide = [DType::Bf16, DType::F16, DType::F32].into_iter();
+            wide.into_iter().find(|kin| self.table(*kin).is_some() && kin.bits() >= dtype.bits())
+        };
+        exact.or_else(integer).or_else(wide).filter(|kin| *kin != dtype).map(|kin| (kin, cost))
+    }
+
+    /// Whether the device multiplies the 4-bit floats of `dtype` as they lie.
+    fn is_native(&self, dtype: DType) -> bool {
+        matches!(dtype, DType::Mxfp4 | DType::Nvfp4) && self.table(dtype).is_some()
+    }
+
+    fn missing_gemm(&self, dtype: DType) -> MissingRate {
+        MissingRate::new(self, "gemm", dtype, |d| self.table(d).is_some())
+    }
+
+    /// The time of attention over a cache in `kv`, which has no table, like one in 16 or 32 bits:
+    /// its bytes where it is bound by them, with the cost of dequantisation joined.
+    pub(super) fn attention_like_another(&self, kv: DType, shape: &AttentionShape) -> Option<Estimate> {
+        let cost = self.details.dequantisation.as_ref().filter(|_| kv.holds_kv())?;
+        let wide = [DType::Bf16, DType::F16, DType::F32].into_iter();
+        let mut known = wide.filter(|kin| *kin != kv && kin.bits() >= kv.bits());
+        let (kin, estimate) = known.find_map(|kin| Some((kin, self.attention.get(&kin)?.time(shape)?)))?;
+        let ratio = match estimate.bound {
+            Bound::Memory => kv.bits() / kin.bits(),
+            Bound::Compute | Bound::Launch => 1.0,
+        };
+        let estimate = Estimate::with_default_band(estimate.time * ratio, estimate.bound, Basis::Estimated);
+        Some(dequantised(&estimate, cost, Dequantisation::weight(kv), shape.kv_elements()))
+    }
+}
+
+/// Whether the two differ in their scales alone.
+fn is_same_arithmetic(kin: DType, dtype: DType) -> bool {
+    (kin, dtype) == (DType::Fp8, DType::Fp8Block)
+}
+
+/// The time of reading and multiplying weights of `dtype` on a device that takes `rates` for those
+/// of `kin`.
+fn like(rates: &GemmRates, kin: DType, dtype: DType, product: Product) -> Option<Estimate> {
+    let Product { m, n, k } = product;
+    let time = |m: u64| rates.time(m, n, k).map(|estimate| estimate.time);
+    let (one, all) = (time(1)?, rates.time(m, n, k)?);
+    let ratio = dtype.matrix_bytes(n, k).as_f64() / kin.matrix_bytes(n, k).as_f64();
+    let read = one * ratio;
+    let many = time(m.max(MANY_ROWS))? * (m.min(MANY_ROWS) as f64 / MANY_ROWS as f64);
+    let saved = all.time - (one - read).max(Seconds::ZERO);
+    let time = read.max(many).max(saved);
+    let bound = if time > read { Bound::Compute } else { Bound::Memory };
+    let bound = if all.bound == Bound::Launch { Bound::Launch } else { bound };
+    Some(Estimate::with_default_band(time, bound, Basis::Estimated))
+}
+
+/// The estimate with the time of dequantisation.
+fn dequantised(estimate: &Estimate, cost: &Dequantisation, weight: f64, values: Elements) -> Estimate {
+    let own = cost.time(weight, values);
+    let time = if cost.overlaps { estimate.time.max(own) } else { estimate.time + own };
+    let bound = if own > estimate.time { Bound::Compute } else { estimate.bound };
+    let longer = time - estimate.time;
+    Estimate {
+        time,
+        low: estimate.low + longer,
+        high: estimate.high + longer * 2.0,
+        bound,
+        basis: estimate.basis.max(Basis::Estimated),
+    }
+}

@@ -1,0 +1,182 @@
+//! The price of a task in a step of many sequences, and the part of the batch that it depends on.
+
+use crate::serving::prices::batch::Batch;
+use hwprofiles::{DeviceId, MissingRate};
+use planner::{Action, CostModel, Lane, MicroBatch, Program, Task, TaskCost};
+use rustc_hash::FxHashMap;
+use scenarios::{LayerKind, Mixer, Model, Operator, Phase, Step, Sublayer};
+
+/// What tasks have in common that cost the same in every batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct TaskKindKey<'p> {
+    action: &'p Action,
+    lane: Lane,
+    micro_batch: MicroBatch,
+    /// The kind of its layer; `None` for the embedding and the head.
+    layer: Option<LayerKind>,
+}
+
+impl<'p> TaskKindKey<'p> {
+    fn new(task: &'p Task) -> Self {
+        Self { action: &task.action, lane: task.lane, micro_batch: task.micro_batch, layer: task.kind }
+    }
+}
+
+/// The program's different tasks with the count of each.
+///
+/// They are in the order of their debug texts. Sums of floats depend on the order, and this one
+/// stays the same when the lowering emits its tasks in another order.
+pub(crate) fn task_kinds(program: &Program) -> Vec<(Task, f64)> {
+    let mut index_of: FxHashMap<TaskKindKey<'_>, usize> = FxHashMap::default();
+    let mut kinds: Vec<(TaskKindKey<'_>, &Task, f64)> = Vec::new();
+    for task in &program.tasks {
+        let key = TaskKindKey::new(task);
+        let index = *index_of.entry(key).or_insert_with(|| {
+            kinds.push((key, task, 0.0));
+            kinds.len() - 1
+        });
+        kinds[index].2 += 1.0;
+    }
+    kinds.sort_by_cached_key(|(key, ..)| {
+        let TaskKindKey { action, lane, micro_batch, layer } = key;
+        format!("{action:?} {lane:?} {micro_batch:?} {} {layer:?}", layer.is_none())
+    });
+    kinds.into_iter().map(|(_, task, count)| (task.clone(), count)).collect()
+}
+
+/// The device that computes everything, if there is only one and nothing is transferred.
+pub(crate) fn only_device(program: &Program) -> Option<DeviceId> {
+    let Lane::Device(device) = program.tasks.first()?.lane else { return None };
+    let computes_there =
+        |task: &Task| task.lane == Lane::Device(device) && matches!(task.action, Action::Compute { .. });
+    program.tasks.iter().all(computes_there).then_some(device)
+}
+
+/// The part of a batch that a task's work depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchDependence {
+    /// Every chunk and the decodes, each with the tokens before them.
+    Attention,
+    /// The number of tokens that enter, and the tokens before all chunks together.
+    NewAndPastTokens,
+    /// The tokens before all of them together.
+    PastTokens,
+    /// The number of sampled sequences.
+    SampledSequences,
+    /// The number of tokens that enter.
+    NewTokens,
+}
+
+impl BatchDependence {
+    /// That of a task of a program of `model`.
+    pub fn from_task(task: &Task, model: &Model) -> Self {
+        let shape = model.shape_or_ends(task.kind);
+        match task.action {
+            Action::Compute { operator: Operator::Attention | Operator::IndexScores, .. } => Self::Attention,
+            // What is kept, and what is added to it, differ from sequence to sequence.
+            Action::FetchKv { .. } | Action::StoreKv { .. } if saturates(shape) => Self::Attention,
+            Action::FetchKv { .. } => Self::PastTokens,
+            Action::StoreKv { .. } => Self::NewTokens,
+            // A chunk expands the latent vectors of all tokens that it attends to.
+            Action::Compute { operator: Operator::QkvProj, .. } if shape.latent().is_some() => {
+                Self::NewAndPastTokens
+            }
+            Action::Compute { operator, .. } if operator.sublayer() == Sublayer::Head => {
+                Self::SampledSequences
+            }
+            Action::Compute { .. } => Self::NewTokens,
+            _ if task.layer.is_none() => Self::SampledSequences,
+            _ => Self::NewTokens,
+        }
+    }
+}
+
+/// Whether what attention reads in layers of this `shape`, or what they keep, is no straight line in
+/// the tokens of a sequence: they have windows, an indexer, compressed keys or a state.
+pub(crate) fn saturates(shape: &Model) -> bool {
+    let straight = matches!(shape.mixer, Mixer::Attention | Mixer::Latent(_));
+    !straight || shape.wiring.window.is_some() || shape.index.is_some()
+}
+
+/// A decode step with as many sequences as `batch` samples.
+pub(crate) fn sampled_step(batch: &Batch<'_>) -> Step {
+    Step { phase: Phase::Decode, batch: batch.sampled, new_tokens: 1, past_tokens: 0 }
+}
+
+/// The price of `task` in a step of `batch`.
+pub(crate) fn task_price(
+    cost_model: &CostModel<'_>,
+    task: &Task,
+    batch: &Batch<'_>,
+) -> Result<TaskCost, MissingRate> {
+    let before_chunks = batch.chunks.iter().map(|chunk| chunk.past).sum::<u64>();
+    let rows = |batch: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens: 0 };
+    match BatchDependence::from_task(task, cost_model.model) {
+        BatchDependence::Attention => attention_price(cost_model, task, batch),
+        BatchDependence::PastTokens => {
+            let past_tokens = batch.decode_tokens - batch.decodes + before_chunks;
+            cost_model.task_cost(task, &Step { past_tokens, ..rows(1) })
+        }
+        BatchDependence::NewAndPastTokens if before_chunks == 0 => {
+            cost_model.task_cost(task, &rows(batch.tokens()))
+        }
+        BatchDependence::NewAndPastTokens => {
+            let (new_tokens, past_tokens) = (batch.tokens(), before_chunks);
+            cost_model.task_cost(task, &Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens })
+        }
+        BatchDependence::SampledSequences => cost_model.task_cost(task, &sampled_step(batch)),
+        BatchDependence::NewTokens => cost_model.task_cost(task, &rows(batch.tokens())),
+    }
+}
+
+/// The price of attention of each chunk and of the decodes, one after the other, launched once. The
+/// decodes count as sequences of the mean context, because the time of their attention depends on
+/// the sum of their tokens. Where it saturates, this is exact if all contexts are on the same side
+/// of the bend, and too much if they are not.
+fn attention_price(
+    cost_model: &CostModel<'_>,
+    task: &Task,
+    batch: &Batch<'_>,
+) -> Result<TaskCost, MissingRate> {
+    let mut steps = Vec::with_capacity(batch.chunks.len() + 1);
+    for chunk in batch.chunks {
+        let (new_tokens, past_tokens) = (chunk.new, chunk.past);
+        steps.push(Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens });
+    }
+    if let Some(past_tokens) = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes) {
+        steps.push(Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens });
+    }
+    let mut all: Option<TaskCost> = None;
+    for step in &steps {
+        let one = cost_model.task_cost(task, step)?;
+        all = Some(match all {
+            None => one,
+            Some(sum) => sum_launched_once(sum, one),
+        });
+    }
+    match all {
+        Some(all) => Ok(all),
+        None => cost_model
+            .task_cost(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
+    }
+}
+
+/// The price of both, launched once.
+fn sum_launched_once(one: TaskCost, other: TaskCost) -> TaskCost {
+    let loads = [0, 1, 2].map(|index| match (one.loads[index], other.loads[index]) {
+        (Some(a), Some(b)) => Some(planner::BandwidthUse { bytes: a.bytes + b.bytes, ..a }),
+        (load, None) | (None, load) => load,
+    });
+    let carried = match (one.carried, other.carried) {
+        (Some((link, a)), Some((_, b))) => Some((link, a + b)),
+        (carried, None) | (None, carried) => carried,
+    };
+    let longer = if other.alone > one.alone { other } else { one };
+    TaskCost {
+        alone: one.alone + (other.alone - other.overhead),
+        loads,
+        carried,
+        flop: one.flop + other.flop,
+        ..longer
+    }
+}
