@@ -14,7 +14,9 @@ use kernels::{
     Scratch, StridedRows, StridedRowsMut,
 };
 use planner::{MicroBatch, OperandSource};
-use scenarios::{Activation, ActivationBuffer, Mixer, Model, Norm, Operator, Positions, RouterScoring, Sublayer};
+use scenarios::{
+    Activation, ActivationBuffer, Mixer, Model, Norm, Operator, Positions, RouterScoring, Sublayer,
+};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A device at work on a run: its threads, its working memory and the current pass.
@@ -115,7 +117,11 @@ impl<'a> HostWorker<'a> {
     }
 
     /// Locks an input and an output, in the order that all lanes keep.
-    pub(super) fn pair(&self, from: ActivationBuffer, to: ActivationBuffer) -> (ReadGuard<'a>, WriteGuard<'a>) {
+    pub(super) fn pair(
+        &self,
+        from: ActivationBuffer,
+        to: ActivationBuffer,
+    ) -> (ReadGuard<'a>, WriteGuard<'a>) {
         if from < to {
             let from = read(self.lock(from));
             (from, write(self.lock(to)))

@@ -49,9 +49,7 @@ impl Store {
                         .iter()
                         .map(|fused| pack(dtype, checkpoint, memory, fused, &(0..fused.rows())))
                         .collect(),
-                    Sublayer::SharedExpert => {
-                        pack_neurons(dtype, checkpoint, memory, &matrices, &slice.rows)
-                    }
+                    Sublayer::SharedExpert => pack_neurons(dtype, checkpoint, memory, &matrices, &slice.rows),
                     _ => {
                         let several = matrices.len() > 1;
                         let pack = |fused: &FusedTensor| {

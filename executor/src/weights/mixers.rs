@@ -6,11 +6,7 @@ use crate::weights::tensors::SublayerTensors;
 use scenarios::{Architecture, LatentAttention, Mixer, Model, Recurrence};
 
 /// The matrices in front of a layer's mixer; `norm` is the norm in front of them.
-pub(super) fn front_tensors(
-    model: &Model,
-    names: &TensorNames,
-    norm: Vec<FusedTensor>,
-) -> SublayerTensors {
+pub(super) fn front_tensors(model: &Model, names: &TensorNames, norm: Vec<FusedTensor>) -> SublayerTensors {
     match model.mixer {
         Mixer::Latent(latent) => latent_front(model, names, latent, norm),
         Mixer::Recurrent(recurrence) => {
@@ -88,8 +84,12 @@ fn recurrent_front(model: &Model, names: &TensorNames, recurrence: Recurrence) -
     let name = |name: &str| format!("{}linear_attn.{name}.weight", names.layer);
     let sources = if model.architecture == Architecture::Qwen3Next {
         // Each head of keys has its part of everything.
-        let mut sources =
-            TensorRows::grouped(&name("in_proj_qkvz"), key_heads, &[keys, keys, values, values], model.hidden);
+        let mut sources = TensorRows::grouped(
+            &name("in_proj_qkvz"),
+            key_heads,
+            &[keys, keys, values, values],
+            model.hidden,
+        );
         sources.extend(TensorRows::grouped(
             &name("in_proj_ba"),
             key_heads,

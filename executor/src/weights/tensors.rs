@@ -4,7 +4,9 @@ use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::mixers;
 use crate::weights::names::TensorNames;
-use scenarios::{Activation, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring, Sublayer};
+use scenarios::{
+    Activation, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring, Sublayer,
+};
 
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +137,10 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
             "a recurrence other than a gated delta net",
         ),
         (wiring.output_gate && shape.mixer != Mixer::Attention, "gated latent attention"),
-        (shape.mixer != Mixer::Attention && shape.qkv_bias, "biases in front of another mixer than attention"),
+        (
+            shape.mixer != Mixer::Attention && shape.qkv_bias,
+            "biases in front of another mixer than attention",
+        ),
         (matches!(shape.activation, Activation::ReluSquared | Activation::Xielu), "another non-linearity"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),

@@ -204,7 +204,11 @@ fn any(model: &Model, seed: u64, divide: bool) -> Placement {
         let together = (device(), device());
         let slice = |(start, end)| {
             let (prefill, decode) =
-                if matches!(sublayer, Sublayer::Experts | Sublayer::SharedExpert) && !divide { together } else { (device(), device()) };
+                if matches!(sublayer, Sublayer::Experts | Sublayer::SharedExpert) && !divide {
+                    together
+                } else {
+                    (device(), device())
+                };
             Slice { rows: start..end, home: MemoryId(pick(2)), prefill, decode }
         };
         starts.zip(ends).map(slice).collect()

@@ -102,9 +102,8 @@ pub fn delta_convolve(
             values.range((first + token) * stride + from, len)
         };
         // SAFETY: as above.
-        let past = |tap: usize, from: usize, len: usize| unsafe {
-            kept.range(inputs + tap * channels + from, len)
-        };
+        let past =
+            |tap: usize, from: usize, len: usize| unsafe { kept.range(inputs + tap * channels + from, len) };
         each_range(pool, channels, span.new * taps, |range| {
             let (from, len) = (range.start, range.len());
             if span.past == 0 {

@@ -287,13 +287,17 @@ mod tests {
     ) -> Vec<f64> {
         let rank = shape.rank;
         let matrix = |row: usize| &expansion[(head * (shape.nope + shape.value) + row) * rank..][..rank];
-        let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+        let product =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
         let scores: Vec<f64> = entries
             .chunks_exact(shape.entry())
             .map(|entry| {
                 let (latent, key) = entry.split_at(rank);
                 let plain: f64 = (0..shape.nope)
-                    .map(|row| f64::from(q[row]) * Iterator::sum::<f64>(std::iter::once::<f64>(product(matrix(row), latent))))
+                    .map(|row| {
+                        f64::from(q[row])
+                            * Iterator::sum::<f64>(std::iter::once::<f64>(product(matrix(row), latent)))
+                    })
                     .sum();
                 let rotated: f64 = product(&q[shape.nope..], key);
                 f64::from(scale) * (plain + rotated)
@@ -326,8 +330,10 @@ mod tests {
                 let bytes = dtype.matrix_bytes(1, entry as u64).get() as usize;
                 let mut cache = vec![0u8; 2 * capacity * bytes];
                 let mut kept = vec![0.0; entries.len()];
-                for ((row, to), kept) in
-                    entries.chunks_exact(entry).zip(cache.chunks_exact_mut(bytes)).zip(kept.chunks_exact_mut(entry))
+                for ((row, to), kept) in entries
+                    .chunks_exact(entry)
+                    .zip(cache.chunks_exact_mut(bytes))
+                    .zip(kept.chunks_exact_mut(entry))
                 {
                     narrow(dtype, row, to);
                     widen(dtype, to, kept);
@@ -352,11 +358,18 @@ mod tests {
                     let mut row = 0;
                     for span in &spans {
                         for token in 0..span.new {
-                            let seen = &kept[span.sequence * capacity * entry..][..(span.past + token + 1) * entry];
+                            let seen =
+                                &kept[span.sequence * capacity * entry..][..(span.past + token + 1) * entry];
                             for head in 0..shape.heads {
                                 let q = &q[row * width + head * (shape.nope + shape.rope)..];
-                                let wanted =
-                                    expanded(&shape, &q[..shape.nope + shape.rope], &expansion, seen, 0.3, head);
+                                let wanted = expanded(
+                                    &shape,
+                                    &q[..shape.nope + shape.rope],
+                                    &expansion,
+                                    seen,
+                                    0.3,
+                                    head,
+                                );
                                 let got = &out[row * stride + head * shape.value..][..shape.value];
                                 for (got, wanted) in got.iter().zip(wanted) {
                                     let error = (f64::from(*got) - wanted).abs();
