@@ -20,6 +20,8 @@ use scenarios::{
 pub(crate) struct GpuWorker<'a> {
     pub setup: &'a RunSetup,
     pub store: &'a Store,
+    /// The shape of the operator's layer.
+    pub model: &'a Model,
     pub device: DeviceId,
     pub phase: Phase,
     pub view: InputsView,
@@ -56,7 +58,7 @@ impl<'a> GpuWorker<'a> {
             | Operator::HeadProj => self.multiply(job),
             Operator::Experts => self.experts(job),
             Operator::SharedExpert | Operator::SharedAdd => {
-                unreachable!("models with a shared expert are refused before they run")
+                unreachable!("`gpu_limits` keeps shared experts on the host")
             }
         }
     }
@@ -66,7 +68,7 @@ impl<'a> GpuWorker<'a> {
     }
 
     pub(super) fn model(&self) -> &'a Model {
-        &self.setup.model
+        self.model
     }
 
     /// The shape of the job's layer.

@@ -14,19 +14,23 @@ use kernels::{
     Scratch, StridedRows, StridedRowsMut,
 };
 use planner::{MicroBatch, OperandSource};
-use scenarios::{Activation, ActivationBuffer, Model, Norm, Operator, Positions, Sublayer};
+use scenarios::{
+    Activation, ActivationBuffer, Mixer, Model, Norm, Operator, Positions, RouterScoring, Sublayer,
+};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A device at work on a run: its threads, its working memory and the current pass.
 pub(crate) struct HostWorker<'a> {
-    setup: &'a RunSetup,
-    store: &'a Store,
-    device: DeviceId,
-    pool: &'a Pool,
-    scratch: &'a mut Scratch,
-    pass: Arc<Pass>,
+    pub(super) setup: &'a RunSetup,
+    pub(super) store: &'a Store,
+    pub(super) device: DeviceId,
+    pub(super) pool: &'a Pool,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) pass: Arc<Pass>,
     /// The micro-batch at work.
-    part: MicroBatch,
+    pub(super) part: MicroBatch,
+    /// The layer at work; `None` for the embedding and the head.
+    layer: Option<u32>,
 }
 
 type ReadGuard<'a> = RwLockReadGuard<'a, kernels::Buffer>;
@@ -41,7 +45,7 @@ impl<'a> HostWorker<'a> {
         scratch: &'a mut Scratch,
     ) -> Self {
         let pass = Arc::new(Pass { phase: scenarios::Phase::Decode, parts: vec![] });
-        Self { setup, store, device, pool, scratch, pass, part: MicroBatch::WHOLE }
+        Self { setup, store, device, pool, scratch, pass, part: MicroBatch::WHOLE, layer: None }
     }
 
     /// Begins the next pass.
@@ -49,43 +53,58 @@ impl<'a> HostWorker<'a> {
         self.pass = Arc::clone(pass);
     }
 
-    fn view(&self) -> &MicroBatchPass {
+    pub(super) fn view(&self) -> &MicroBatchPass {
         &self.pass.parts[self.part.index as usize]
     }
 
     /// Runs one operator. `sequences` has the tokens of each slot so far.
     pub fn run(&mut self, job: OperatorJob<'_>, sequences: &RwLock<Vec<SlotSequence>>) {
-        self.part = job.part;
+        (self.part, self.layer) = (job.part, job.layer);
         match job.operator {
             Operator::Embed => self.embed(&sequences.read().expect(POISONED)),
             Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => self.norm(job),
             Operator::HeadNorm => self.head_norm(job),
-            Operator::Rotate => self.rotate(job),
+            Operator::QkvProj if self.model().latent().is_some() => self.project_latent(job),
+            Operator::Rotate => match self.model().mixer {
+                Mixer::Latent(latent) => self.rotate_latent(job, latent),
+                Mixer::Recurrent(recurrence) => self.convolve(job, recurrence),
+                _ => self.rotate(job),
+            },
             Operator::IndexScores => unreachable!("models with an indexer are refused before they run"),
-            Operator::Attention => self.attend(job),
-            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(job),
+            Operator::Attention => match self.model().mixer {
+                Mixer::Latent(latent) => self.attend_latent(job, latent),
+                Mixer::Recurrent(recurrence) => self.recur(job, recurrence),
+                _ => {
+                    self.attend(job);
+                    self.gate_context();
+                }
+            },
+            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd | Operator::SharedAdd => {
+                self.add(job)
+            }
             Operator::Activate => self.activate(),
             Operator::QkvProj
             | Operator::OutProj
             | Operator::UpProj
             | Operator::DownProj
-            | Operator::Route
             | Operator::HeadProj => {
                 self.multiply(job);
             }
-            Operator::Experts => self.experts(job),
-            Operator::SharedExpert | Operator::SharedAdd => {
-                unreachable!("models with a shared expert are refused before they run")
+            Operator::Route => {
+                self.multiply(job);
+                self.weigh(job);
             }
+            Operator::Experts => self.experts(job),
+            Operator::SharedExpert => self.shared_expert(job),
         }
     }
 
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.view().rows()
     }
 
-    fn model(&self) -> &'a Model {
-        &self.setup.model
+    pub(super) fn model(&self) -> &'a Model {
+        self.setup.model.layer_or_ends(self.layer)
     }
 
     /// The shape of the job's layer.
@@ -93,12 +112,16 @@ impl<'a> HostWorker<'a> {
         self.model().layer_or_ends(job.layer)
     }
 
-    fn lock(&self, buffer: ActivationBuffer) -> &'a RwLock<kernels::Buffer> {
+    pub(super) fn lock(&self, buffer: ActivationBuffer) -> &'a RwLock<kernels::Buffer> {
         self.store.activation(self.device, buffer, self.part)
     }
 
     /// Locks an input and an output, in the order that all lanes keep.
-    fn pair(&self, from: ActivationBuffer, to: ActivationBuffer) -> (ReadGuard<'a>, WriteGuard<'a>) {
+    pub(super) fn pair(
+        &self,
+        from: ActivationBuffer,
+        to: ActivationBuffer,
+    ) -> (ReadGuard<'a>, WriteGuard<'a>) {
         if from < to {
             let from = read(self.lock(from));
             (from, write(self.lock(to)))
@@ -109,7 +132,7 @@ impl<'a> HostWorker<'a> {
     }
 
     /// The vectors of a job's sublayer: norm weight, norm bias, and the rest.
-    fn norm_vectors(&self, job: OperatorJob<'_>) -> (&'a [f32], &'a [f32], &'a [f32]) {
+    pub(super) fn norm_vectors(&self, job: OperatorJob<'_>) -> (&'a [f32], &'a [f32], &'a [f32]) {
         let (model, sublayer) = (self.model(), job.operator.sublayer());
         let all = self.store.vectors_of(self.device, job.layer, sublayer);
         let normed = sublayer.has_norm(model);
@@ -192,6 +215,10 @@ impl<'a> HostWorker<'a> {
             kernels::gemm(self.pool, rows, y, x, weights, self.scratch);
         }
         let (.., bias) = self.norm_vectors(job);
+        // The vector of a router with a sigmoid corrects its choice.
+        let corrects = job.operator == Operator::Route
+            && self.model().experts.as_ref().is_some_and(|it| it.scoring == RouterScoring::Sigmoid);
+        let bias = if corrects { &[] } else { bias };
         let mine = first..job.rows.end as usize;
         if bias.len() == mine.len() {
             kernels::add_bias(self.pool, to, bias);
@@ -207,7 +234,7 @@ impl<'a> HostWorker<'a> {
     }
 
     /// The staging slot with the job's weights, where they are staged.
-    fn staged(&self, job: OperatorJob<'_>) -> Option<ReadGuard<'a>> {
+    pub(super) fn staged(&self, job: OperatorJob<'_>) -> Option<ReadGuard<'a>> {
         match job.source {
             OperandSource::Resident | OperandSource::InPlace(_) => None,
             OperandSource::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot))),
@@ -319,7 +346,7 @@ impl<'a> HostWorker<'a> {
     }
 
     /// The layer's KV cache, at home or in a staging slot.
-    fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::Buffer> {
+    pub(super) fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::Buffer> {
         match job.source {
             OperandSource::Resident | OperandSource::InPlace(_) => {
                 self.store.kv(job.layer.expect("attention is in a layer"), self.part)
@@ -332,7 +359,7 @@ impl<'a> HostWorker<'a> {
     /// norm behind it where there is one.
     fn add(&self, job: OperatorJob<'_>) {
         let mut residual = write(self.lock(ActivationBuffer::Residual));
-        let projected = read(self.lock(ActivationBuffer::Projected));
+        let projected = read(self.lock(job.operator.reads()[1]));
         let (model, values) = (self.model(), self.rows() * self.model().hidden as usize);
         let (sum, made) = (&mut residual.view_mut()[..values], &projected.view()[..values]);
         if !model.wiring.norms_behind {

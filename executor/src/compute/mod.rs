@@ -5,5 +5,8 @@ mod gpu_experts;
 pub(crate) mod gpu_transfer;
 pub(crate) mod host;
 pub(crate) mod job;
+mod latent;
+mod recurrent;
 mod routing;
+mod shared_expert;
 pub(crate) mod transfer;

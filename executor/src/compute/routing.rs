@@ -4,15 +4,15 @@ use crate::compute::job::OperatorJob;
 use crate::setup::run_setup::RunSetup;
 use hwprofiles::DeviceId;
 use planner::Slice;
-use scenarios::{Experts, Phase, Sublayer};
+use scenarios::{Experts, Phase, RouterScoring};
 use std::ops::Range;
 
-/// Whether a job is the first of its layer's expert jobs on a device. It starts the sum, and the
+/// Whether a job is the first of its sublayer's jobs on a device, of experts or a shared expert. It starts the sum, and the
 /// device's later jobs add to it.
 pub(crate) fn starts_sum(setup: &RunSetup, phase: Phase, device: DeviceId, job: OperatorJob<'_>) -> bool {
     let layer = &setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
     let mine = |slice: &&Slice| slice.device(phase) == device;
-    let first = layer.slices(Sublayer::Experts).iter().find(mine).expect("its own slice");
+    let first = layer.slices(job.operator.sublayer()).iter().find(mine).expect("its own slice");
     first.rows.start == job.rows.start
 }
 
@@ -39,12 +39,60 @@ pub(crate) fn tokens_by_expert(
         let over = if experts.normalised { chosen } else { &order[..] };
         let total: f32 = over.iter().map(exponential).sum();
         for expert in chosen {
+            // Another router than a plain one has written the weights themselves.
+            let weight =
+                if experts.has_plain_router() { exponential(expert) / total } else { scores[*expert] };
             if range.contains(&(*expert as u64)) {
-                tokens[expert - range.start as usize].push((token, exponential(expert) / total));
+                tokens[expert - range.start as usize].push((token, weight));
             }
         }
     }
     tokens
+}
+
+/// Replaces the outputs of a router that is not plain ([`Experts::has_plain_router`]) by the weights
+/// of each token's experts, and by 0 for all others. `correction` has a number for each expert, or
+/// none.
+///
+/// DeepSeek-V3 (arXiv:2412.19437, section 2.1.2) scores by a sigmoid, adds the correction for the
+/// choice alone, and prefers the groups whose two best scores have the largest sum. DeepSeek-V2
+/// (arXiv:2405.04434, section 2.2.2) scores by a softmax over all experts and prefers the groups
+/// with the best expert.
+pub(crate) fn weigh_experts(experts: &Experts, outputs: &mut [f32], correction: &[f32]) {
+    let count = experts.count as usize;
+    let descending = |a: &f32, b: &f32| b.total_cmp(a);
+    for outputs in outputs.chunks_exact_mut(count) {
+        let sigmoid = experts.scoring == RouterScoring::Sigmoid;
+        if sigmoid {
+            outputs.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp()));
+        } else {
+            let highest = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            outputs.iter_mut().for_each(|x| *x = (*x - highest).exp());
+            let total: f32 = outputs.iter().sum();
+            outputs.iter_mut().for_each(|x| *x /= total);
+        }
+        let mut preferred = outputs.to_vec();
+        preferred.iter_mut().zip(correction).for_each(|(score, correction)| *score += correction);
+        let size = count / experts.groups as usize;
+        let group_score = |group: &[f32]| {
+            let mut best = group.to_vec();
+            best.sort_by(descending);
+            best.iter().take(if sigmoid { 2 } else { 1 }).sum::<f32>()
+        };
+        let groups: Vec<f32> = preferred.chunks_exact(size).map(group_score).collect();
+        let mut order: Vec<usize> = (0..groups.len()).collect();
+        order.sort_by(|&a, &b| descending(&groups[a], &groups[b]));
+        for &group in &order[experts.groups_per_token as usize..] {
+            preferred[group * size..][..size].fill(f32::NEG_INFINITY);
+        }
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by(|&a, &b| descending(&preferred[a], &preferred[b]));
+        let (chosen, others) = order.split_at(experts.per_token as usize);
+        let total: f32 = chosen.iter().map(|&expert| outputs[expert]).sum();
+        let scale = experts.weight_scale as f32 / if experts.normalised { total + 1e-20 } else { 1.0 };
+        chosen.iter().for_each(|&expert| outputs[expert] *= scale);
+        others.iter().for_each(|&expert| outputs[expert] = 0.0);
+    }
 }
 
 #[cfg(test)]

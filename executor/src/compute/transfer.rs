@@ -2,6 +2,7 @@
 
 use crate::batch::pass::MicroBatchPass;
 use crate::store::buffers::Store;
+use crate::store::cache_layout::CacheLayout;
 use crate::store::locks::{read, write};
 use hwprofiles::DeviceId;
 use kernels::{KvShape, KvSpan, RateLimitedLink};
@@ -43,6 +44,10 @@ pub(crate) fn fetch_kv(
 ) {
     let from = read(store.kv(layer, part));
     let mut to = write(store.kv_slot(device, slot, part));
+    let layout = store.cache_layout(layer);
+    if *layout != CacheLayout::Heads {
+        return copy_ranges(link, to.bytes_mut(), from.bytes(), share, |span| layout.before(span));
+    }
     copy_kv(store.kv_shape(layer, part), link, to.bytes_mut(), from.bytes(), share, |span| 0..span.past);
 }
 
@@ -58,8 +63,29 @@ pub(crate) fn store_kv(
 ) {
     let from = read(store.kv_slot(device, slot, part));
     let mut to = write(store.kv(layer, part));
+    let layout = store.cache_layout(layer);
+    if *layout != CacheLayout::Heads {
+        return copy_ranges(link, to.bytes_mut(), from.bytes(), share, |span| layout.written(span));
+    }
     let new = |span: &KvSpan| span.past..span.past + span.new;
     copy_kv(store.kv_shape(layer, part), link, to.bytes_mut(), from.bytes(), share, new);
+}
+
+/// Copies one range of bytes of each of the pass's sequences; the ranges ascend.
+fn copy_ranges(
+    link: &RateLimitedLink,
+    to: &mut [u8],
+    from: &[u8],
+    share: &MicroBatchPass,
+    range: impl Fn(&KvSpan) -> Option<Range<usize>>,
+) {
+    let (mut rest, mut at) = (to, 0);
+    let pieces = share.spans.iter().filter_map(&range).map(|range| {
+        let (to, after) = std::mem::take(&mut rest)[range.start - at..].split_at_mut(range.len());
+        (rest, at) = (after, range.end);
+        (to, &from[range])
+    });
+    link.copy_parts(pieces);
 }
 
 /// Copies some positions of the pass's sequences: at most two pieces for each head of each

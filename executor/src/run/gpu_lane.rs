@@ -161,7 +161,7 @@ impl LaneContext<'_> {
 
     fn perform(self, queue: &mut Queue, task: &Task, pass: &Pass) -> Result<(), kernels::KernelError> {
         let engine = self.run.engine;
-        let (store, model) = (&engine.store, &engine.setup.model);
+        let (store, model) = (&engine.store, engine.setup.model.layer_or_ends(task.layer));
         let (part, share) = (task.micro_batch, &pass.parts[task.micro_batch.index as usize]);
         match (&task.action, self.lane) {
             (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
@@ -169,7 +169,7 @@ impl LaneContext<'_> {
                 let (view, ends) = (self.gpu.inputs().view(part), &share.ends[..]);
                 let (setup, phase) = (&engine.setup, pass.phase);
                 let scratch = self.scratch().from(PassInputs::bytes(&setup.extent));
-                GpuWorker { setup, store, device, phase, view, ends, queue, scratch }.run(job)
+                GpuWorker { setup, store, model, device, phase, view, ends, queue, scratch }.run(job)
             }
             (Action::Hop { .. }, Lane::Device(_)) => {
                 let hop = Hop::from_task(task, self.lane).expect("it is a hop");

@@ -184,7 +184,10 @@ fn perform(
             worker.run(job, &run.sequences);
         }
         (Action::Hop { from, link, .. }, ..) => {
-            let (hop, model) = (Hop::from_task(task, lane).expect("it is one"), &engine.setup.model);
+            let (hop, model) = (
+                Hop::from_task(task, lane).expect("it is one"),
+                engine.setup.model.layer_or_ends(task.layer),
+            );
             match &engine.gpu {
                 Some(gpu) if gpu.device() == *from => {
                     gpu_transfer::fetch_hop(&mut *gpu.queue(lane)?, store, model, share, &hop)?;

@@ -4,7 +4,7 @@ use crate::error::ExecutorError;
 use hwprofiles::{DType, DeviceKind, Machine};
 use kernels::cuda::calls::MOST_VALUES;
 use planner::{Action, Lane, OperandSource, PhasePrograms, Task};
-use scenarios::{Formats, Model, Operator};
+use scenarios::{Formats, Mixer, Model, Operator, Sublayer};
 
 /// Formats of matrices that the GPU's kernels read.
 const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
@@ -39,7 +39,7 @@ pub(crate) fn check(
             return Err(ExecutorError::refused("placement", &machine.device(device).name, wanted));
         }
         if let Action::Compute { operator, .. } = &task.action {
-            check_operator(model, formats, *operator)?;
+            check_operator(model.shape_or_ends(task.kind), formats, *operator)?;
         }
     }
     Ok(())
@@ -58,8 +58,27 @@ fn check_host(machine: &Machine, task: &Task) -> Result<(), ExecutorError> {
     }
 }
 
+/// What no kernel of a GPU computes, if `operator` is such.
+fn on_host_only(model: &Model, operator: Operator) -> Option<&'static str> {
+    let sublayer = operator.sublayer();
+    let routed = matches!(sublayer, Sublayer::Router | Sublayer::Experts);
+    let grouped = model.experts.as_ref().is_some_and(|experts| !experts.has_plain_router());
+    match (sublayer, model.mixer) {
+        (Sublayer::SharedExpert, _) => Some("shared experts"),
+        (Sublayer::Qkv | Sublayer::Attention, Mixer::Latent(_)) => Some("latent attention"),
+        (Sublayer::Attention, Mixer::Recurrent(_)) => Some("recurrences"),
+        (Sublayer::Attention, _) if model.wiring.output_gate => Some("gated attention"),
+        _ if routed && grouped => Some("routers with groups, corrections or factors"),
+        _ => None,
+    }
+}
+
 fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Result<(), ExecutorError> {
     let sublayer = operator.sublayer();
+    if let Some(feature) = on_host_only(model, operator) {
+        let wanted = format!("a GPU does not compute {feature} in this version: place it on the host");
+        return Err(ExecutorError::refused(format!("placement.{sublayer}"), operator, wanted));
+    }
     if let (Operator::Experts, Some(experts)) = (operator, &model.experts) {
         // A staging slot has the matrices one after another, and each must start at an aligned
         // address.

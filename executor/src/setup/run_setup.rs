@@ -63,7 +63,7 @@ impl RunSetup {
         for (layer, sublayer, slices) in self.placement.sublayers() {
             let place =
                 layer.map_or_else(|| sublayer.to_string(), |layer| format!("layers[{layer}].{sublayer}"));
-            self.check_slices(&place, sublayer, slices)?;
+            self.check_slices(&place, self.model.layer_or_ends(layer), sublayer, slices)?;
         }
         let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement)?;
         gpu_limits::check(&self.machine, &self.model, &self.formats, &programs)?;
@@ -156,13 +156,23 @@ impl RunSetup {
         Ok(())
     }
 
-    fn check_slices(&self, place: &str, sublayer: Sublayer, slices: &Slices) -> Result<(), ExecutorError> {
-        let divisible = !matches!(sublayer, Sublayer::Attention | Sublayer::Embed);
+    /// Checks the slices of a sublayer in a layer of the shape `model`.
+    fn check_slices(
+        &self,
+        place: &str,
+        model: &Model,
+        sublayer: Sublayer,
+        slices: &Slices,
+    ) -> Result<(), ExecutorError> {
+        // The choice of experts needs the scores of all of them.
+        let routes = sublayer == Sublayer::Router
+            && model.experts.as_ref().is_some_and(|experts| !experts.has_plain_router());
+        let divisible = sublayer == Sublayer::Router && !routes || sublayer.is_divisible(model);
         if slices.is_empty() || (slices.len() > 1 && !divisible) {
             let wanted = if divisible { "at least one" } else { "exactly one: it cannot be divided" };
             return Err(ExecutorError::refused(place, format!("{} slices", slices.len()), wanted));
         }
-        let rows = sublayer.matrix(&self.model).map_or(0, |(rows, _)| rows);
+        let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
         let mut start = 0;
         for slice in slices {
             let panel = sublayer.panel();

@@ -10,6 +10,7 @@
 use crate::error::ExecutorError;
 use crate::gpu::runtime::GpuRuntime;
 use crate::setup::run_setup::RunSetup;
+use crate::store::cache_layout::CacheLayout;
 use crate::store::locks::{read, write};
 use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
 use crate::weights::checkpoint::Checkpoint;
@@ -39,6 +40,8 @@ pub(crate) struct Store {
     rotation: Vec<Vec<RopeTable>>,
     /// By layer, then micro-batch.
     pub(super) kv: Vec<RwLock<Buffer>>,
+    /// By layer.
+    caches: Vec<CacheLayout>,
     /// By layer, then micro-batch, for its largest number of sequences.
     kv_shapes: Vec<KvShape>,
     /// Micro-batches.
@@ -119,6 +122,7 @@ impl Store {
             vectors: Self::vectors(setup, checkpoint, &own)?,
             rotation: Self::rotation(setup, &own)?,
             kv: Self::caches(setup, &memories, carried)?,
+            caches: CacheLayout::of_layers(setup),
             kv_shapes: cache_shapes(setup),
             parts: setup.placement.pipelining.micro_batches as usize,
             activations,
@@ -265,6 +269,11 @@ impl Store {
     /// staging slot. The cache of a layer with a window is a ring with room for the window.
     pub fn kv_shape(&self, layer: u32, part: MicroBatch) -> KvShape {
         self.kv_shapes[layer as usize * self.parts + part.index as usize]
+    }
+
+    /// What the layer's cache consists of.
+    pub fn cache_layout(&self, layer: u32) -> &CacheLayout {
+        &self.caches[layer as usize]
     }
 
     /// A micro-batch's part of an activation of `device`.

@@ -52,8 +52,16 @@ impl Store {
                         .iter()
                         .map(|fused| pack(dtype, checkpoint, memory, fused, &(0..fused.rows())))
                         .collect::<Result<Vec<_>, _>>(),
+                    Sublayer::SharedExpert => {
+                        let packed = pack_neurons(dtype, checkpoint, memory, &matrices, &slice.rows);
+                        packed.map(|weights| vec![weights])
+                    }
                     _ => {
-                        let pack = |fused: &FusedTensor| pack(dtype, checkpoint, memory, fused, &slice.rows);
+                        let several = matrices.len() > 1;
+                        let pack = |fused: &FusedTensor| {
+                            let rows = if several { 0..fused.rows() } else { slice.rows.clone() };
+                            pack(dtype, checkpoint, memory, fused, &rows)
+                        };
                         matrices.iter().map(pack).collect()
                     }
                 };
@@ -75,7 +83,7 @@ impl Store {
         let places = place_count(setup);
         let mut vectors: Vec<_> = (0..setup.machine.devices.len() * places).map(|_| None).collect();
         for (device, layer, sublayer) in planner::vector_holders(&setup.placement) {
-            let bytes = sublayer.vector_bytes(&setup.model);
+            let bytes = sublayer.vector_bytes(setup.model.layer_or_ends(layer));
             if bytes == Bytes::ZERO {
                 continue;
             }
@@ -119,6 +127,35 @@ impl Store {
         };
         setup.machine.device_ids().map(tables).collect()
     }
+}
+
+/// Packs the part of a shared expert that has the neurons `neurons`: their rows of gate, then of up;
+/// and their columns of down.
+fn pack_neurons(
+    dtype: DType,
+    checkpoint: &Checkpoint,
+    memory: &MemoryArena,
+    matrices: &[FusedTensor],
+    neurons: &Range<u64>,
+) -> Result<Vec<Weights>, ExecutorError> {
+    // A file's blocks are not divided by columns.
+    let dtype = if Weights::has_blocks(dtype) { DType::Int8 } else { dtype };
+    let [front, back] = matrices else { unreachable!("a shared expert has two matrices") };
+    let (count, all) = (neurons.end - neurons.start, back.columns());
+    let row = |row: u64| row / count * all + neurons.start + row % count;
+    let front_rows = front.rows() / all * count;
+    let columns = neurons.start as usize..neurons.end as usize;
+    let mut whole = vec![0.0; all as usize];
+    Ok(vec![
+        pack_rows(dtype, checkpoint, memory, front, [front_rows, front.columns()], |reader, at, out| {
+            reader.read(row(at), out)
+        })?,
+        pack_rows(dtype, checkpoint, memory, back, [back.rows(), count], |reader, at, out| {
+            reader.read(at, &mut whole)?;
+            out.copy_from_slice(&whole[columns.clone()]);
+            Ok(())
+        })?,
+    ])
 }
 
 /// Reads `rows` of a fused tensor: into one matrix, or one for each part that a file has in a format
@@ -174,20 +211,35 @@ fn pack_part(
     fused: &FusedTensor,
     rows: &Range<u64>,
 ) -> Result<Weights, ExecutorError> {
-    let (mut reader, mut failed) = (checkpoint.reader(fused), None);
-    let (count, columns) = ((rows.end - rows.start) as usize, fused.columns() as usize);
-    let weights = match Weights::keeps_blocks(dtype, columns) {
-        true => Weights::from_blocks(memory, dtype, count, columns, |row, out| {
+    let size = [rows.end - rows.start, fused.columns()];
+    if Weights::keeps_blocks(dtype, size[1] as usize) {
+        let (mut reader, mut failed) = (checkpoint.reader(fused), None);
+        let [count, columns] = size.map(|size| size as usize);
+        let weights = Weights::from_blocks(memory, dtype, count, columns, |row, out| {
             if failed.is_none() {
                 failed = reader.read_blocks(rows.start + row as u64, out).err();
             }
-        }),
-        false => Weights::from_rows(memory, dtype, count, columns, |row, out| {
-            if failed.is_none() {
-                failed = reader.read(rows.start + row as u64, out).err();
-            }
-        }),
-    }?;
+        })?;
+        return failed.map_or(Ok(weights), Err);
+    }
+    pack_rows(dtype, checkpoint, memory, fused, size, |reader, row, out| reader.read(rows.start + row, out))
+}
+
+/// Packs a matrix of this many rows and columns; `read` reads a row of it.
+fn pack_rows(
+    dtype: DType,
+    checkpoint: &Checkpoint,
+    memory: &MemoryArena,
+    fused: &FusedTensor,
+    [rows, columns]: [u64; 2],
+    mut read: impl FnMut(&mut TensorReader<'_>, u64, &mut [f32]) -> Result<(), ExecutorError>,
+) -> Result<Weights, ExecutorError> {
+    let (mut reader, mut failed) = (checkpoint.reader(fused), None);
+    let weights = Weights::from_rows(memory, dtype, rows as usize, columns as usize, |row, out| {
+        if failed.is_none() {
+            failed = read(&mut reader, row as u64, out).err();
+        }
+    })?;
     match failed {
         None => Ok(weights),
         Some(error) => Err(error),

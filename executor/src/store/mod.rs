@@ -1,6 +1,7 @@
 //! Everything that a run keeps in memory.
 
 pub(crate) mod buffers;
+pub(crate) mod cache_layout;
 mod constants;
 pub(crate) mod locks;
 mod pins;

@@ -155,7 +155,7 @@ impl Checkpoint {
             let (expected, found) = (tensor.shape.clone(), stored.shape.clone());
             return Err(ExecutorError::Shape { path, tensor: name, expected, found });
         }
-        let row = stored.shape.get(1).copied().unwrap_or(1);
+        let row = stored.shape.iter().skip(1).product();
         if stored.format.and_then(|format| format.bytes(row)).is_none() {
             return Err(ExecutorError::DType { path, tensor: name, found: stored.format_name.clone() });
         }

@@ -88,7 +88,7 @@ impl FusedTensor {
 
     /// Values of a row; 1 for a vector.
     pub fn columns(&self) -> u64 {
-        self.sources[0].tensor.shape.get(1).copied().unwrap_or(1)
+        self.sources[0].tensor.shape[1..].iter().product()
     }
 
     /// Index of the source that has `row`, and the row of its tensor.
@@ -114,7 +114,8 @@ impl FusedTensor {
     /// The tensors of the sources, each once.
     pub fn tensors(self) -> Vec<Tensor> {
         let mut tensors: Vec<_> = self.sources.into_iter().map(|share| share.tensor).collect();
-        tensors.dedup();
+        let mut seen = std::collections::BTreeSet::new();
+        tensors.retain(|tensor| seen.insert(tensor.name.clone()));
         tensors
     }
 }

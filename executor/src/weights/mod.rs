@@ -5,6 +5,7 @@ mod format;
 pub(crate) mod fused;
 mod gguf_shard;
 mod gguf_tokenizer;
+mod mixers;
 mod names;
 pub(crate) mod random;
 pub(crate) mod rotation;

@@ -1,7 +1,7 @@
 //! The names of tensors in each model family.
 
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
-use scenarios::{Architecture, BlockOrder, Model};
+use scenarios::{Architecture, BlockOrder, Mixer, Model};
 
 /// The names of a layer's tensors, and of those outside the layers.
 pub(crate) struct TensorNames {
@@ -26,6 +26,7 @@ pub(crate) struct TensorNames {
     /// The name before an expert's number, and the names after it.
     pub experts: &'static str,
     pub expert: [&'static str; 3],
+    pub shared_expert: &'static str,
     pub head_norm: &'static str,
     pub head: &'static str,
 }
@@ -60,6 +61,8 @@ impl TensorNames {
         };
         let layer = layer.map_or_else(String::new, |layer| format!("{root}{layers}.{layer}."));
         let mixtral = model.architecture == Architecture::Mixtral;
+        // Qwen's shared expert has a gate and another name than DeepSeek's and GLM's.
+        let several = model.experts.as_ref().is_some_and(|experts| !experts.shared_gate);
         Self {
             root,
             embed: "embed_tokens",
@@ -67,7 +70,10 @@ impl TensorNames {
             attn_norm: "input_layernorm",
             qkv: QKV,
             groups: 1,
-            out: "self_attn.o_proj",
+            out: match model.mixer {
+                Mixer::Recurrent(_) => "linear_attn.out_proj",
+                _ => "self_attn.o_proj",
+            },
             ffn_norm: if model.wiring.norms_behind {
                 "pre_feedforward_layernorm"
             } else {
@@ -79,6 +85,7 @@ impl TensorNames {
             router: if mixtral { "block_sparse_moe.gate" } else { "mlp.gate" },
             experts: if mixtral { "block_sparse_moe.experts" } else { "mlp.experts" },
             expert: if mixtral { ["w1", "w3", "w2"] } else { ["gate_proj", "up_proj", "down_proj"] },
+            shared_expert: if several { "mlp.shared_experts" } else { "mlp.shared_expert" },
             head_norm: "norm",
             head: "lm_head",
         }

@@ -135,7 +135,8 @@ fn scramble(stream: u128) -> u128 {
 /// `values` little-endian bf16 values of a tensor.
 fn draw(tensor: &Tensor, values: u64, normals: &[f32], mut random: Pcg64Mcg) -> Vec<u8> {
     let (mean, deviation) = match tensor.shape[..] {
-        [_, columns] => (0.0, (columns as f32).sqrt().recip()),
+        // A convolution has its taps last.
+        [_, columns] | [_, _, columns] => (0.0, (columns as f32).sqrt().recip()),
         _ if tensor.name.ends_with("bias") => (0.0, 0.02),
         // The file stores a scale of 1, or its difference from 1.
         _ => (if tensor.plus_one { 0.0 } else { 1.0 }, 0.0),

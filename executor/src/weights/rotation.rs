@@ -132,6 +132,7 @@ mod tests {
             beta_slow: 1.0,
             truncate: true,
             attention: 1.0,
+            mscale_all_dim: 0.0,
         };
         let model = model(Positions::Yarn { theta: 1e4, scaling });
         let stretched = RotaryEmbedding::new(&model, 16384).expect("it turns").frequencies;

@@ -2,8 +2,11 @@
 
 use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use crate::weights::mixers;
 use crate::weights::names::TensorNames;
-use scenarios::{Activation, BlockOrder, Experts, Mixer, Model, Norm, Positions, Sublayer};
+use scenarios::{
+    Activation, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring, Sublayer,
+};
 
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,7 @@ pub(crate) struct SublayerTensors {
 
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
 pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> SublayerTensors {
+    let model = model.layer_or_ends(layer);
     let names = TensorNames::new(model, layer);
     let matrix =
         |projections: &[&str], rows: &[u64], columns| names.matrix(projections, names.groups, rows, columns);
@@ -39,6 +43,11 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
                 _ => vec![],
             },
         },
+        Sublayer::Qkv if model.mixer != Mixer::Attention || model.wiring.output_gate => {
+            let norm = norm(model, format!("{}{}", names.layer, names.attn_norm));
+            mixers::front_tensors(model, &names, norm)
+        }
+        Sublayer::Attention if model.mixer != Mixer::Attention => mixers::mixer_tensors(model, &names),
         Sublayer::Qkv => with_biases(
             matrix(names.qkv, &[context, kv, kv], hidden),
             model.qkv_bias,
@@ -63,7 +72,7 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
         Sublayer::Router => with_biases(
             matrix(&[names.router], &[experts(model).count], hidden),
             model.ffn_bias,
-            norm(model, format!("{}{}", names.layer, names.ffn_norm)),
+            router_vectors(model, &names),
         ),
         Sublayer::Experts => {
             let each = (0..experts(model).count).flat_map(|expert| expert_matrices(model, &names, expert));
@@ -71,9 +80,7 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
             let vectors = if model.ffn_bias { matrices.iter().map(bias).collect() } else { vec![] };
             SublayerTensors { matrices, vectors }
         }
-        Sublayer::SharedExpert => {
-            unreachable!("models with a shared expert are refused before their tensors are asked for")
-        }
+        Sublayer::SharedExpert => mixers::shared_expert_tensors(model, &names),
         Sublayer::Head => {
             let embed = sublayer_tensors(model, None, Sublayer::Embed).matrices;
             let own = FusedTensor::one(format!("{}.weight", names.head), vec![model.vocab, hidden]);
@@ -84,6 +91,16 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
             }
         }
     }
+}
+
+/// The norm in front of a router, and the correction of its choice.
+fn router_vectors(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
+    let mut vectors = norm(model, format!("{}{}", names.layer, names.ffn_norm));
+    if experts(model).scoring == RouterScoring::Sigmoid {
+        let name = format!("{}{}.e_score_correction_bias", names.layer, names.router);
+        vectors.push(FusedTensor::one(name, vec![experts(model).count]));
+    }
+    vectors
 }
 
 /// The norms of a head's queries and keys, and the heads' sinks, where the model has them.
@@ -114,14 +131,20 @@ pub(crate) fn check_runnable(model: &Model) -> Result<(), ExecutorError> {
 fn missing_feature(shape: &Model) -> Option<&'static str> {
     let wiring = &shape.wiring;
     let features = [
-        (shape.latent().is_some(), "latent attention"),
-        (shape.mixer != Mixer::Attention, "a mixer other than attention"),
+        (matches!(shape.mixer, Mixer::Compressed(_)), "compressed attention"),
+        (
+            matches!(shape.mixer, Mixer::Recurrent(recurrence) if !matches!(recurrence, Recurrence::GatedDelta { .. })),
+            "a recurrence other than a gated delta net",
+        ),
+        (wiring.output_gate && shape.mixer != Mixer::Attention, "gated latent attention"),
+        (
+            shape.mixer != Mixer::Attention && shape.qkv_bias,
+            "biases in front of another mixer than attention",
+        ),
         (matches!(shape.activation, Activation::ReluSquared | Activation::Xielu), "another non-linearity"),
         (shape.index.is_some(), "an indexer"),
-        (shape.experts.as_ref().is_some_and(|experts| experts.shared > 0), "a shared expert"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),
         (!shape.has_mixer() || !shape.has_network(), "layers of one sublayer"),
-        (wiring.output_gate, "gated attention"),
         (wiring.shares_kv || wiring.keys_are_values, "shared keys and values"),
         (wiring.value_dim.is_some(), "values of another width than keys"),
         (wiring.norms_whole_qk, "norms over all heads"),
@@ -214,22 +237,23 @@ mod tests {
             let model = preset(name);
             for (layer, sublayer) in sublayers(&model) {
                 let SublayerTensors { matrices, vectors } = sublayer_tensors(&model, layer, sublayer);
+                let model = model.layer_or_ends(layer);
                 let formats = WeightFormats::all(DType::F32);
                 let numbers = matrices.iter().map(|fused| fused.rows() * fused.columns()).sum();
-                let rows = 0..sublayer.matrix(&model).map_or(0, |(rows, _)| rows);
+                let rows = 0..sublayer.matrix(model).map_or(0, |(rows, _)| rows);
                 assert_eq!(
                     DType::F32.bytes(Elements::new(numbers)),
-                    sublayer.matrix_bytes(&model, formats, &rows),
+                    sublayer.matrix_bytes(model, formats, &rows),
                     "{name} {sublayer}"
                 );
-                if sublayer != Sublayer::Experts {
+                if matrices.len() <= 1 {
                     let shape = matrices.first().map(|fused| (fused.rows(), fused.columns()));
-                    assert_eq!(shape, sublayer.matrix(&model), "{name} {sublayer}");
+                    assert_eq!(shape, sublayer.matrix(model), "{name} {sublayer}");
                 }
                 let count = vectors.iter().map(|fused| fused.rows() * fused.columns()).sum();
                 assert_eq!(
                     DType::F32.bytes(Elements::new(count)),
-                    sublayer.vector_bytes(&model),
+                    sublayer.vector_bytes(model),
                     "{name} {sublayer}"
                 );
             }

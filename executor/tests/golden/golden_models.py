@@ -197,6 +197,56 @@ def goldens():
             vocab_size=VOCAB, n_positions=128, n_embd=64, n_inner=112, n_layer=2, n_head=4, rotary_dim=8,
             tie_word_embeddings=False, bos_token_id=381, eos_token_id=383,
         ), qwen_tokenizer, 0.2, {"rotary_dim": 4}, bias=0.5),
+        # Latent attention with its queries expanded from a shorter vector, a dense layer in front, groups of experts
+        # of which a token chooses two, and a shared expert; YaRN also scales the scores.
+        Golden("deepseek_v3", t.DeepseekV3Config(
+            **size, hidden_size=64, intermediate_size=80, moe_intermediate_size=32, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=8,
+            qk_nope_head_dim=16, v_head_dim=12, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+            n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=1.5, norm_topk_prob=True,
+            rms_norm_eps=1e-6, rope_parameters=rope(10000.0) | yarn | {"mscale": 1.0, "mscale_all_dim": 2.0},
+            tie_word_embeddings=False, num_nextn_predict_layers=0,
+        ), byte_fallback, 0.16,
+            {"rope_parameters": rope(10000.0) | yarn | {"mscale": 1.0, "mscale_all_dim": 1.0},
+             "routed_scaling_factor": 1.0, "topk_group": 4}),
+        # Queries from the residual, weights of experts that are not normalised, two shared experts.
+        Golden("deepseek_v2", t.DeepseekV2Config(
+            **size, hidden_size=64, intermediate_size=80, moe_intermediate_size=24, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=20, qk_rope_head_dim=8,
+            qk_nope_head_dim=12, v_head_dim=16, n_routed_experts=6, num_experts_per_tok=2, n_group=3, topk_group=1,
+            topk_method="group_limited_greedy", n_shared_experts=2, first_k_dense_replace=1,
+            routed_scaling_factor=2.0, norm_topk_prob=False, rms_norm_eps=1e-6, rope_parameters=rope(10000.0),
+            tie_word_embeddings=False,
+        ), byte_fallback, 0.16,
+            {"rope_parameters": rope(500000.0), "routed_scaling_factor": 1.0, "topk_method": "greedy"}),
+        # Half of each head is rotated; biases on q, k, v; a sigmoid router without groups.
+        Golden("glm4_moe", t.Glm4MoeConfig(
+            **size, hidden_size=64, intermediate_size=80, moe_intermediate_size=32, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, n_routed_experts=8, num_experts_per_tok=2,
+            n_group=1, topk_group=1, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=1.5,
+            attention_bias=True, use_qk_norm=False, rms_norm_eps=1e-5, num_nextn_predict_layers=0,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5}, tie_word_embeddings=False,
+        ), byte_fallback, 0.16,
+            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}, "routed_scaling_factor": 1.0}, bias=0.5),
+        # Gated delta nets and gated attention in turn; two heads of values for each head of keys.
+        Golden("qwen3_next", t.Qwen3NextConfig(
+            **size, **qwen_ids, hidden_size=64, intermediate_size=80, moe_intermediate_size=32,
+            shared_expert_intermediate_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=12,
+            linear_value_head_dim=16, linear_conv_kernel_dim=4, num_experts=6, num_experts_per_tok=2,
+            layer_types=2 * ["linear_attention", "full_attention"], rms_norm_eps=1e-6,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5}, tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.16,
+            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}, "norm_topk_prob": False}, norm=0.0, bias=1.0),
+        # The same mixers with projections of their own, and a network instead of experts.
+        Golden("qwen3_5", t.Qwen3_5TextConfig(
+            **size, **qwen_ids, hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=1, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=2,
+            linear_key_head_dim=16, linear_value_head_dim=12, linear_conv_kernel_dim=3,
+            layer_types=["linear_attention", "full_attention"], rms_norm_eps=1e-6,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+            tie_word_embeddings=True,
+        ), qwen_tokenizer, 0.16, {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0, "mrope_section": [3, 3, 2]}}, norm=0.0, bias=1.0),
         # One head of keys and values, one norm.
         Golden("falcon_7b", t.FalconConfig(
             **size, hidden_size=96, num_hidden_layers=3, num_attention_heads=6,

@@ -70,7 +70,9 @@ def draw_weights(golden, model, seed):
     Returns (values, mean, deviation) of each in that order."""
     rng, draws = np.random.default_rng(seed), []
     with torch.no_grad():
-        for name, tensor in sorted(model.named_parameters()):
+        # The corrections of routers are buffers.
+        corrections = [pair for pair in model.named_buffers() if pair[0].endswith("correction_bias")]
+        for name, tensor in sorted([*model.named_parameters(), *corrections]):
             unit = torch.from_numpy(rng.standard_normal(tuple(tensor.shape), dtype=np.float32))
             mean, deviation = None, golden.std
             if tensor.ndim == 1:
@@ -231,6 +233,8 @@ def hub_spelling(config):
             old["rotary_pct"], old["rotary_emb_base"] = part, old.pop("rope_theta")
         elif part is not None:
             old["partial_rotary_factor"] = part
+    if "linear_attention" in config.get("layer_types", []):
+        old["full_attention_interval"] = config["layer_types"].index("full_attention") + 1
     if old["model_type"] in ("llama", "mistral"):
         del old["head_dim"]  # absent from older files: hidden_size / num_attention_heads
     if old["model_type"] == "gemma":

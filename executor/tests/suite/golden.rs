@@ -122,6 +122,24 @@ fn in_f32_logits_agree_and_greedy_tokens_are_the_same_on_every_placement() {
     }
 }
 
+#[test]
+fn other_mixers_and_shared_experts_agree_in_f32_on_every_placement() {
+    for name in rig::MIXERS {
+        let case = Case::new(name);
+        for (index, (kind, placement)) in rig::placements(case.checkpoint.model()).into_iter().enumerate() {
+            // Prefill as a whole, or in chunks that do not divide the prompts.
+            let chunk = if index % 2 == 0 { 7 } else { 96 };
+            let mut session = case.session(placement, rig::F32, chunk);
+            let worst = case.worst_cosine(&mut session);
+            assert!(worst >= 0.99999, "{name}, {kind}, chunks of {chunk}: cosine {worst}");
+            for (what, sequences) in &case.golden.sequences {
+                let ours = case.generate(&mut session, &sequences.tokens, sequences.greedy[0].len() as u64);
+                assert_eq!(ours, sequences.greedy, "{name}, {kind}, chunks of {chunk}, {what}");
+            }
+        }
+    }
+}
+
 /// The smallest allowed cosine of a model, where `least` is that of most models.
 fn bound(name: &str, least: f64) -> f64 {
     1.0 - rig::rounding(name) * (1.0 - least)

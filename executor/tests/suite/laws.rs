@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn any_placement_takes_the_planned_bytes_and_gives_the_same_bits(
         seed in any::<u64>(),
-        name in prop::sample::select(rig::GOLDEN.to_vec()),
+        name in prop::sample::select([&rig::GOLDEN[..], &rig::MIXERS].concat()),
         weights in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int4]),
         ffn in prop::sample::select(vec![DType::Bf16, DType::Int8, DType::Int4]),
         kv in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int2]),

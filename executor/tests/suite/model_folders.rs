@@ -163,17 +163,46 @@ fn a_tensor_of_the_wrong_shape_or_format_is_refused() {
 }
 
 #[test]
-fn models_with_latent_attention_or_sinks_are_neither_made_nor_opened() {
-    for (name, feature) in [("gpt-oss-20b", "attention sinks"), ("deepseek-v3", "latent attention")] {
-        let model = Model::preset(name).expect("a preset");
+fn models_without_kernels_are_neither_made_nor_opened() {
+    let model = Model::preset("qwen3-8b").expect("a preset");
+    for (wiring, feature) in [
+        (Wiring { norms_whole_qk: true, ..Wiring::default() }, "norms over all heads"),
+        (Wiring { shares_kv: true, ..Wiring::default() }, "shared keys and values"),
+    ] {
+        let model = Model { wiring, ..model.clone() };
         let folder = tempfile::tempdir().expect("a temporary folder");
         let new = folder.path().join("made");
         let error = make_random(&model, &new, 1).expect_err("it cannot run").to_string();
-        assert!(error.contains(name) && error.contains(feature) && error.contains("simulated"), "{error}");
+        assert!(error.contains("qwen3-8b") && error.contains(feature), "{error}");
+        assert!(error.contains("simulated"), "{error}");
         assert!(!new.exists());
-        fs::write(folder.path().join("config.json"), model.to_config_json().expect("written"))
-            .expect("written");
-        assert!(message(folder.path()).contains(feature));
+    }
+    // DeepSeek-V3.2's indexer.
+    let folder = copy_of("deepseek_v3");
+    let path = folder.path().join("config.json");
+    let text = fs::read_to_string(&path).expect("a config");
+    let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    config["model_type"] = "deepseek_v32".into();
+    for (key, value) in [("index_n_heads", 2), ("index_head_dim", 16), ("index_topk", 8)] {
+        config[key] = value.into();
+    }
+    fs::write(&path, config.to_string()).expect("written");
+    assert!(message(folder.path()).contains("an indexer"));
+}
+
+#[test]
+fn a_missing_tensor_of_another_mixer_names_its_file() {
+    for (name, tensor) in [
+        ("deepseek_v3", "model.layers.1.self_attn.kv_b_proj.weight"),
+        ("deepseek_v3", "model.layers.1.mlp.gate.e_score_correction_bias"),
+        ("qwen3_next", "model.layers.0.linear_attn.conv1d.weight"),
+        ("qwen3_next", "model.layers.1.mlp.shared_expert_gate.weight"),
+    ] {
+        let folder = copy_of(name);
+        let path = folder.path().join("model.safetensors");
+        edit_header(&path, |header| header.replacen(tensor, &"x".repeat(tensor.len()), 1));
+        let error = message(folder.path());
+        assert!(error.contains(tensor) && error.contains("model.safetensors"), "{error}");
     }
 }
 

@@ -33,6 +33,8 @@ pub const GOLDEN: [&str; 22] = [
     "falcon_7b",
     "falcon_40b",
 ];
+/// Models with other mixers than plain attention, or with a shared expert.
+pub const MIXERS: [&str; 5] = ["deepseek_v3", "deepseek_v2", "glm4_moe", "qwen3_next", "qwen3_5"];
 /// Models with experts.
 pub const EXPERTS: [&str; 3] = ["mixtral", "qwen3_moe", "gpt_oss"];
 /// How much more rounding changes a model's logits than those of most models. The norms of q and k
@@ -113,18 +115,20 @@ pub fn layered(
 
 /// Attention on one device and the feed-forward network on the other, alternating by layers.
 pub fn mixed(model: &Model) -> Placement {
-    let resident =
-        |sublayer, device: DeviceId| vec![whole_slice(model, sublayer, OWN[device.0], device, device)];
-    layered(model, CPU, resident(Sublayer::Head, LOOPBACK), |layer, sublayer| {
+    let resident = |shape: &Model, sublayer, device: DeviceId| {
+        vec![whole_slice(shape, sublayer, OWN[device.0], device, device)]
+    };
+    layered(model, CPU, resident(model, Sublayer::Head, LOOPBACK), |layer, sublayer| {
         let ffn = matches!(sublayer, Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Experts);
-        resident(sublayer, if ffn == (layer % 2 == 0) { LOOPBACK } else { CPU })
+        resident(model.layer(layer), sublayer, if ffn == (layer % 2 == 0) { LOOPBACK } else { CPU })
     })
 }
 
 /// Every matrix divided between the devices.
 pub fn split(model: &Model) -> Placement {
-    let divided = |sublayer: Sublayer| {
-        let Some((rows, _)) = sublayer.matrix(model) else {
+    let divided = |model: &Model, sublayer: Sublayer| {
+        let rows = sublayer.matrix(model).filter(|_| sublayer.is_divisible(model));
+        let Some((rows, _)) = rows else {
             return vec![whole_slice(model, sublayer, DRAM, CPU, CPU)];
         };
         let panel = sublayer.panel();
@@ -136,19 +140,21 @@ pub fn split(model: &Model) -> Placement {
             |rows, device: DeviceId| Slice { rows, home: OWN[device.0], prefill: device, decode: device };
         vec![part(0..at, CPU), part(at..rows, LOOPBACK)]
     };
-    layered(model, CPU, divided(Sublayer::Head), |_, sublayer| divided(sublayer))
+    layered(model, CPU, divided(model, Sublayer::Head), |layer, sublayer| {
+        divided(model.layer(layer), sublayer)
+    })
 }
 
 /// Weights and KV at home in DRAM, computed on the loopback device through its staging slots.
 pub fn streamed(model: &Model) -> Placement {
-    let far = |sublayer| vec![whole_slice(model, sublayer, DRAM, LOOPBACK, LOOPBACK)];
-    layered(model, LOOPBACK, far(Sublayer::Head), |_, sublayer| far(sublayer))
+    let far = |model: &Model, sublayer| vec![whole_slice(model, sublayer, DRAM, LOOPBACK, LOOPBACK)];
+    layered(model, LOOPBACK, far(model, Sublayer::Head), |layer, sublayer| far(model.layer(layer), sublayer))
 }
 
 /// Prefill streams everything to the loopback device, decode stays on the CPU.
 pub fn by_phase(model: &Model) -> Placement {
-    let far = |sublayer| vec![whole_slice(model, sublayer, DRAM, LOOPBACK, CPU)];
-    layered(model, CPU, far(Sublayer::Head), |_, sublayer| far(sublayer))
+    let far = |model: &Model, sublayer| vec![whole_slice(model, sublayer, DRAM, LOOPBACK, CPU)];
+    layered(model, CPU, far(model, Sublayer::Head), |layer, sublayer| far(model.layer(layer), sublayer))
 }
 
 /// The same placement with each step in `micro_batches` micro-batches.
@@ -185,9 +191,10 @@ fn any(model: &Model, seed: u64, divide: bool) -> Placement {
     let random = std::cell::RefCell::new(Pcg64Mcg::seed_from_u64(seed));
     let pick = |n: usize| random.borrow_mut().random_range(0..n);
     let device = || DeviceId(pick(2));
-    let slices = |sublayer: Sublayer| -> Slices {
+    let slices = |model: &Model, sublayer: Sublayer| -> Slices {
         let rows = sublayer.matrix(model).map_or(0, |(rows, _)| rows);
-        let panels = (rows / sublayer.panel()) as usize;
+        let divisible = sublayer.is_divisible(model);
+        let panels = if divisible { (rows / sublayer.panel()) as usize } else { 1 };
         let cut = || (1 + pick(panels - 1)) as u64 * sublayer.panel();
         let mut cuts: Vec<u64> = (0..pick(3)).filter(|_| panels > 1).map(|_| cut()).collect();
         cuts.sort_unstable();
@@ -197,14 +204,20 @@ fn any(model: &Model, seed: u64, divide: bool) -> Placement {
         let together = (device(), device());
         let slice = |(start, end)| {
             let (prefill, decode) =
-                if sublayer == Sublayer::Experts && !divide { together } else { (device(), device()) };
+                if matches!(sublayer, Sublayer::Experts | Sublayer::SharedExpert) && !divide {
+                    together
+                } else {
+                    (device(), device())
+                };
             Slice { rows: start..end, home: MemoryId(pick(2)), prefill, decode }
         };
         starts.zip(ends).map(slice).collect()
     };
     let embed = device();
     let pipelining = Pipelining { slots: 1 + pick(5), micro_batches: 1 + pick(BATCH) as u64 };
-    let placement = layered(model, embed, slices(Sublayer::Head), |_, sublayer| slices(sublayer));
+    let placement = layered(model, embed, slices(model, Sublayer::Head), |layer, sublayer| {
+        slices(model.layer(layer), sublayer)
+    });
     Placement { pipelining, ..placement }
 }
 

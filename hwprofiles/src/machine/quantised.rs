@@ -79,6 +79,7 @@ impl Device {
         let rates = self.table(kin).ok_or_else(|| self.missing_gemm(dtype))?;
         let like = like(rates, kin, dtype, Product { m: rows, ..product });
         let like = like.ok_or_else(|| self.missing_gemm(dtype))?.shorter(factor);
+        let Some(cost) = cost else { return Ok(like) };
         // An integer kernel's own unpacking is part of its measured time.
         let own = if is_same_arithmetic(kin, dtype) { f64::INFINITY } else { Dequantisation::weight(kin) };
         let weight = (Dequantisation::weight(dtype) - own).max(0.0);
@@ -90,11 +91,14 @@ impl Device {
         self.gemm.get(&dtype).filter(|rates| !rates.points().is_empty())
     }
 
-    /// The format that `dtype` is computed like, and the cost of dequantisation.
-    fn kin(&self, dtype: DType) -> Option<(DType, &Dequantisation)> {
+    /// The format that `dtype` is computed like, and the cost of dequantisation. Without a known
+    /// cost only measured integers stand for other blocks: their unpacking is in their time.
+    fn kin(&self, dtype: DType) -> Option<(DType, Option<&Dequantisation>)> {
         let number = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
+        if number || !dtype.holds_weights() {
+            return None;
+        }
         let cost = self.details.dequantisation.as_ref();
-        let cost = cost.filter(|_| dtype.holds_weights() && !number)?;
         let measured = |kin: &DType| {
             self.table(*kin).is_some_and(|rates| matches!(rates.source, Provenance::Measured { .. }))
         };
@@ -107,7 +111,11 @@ impl Device {
             let wide = [DType::Bf16, DType::F16, DType::F32].into_iter();
             wide.into_iter().find(|kin| self.table(*kin).is_some() && kin.bits() >= dtype.bits())
         };
-        exact.or_else(integer).or_else(wide).filter(|kin| *kin != dtype).map(|kin| (kin, cost))
+        let kin = match cost {
+            Some(_) => exact.or_else(integer).or_else(wide),
+            None => integer(),
+        };
+        kin.filter(|kin| *kin != dtype).map(|kin| (kin, cost))
     }
 
     /// Whether the device multiplies the 4-bit floats of `dtype` as they lie.

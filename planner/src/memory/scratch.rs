@@ -3,7 +3,7 @@
 use crate::placement::ModelShare;
 use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Elements, Machine};
-use scenarios::{Model, Operator, Phase, Sublayer};
+use scenarios::{Mixer, Model, Operator, Phase, Sublayer};
 use std::collections::BTreeMap;
 
 /// The experts' kernels work on at least this number of rows, because one token goes to several
@@ -88,7 +88,10 @@ pub(crate) fn operator_scratch(
             let width = expert_width(model, operator);
             let network = if width > 0 { 2 * model.hidden + model.neuron_activations() * width } else { 0 };
             let rows = if width > 0 { rows.max(MIN_EXPERT_ROWS) } else { rows };
-            rows * (network + columns.max(width) + 64) + members * (32 << 10)
+            // The vector that latent attention's queries are expanded from.
+            let rank = model.latent().filter(|_| operator == Operator::QkvProj);
+            let rank = rank.and_then(|latent| latent.q_rank).unwrap_or(0);
+            rows * (network + rank + columns.max(width).max(rank) + 64) + members * (32 << 10)
         }
         None if operator == Operator::Attention => attention_scratch(model, members, extent.batch),
         _ => 0,
@@ -193,12 +196,13 @@ fn expert_width(model: &Model, operator: Operator) -> u64 {
     }
 }
 
-/// Number of values for scores and contexts. With latent attention all heads share the one KV head
-/// of decode. Where few heads share a KV head, a core takes more tokens at once.
+/// Number of values for scores and contexts. A recurrence needs none. Where few heads share a KV head, a core takes more tokens at once.
 fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
-    let (group, width) = match model.latent() {
-        Some(latent) => (model.heads, latent.kv_rank),
-        None => ((model.heads / model.kv_heads).max(4), model.head_dim),
+    let (group, width) = match model.mixer {
+        // Sixteen queries as wide as an entry of the cache, their results, and 32 entries.
+        Mixer::Latent(latent) => return members * (64 * latent.kv_numbers() + 512),
+        Mixer::Recurrent(_) => return 0,
+        _ => ((model.heads / model.kv_heads).max(4), model.head_dim),
     };
     // A block of keys and values of a ring, or of tokens that are not in it yet.
     let gathered = model.wiring.window.map_or(0, |_| 2 * 64 * width.next_multiple_of(16));

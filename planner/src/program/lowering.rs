@@ -6,7 +6,7 @@ use crate::program::micro_batch::MicroBatch;
 use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
 
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
-use scenarios::{ActivationBuffer, LayerKind, Model, Operator, Phase, Sublayer};
+use scenarios::{ActivationBuffer, LayerKind, Mixer, Model, Operator, Phase, Sublayer};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -311,10 +311,11 @@ impl<'a> Lowering<'a> {
         if let OperandSource::Staged(slot) = source {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
             let action = Action::StoreKv { device, slot };
-            // A layer with a window appends a prompt after attention: the cache has room for the window
-            // only.
-            let windowed = self.shape(Some(layer)).wiring.window.is_some();
-            let appended = if windowed { attend } else { rotate };
+            // A recurrence ends with its new state. A layer with a window appends a prompt after
+            // attention, because the cache has room for the window only.
+            let shape = self.shape(Some(layer));
+            let late = shape.wiring.window.is_some() || matches!(shape.mixer, Mixer::Recurrent(_));
+            let appended = if late { attend } else { rotate };
             let store = self.push(Lane::Link(link), Some(layer), action, vec![appended], part);
             self.occupy(device, ring, slot, vec![attend, store]);
         }

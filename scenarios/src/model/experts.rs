@@ -33,9 +33,39 @@ pub struct Experts {
     /// Whether the weights of a token's experts are scaled so that they add up to 1.
     #[serde(skip_serializing_if = "is_true")]
     pub normalised: bool,
+    /// The function that makes scores of the router's outputs.
+    #[serde(skip_serializing_if = "RouterScoring::is_softmax")]
+    pub scoring: RouterScoring,
+    /// Groups of equally many experts; a token first chooses among the groups. 1 if there are none.
+    #[serde(skip_serializing_if = "is_one")]
+    pub groups: u64,
+    /// Groups that a token's experts are in.
+    #[serde(skip_serializing_if = "is_one")]
+    pub groups_per_token: u64,
+    /// Factor of the weights of a token's experts.
+    #[serde(skip_serializing_if = "is_unit")]
+    pub weight_scale: f64,
     /// How unequal the experts' popularity is.
     #[serde(rename = "skew")]
     popularity: Popularity,
+}
+
+/// How a router's outputs become scores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouterScoring {
+    /// A softmax over all experts. A group of experts counts as its best one.
+    #[default]
+    Softmax,
+    /// A sigmoid of each output. The router's bias corrects the choice alone, not the weights, and a
+    /// group of experts counts as the sum of its two best.
+    Sigmoid,
+}
+
+impl RouterScoring {
+    fn is_softmax(&self) -> bool {
+        *self == Self::Softmax
+    }
 }
 
 /// Zipf's law: expert e, counted from 0, has the weight (e + 1)^−skew; a skew of 0 is uniform. A
@@ -55,6 +85,18 @@ struct Popularity {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
 fn is_true(value: &bool) -> bool {
     *value
+}
+
+/// One is the common case and is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_one(value: &u64) -> bool {
+    *value == 1
+}
+
+/// A factor of one is the common case and is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_unit(value: &f64) -> bool {
+    *value == 1.0
 }
 
 impl Serialize for Popularity {
@@ -91,6 +133,10 @@ impl Experts {
             shared_gate: false,
             router_bias: false,
             normalised: true,
+            scoring: RouterScoring::Softmax,
+            groups: 1,
+            groups_per_token: 1,
+            weight_scale: 1.0,
             popularity,
         }
     }
@@ -98,6 +144,12 @@ impl Experts {
     /// The same number of experts with other widths.
     pub(crate) fn with_widths(self, intermediate: u64, shared: u64) -> Self {
         Self { intermediate, shared, ..self }
+    }
+
+    /// Whether a token goes to the experts with the largest outputs of the router, with a softmax of
+    /// these outputs as weights: no groups, no correction, no factor.
+    pub fn has_plain_router(&self) -> bool {
+        self.scoring == RouterScoring::Softmax && self.groups == 1 && self.weight_scale == 1.0
     }
 
     /// The exponent of Zipf's law by which tokens choose experts.

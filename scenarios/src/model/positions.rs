@@ -30,6 +30,18 @@ pub struct YarnScaling {
     pub truncate: bool,
     /// Cosines and sines are multiplied by this.
     pub attention: f64,
+    /// With latent attention, scores are multiplied by (1 + 0.1 · this · ln factor)²; otherwise 0.
+    pub mscale_all_dim: f64,
+}
+
+impl YarnScaling {
+    /// The factor of attention scores.
+    pub fn score_factor(&self) -> f64 {
+        match self.factor <= 1.0 {
+            true => 1.0,
+            false => (0.1 * self.mscale_all_dim * self.factor.ln() + 1.0).powi(2),
+        }
+    }
 }
 
 /// LongRoPE's divisors of rotary frequencies: one for each pair of columns, found by search.

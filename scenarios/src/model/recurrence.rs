@@ -152,11 +152,13 @@ impl Recurrence {
         }
     }
 
-    /// Bytes that one sequence keeps: the state in f32, and the convolution's last inputs in bf16.
+    /// Bytes that one sequence keeps: the state in f32, and the convolution's last inputs, which
+    /// gated delta nets keep in f32 and others in bf16.
     pub fn state_bytes(self) -> Bytes {
         let (channels, taps) = self.convolution();
+        let inputs = if matches!(self, Self::GatedDelta { .. }) { DType::F32 } else { DType::Bf16 };
         DType::F32.bytes(Elements::new(self.state_numbers()))
-            + DType::Bf16.bytes(Elements::new(channels * taps.saturating_sub(1)))
+            + inputs.bytes(Elements::new(channels * taps.saturating_sub(1)))
     }
 
     /// FLOP of one token when tokens are computed one after the other: 7 for each number of a

@@ -160,9 +160,14 @@ impl Model {
         self.wiring.window_theta.filter(|_| has_window)
     }
 
-    /// The factor of attention scores: 1 / √head_dim, or 1 / √query_scalar if the model has one.
+    /// The factor of attention scores: 1 / √head_dim, or 1 / √query_scalar if the model has one,
+    /// times the factor of YaRN.
     pub fn score_scale(&self) -> f64 {
-        (self.wiring.query_scalar.unwrap_or(self.head_dim) as f64).sqrt().recip()
+        let stretch = match &self.positions {
+            Positions::Yarn { scaling, .. } => scaling.score_factor(),
+            _ => 1.0,
+        };
+        stretch * (self.wiring.query_scalar.unwrap_or(self.head_dim) as f64).sqrt().recip()
     }
 
     /// Output columns of the (fused gate and) up projection.

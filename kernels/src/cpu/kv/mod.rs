@@ -2,11 +2,10 @@
 
 mod row;
 
-pub(crate) use row::{INT2_BYTES, INT8_BYTES, VALUES};
+pub(crate) use row::{INT2_BYTES, INT8_BYTES, VALUES, narrow, widen};
 
 use crate::runtime::{Disjoint, KernelError, Pool};
 use hwprofiles::DType;
-use row::{narrow, widen};
 
 /// The shape of one layer's cache: an array of keys and one of values, each
 /// `[sequence][kv head][position][head dim]`, with room for `capacity` positions in each sequence.

@@ -6,6 +6,7 @@ use crate::model::config::families::mixture_rules::MixtureRules;
 use crate::model::config::keys::{
     count_from_zero, count_of, counts_of_layers, need_count, spelling, texts_of_layers,
 };
+use crate::model::config::router::read_router;
 use crate::model::config::sizes::MAX_WIDTH;
 use crate::model::experts::Experts;
 use crate::model::transformer::Model;
@@ -51,6 +52,7 @@ pub(crate) fn read_mixture(
     let mut experts = Experts::new(count, per_token, intermediate);
     experts.normalised = config.flag("norm_topk_prob")?.unwrap_or(rules.normalised);
     experts.router_bias = rules.router_bias.read(config)?;
+    read_router(config, model.architecture, &mut experts)?;
     experts.shared = shared_width(config, intermediate)?;
     experts.shared_gate = rules.shared_gate && experts.shared > 0;
     let parameters = [count, intermediate, model.neuron_parameters(), model.layers].map(u128::from);

@@ -8,6 +8,7 @@ pub(crate) mod presets;
 pub(crate) mod read;
 pub(crate) mod readers;
 pub(crate) mod rotary;
+pub(crate) mod router;
 pub(crate) mod sizes;
 pub(crate) mod windows;
 pub(crate) mod write;

@@ -175,6 +175,8 @@ fn yarn(rope: &DocumentSection<'_>, model: &Model) -> Result<YarnScaling, Scenar
         (Some(scale), Some(all)) => attention_scale(scale) / attention_scale(all),
         _ => attention_scale(1.0),
     };
+    // Only latent attention scales its scores as well.
+    let mscale_all_dim = rope.positive("mscale_all_dim")?.filter(|_| model.latent().is_some());
     let (fast, slow) =
         (rope.positive("beta_fast")?.unwrap_or(32.0), rope.positive("beta_slow")?.unwrap_or(1.0));
     if fast < slow {
@@ -189,6 +191,7 @@ fn yarn(rope: &DocumentSection<'_>, model: &Model) -> Result<YarnScaling, Scenar
         beta_slow: slow,
         truncate: rope.flag("truncate")?.unwrap_or(true),
         attention: rope.positive("attention_factor")?.unwrap_or(attention),
+        mscale_all_dim: mscale_all_dim.unwrap_or(0.0),
     })
 }
 

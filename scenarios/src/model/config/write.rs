@@ -127,6 +127,13 @@ impl Model {
                 config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
                 config["n_shared_experts"] = json!(experts.shared / experts.intermediate);
+                config["routed_scaling_factor"] = json!(experts.weight_scale);
+                config["n_group"] = json!(experts.groups);
+                config["topk_group"] = json!(experts.groups_per_token);
+                if self.architecture == Architecture::DeepSeekV2 {
+                    let grouped = experts.groups > 1;
+                    config["topk_method"] = json!(if grouped { "group_limited_greedy" } else { "greedy" });
+                }
                 let dense = self.dense_layers();
                 config["first_k_dense_replace"] = json!(dense.len());
                 if dense.iter().zip(0..).any(|(layer, place)| *layer != place) {
@@ -155,6 +162,9 @@ impl Model {
         config["qk_rope_head_dim"] = json!(latent.rope_dim);
         config["qk_nope_head_dim"] = json!(latent.nope_dim);
         config["v_head_dim"] = json!(latent.v_dim);
+        if self.architecture != Architecture::DeepSeekV2 {
+            config["rope_interleave"] = json!(self.wiring.rotates_neighbours);
+        }
     }
 
     fn opt_config(&self) -> Value {
@@ -348,7 +358,8 @@ fn rotation(positions: &Positions) -> (f64, Option<Value>) {
             (*theta, scaling)
         }
         Positions::Yarn { theta, scaling } => {
-            let scaling = json!({
+            let all = scaling.mscale_all_dim;
+            let mut scaling = json!({
                 "attention_factor": scaling.attention,
                 "beta_fast": scaling.beta_fast,
                 "beta_slow": scaling.beta_slow,
@@ -357,6 +368,9 @@ fn rotation(positions: &Positions) -> (f64, Option<Value>) {
                 "rope_type": "yarn",
                 "truncate": scaling.truncate,
             });
+            if all > 0.0 {
+                scaling["mscale_all_dim"] = json!(all);
+            }
             (*theta, Some(scaling))
         }
         Positions::LongRope { theta, scaling } => {

@@ -134,7 +134,7 @@ impl Sublayer {
     pub fn numbers(self, model: &Model) -> u64 {
         match self {
             Sublayer::Experts => self.matrix(model).map_or(0, |(rows, columns)| rows * columns),
-            _ => self.products(model).iter().map(Product::numbers).sum(),
+            _ => self.own_products(model).iter().map(Product::numbers).sum(),
         }
     }
 }

@@ -17,13 +17,14 @@ pub(crate) struct Product {
     pub rows: u64,
     /// Columns of W.
     pub columns: u64,
-    /// Whether a prefill also computes it for the tokens that are already in the cache.
-    pub for_cached: bool,
+    /// Whether it is the expansion of latent attention: a prefill also computes it for the tokens
+    /// that are already in the cache, and its matrix is among attention's vectors.
+    pub is_expansion: bool,
 }
 
 impl Product {
     fn new(rows: u64, columns: u64) -> Self {
-        Self { rows, columns, for_cached: false }
+        Self { rows, columns, is_expansion: false }
     }
 
     /// Numbers of W.
@@ -33,7 +34,7 @@ impl Product {
 
     /// Rows of x in `step`, of which `tokens` rows are new.
     pub fn tokens(&self, step: &Step, tokens: u64) -> u64 {
-        match (self.for_cached, step.phase) {
+        match (self.is_expansion, step.phase) {
             (true, Phase::Prefill) => tokens + step.batch * step.past_tokens,
             _ => tokens,
         }
@@ -66,6 +67,12 @@ impl Sublayer {
             products.extend(model.layer_embedding_products());
         }
         products
+    }
+
+    /// The products whose matrices it keeps: all but the expansion of latent attention, which every
+    /// device that attends needs.
+    pub(crate) fn own_products(self, model: &Model) -> Products {
+        self.products(model).into_iter().filter(|product| !product.is_expansion).collect()
     }
 
     /// Whether it has at most one matrix, or the matrices of experts.
@@ -112,7 +119,7 @@ impl Model {
                 let expanded = self.heads * (latent.nope_dim + latent.v_dim);
                 // In decode these are absorbed into queries and outputs: the same FLOP for each
                 // new token, and nothing for cached ones.
-                let expansion = Product { for_cached: true, ..Product::new(expanded, latent.kv_rank) };
+                let expansion = Product { is_expansion: true, ..Product::new(expanded, latent.kv_rank) };
                 let down = Product::new(latent.kv_numbers(), self.hidden);
                 let gate = self.wiring.output_gate.then(|| Product::new(self.context_width(), self.hidden));
                 queries.into_iter().chain([down, expansion]).chain(gate).collect()

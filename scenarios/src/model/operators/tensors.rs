@@ -33,7 +33,7 @@ impl Sublayer {
             Sublayer::SharedExpert => experts.map(|experts| (experts.shared, model.neuron_parameters())),
             Sublayer::Experts => experts.map(|experts| (experts.count, model.expert_parameters())),
             Sublayer::Router if experts.is_none() => None,
-            _ => match &self.products(model)[..] {
+            _ => match &self.own_products(model)[..] {
                 [one] => Some((one.rows, one.columns)),
                 several => {
                     let numbers: u64 = several.iter().map(Product::numbers).sum();
@@ -69,6 +69,7 @@ impl Sublayer {
                     format.matrix_bytes((model.neuron_activations() - 1) * experts.intermediate, width);
                 front + format.matrix_bytes(width, experts.intermediate)
             }),
+            (Sublayer::SharedExpert, Some(_)) => shared_expert_bytes(model, format, rows),
             _ if self.is_single(model) => self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| {
                 format.bytes_of_rows(rows, |format| format.matrix_bytes(1, columns))
             }),
@@ -78,7 +79,7 @@ impl Sublayer {
 
     /// Bytes of the share `rows` of several matrices that count as one.
     fn several_bytes(self, model: &Model, format: WeightFormat, rows: &Range<u64>) -> Bytes {
-        let products = self.products(model);
+        let products = self.own_products(model);
         let row = |columns| move |format: DType| format.matrix_bytes(1, columns);
         let all: Bytes = products.iter().map(|p| format.bytes_of_rows(&(0..p.rows), row(p.columns))).sum();
         let of = self.matrix(model).map_or(0, |(rows, _)| rows).max(1);
@@ -122,7 +123,7 @@ impl Sublayer {
 }
 
 impl Model {
-    /// Numbers in the norms, biases and convolutions in front of a layer's mixer, without the
+    /// Numbers in the norms and biases in front of a layer's mixer, without the
     /// layer's own norm.
     fn front_vectors(&self) -> u64 {
         let bias = if self.qkv_bias { self.qkv_width() } else { 0 };
@@ -136,11 +137,12 @@ impl Model {
                 let index = index.map_or(0, |index| index.dim * (compressed.sets * ratio + 1));
                 compressed.q_rank + self.head_dim + index + if ratio > 0 { compressor } else { 0 }
             }
-            Mixer::Recurrent(recurrence) => recurrence.vectors(),
+            Mixer::Recurrent(_) => 0,
         }
     }
 
-    /// Numbers in attention's own vectors: sinks, the norms of q and k, the norm of an indexer.
+    /// Numbers in attention's own vectors: sinks, the norms of q and k, the norm of an indexer, the
+    /// expansion of latent attention, the convolutions and decays of a recurrence.
     fn attention_vectors(&self) -> u64 {
         let sinks = if self.wiring.sinks { self.heads } else { 0 };
         let index = self.index.filter(|index| index.computes && !matches!(self.mixer, Mixer::Compressed(_)));
@@ -149,7 +151,12 @@ impl Model {
             (true, false) => 2 * self.head_dim,
             (true, true) => self.heads * self.head_dim + self.kv_width(),
         };
-        sinks + norms + index.map_or(0, |index| 2 * index.dim)
+        let own = match self.mixer {
+            Mixer::Latent(latent) => self.heads * (latent.nope_dim + latent.v_dim) * latent.kv_rank,
+            Mixer::Recurrent(recurrence) => recurrence.vectors(),
+            Mixer::Attention | Mixer::Compressed(_) => 0,
+        };
+        own + sinks + norms + index.map_or(0, |index| 2 * index.dim)
     }
 
     /// Width of the vectors that a routed expert reads and writes.
@@ -161,6 +168,18 @@ impl Model {
     pub fn expert_parameters(&self) -> u64 {
         let intermediate = self.experts.as_ref().map_or(0, |experts| experts.intermediate);
         intermediate * self.neuron_activations() * self.expert_width()
+    }
+}
+
+/// Bytes of the neurons `rows` of a shared expert: their rows of gate and up, and their columns of
+/// down, which the formats that we pack round up to whole groups.
+fn shared_expert_bytes(model: &Model, format: WeightFormat, rows: &Range<u64>) -> Bytes {
+    let (front, count) = (model.neuron_activations() - 1, rows.end - rows.start);
+    match format.one() {
+        Some(dtype @ (DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4)) => {
+            dtype.matrix_bytes(front * count, model.hidden) + dtype.matrix_bytes(model.hidden, count)
+        }
+        _ => format.bytes_of_rows(rows, |dtype| dtype.matrix_bytes(front + 1, model.hidden)),
     }
 }
 

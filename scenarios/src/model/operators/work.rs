@@ -140,7 +140,10 @@ impl Work {
             }
             (op, Some((all, _))) if op.is_matmul() && !sublayer.is_single(model) => {
                 work.add_products(sublayer, model, step, tokens, rows, all);
-                work.weights = sublayer.matrix_bytes(model, formats.weights, rows);
+                let expansions = sublayer.products(model).into_iter().filter(|p| p.is_expansion);
+                let format = formats.weights.for_sublayer(sublayer);
+                work.weights = sublayer.matrix_bytes(model, formats.weights, rows)
+                    + expansions.map(|p| format.matrix_bytes(p.rows, p.columns)).sum();
             }
             (op, Some((_, numbers))) if op.is_matmul() => {
                 // A row of the shared expert holds one row of each of its matrices.

@@ -24,6 +24,7 @@ pub(crate) fn read_latent_family(
     read_rotary(config, family, model)?;
     model.qkv_bias = false;
     let third = !matches!(family.architecture, Architecture::DeepSeekV2);
+    model.wiring.rotates_neighbours = !third || config.flag("rope_interleave")?.unwrap_or(true);
     // The bias that balances the experts' load came with DeepSeek-V3.
     let rules = MixtureRules {
         router_bias: if third { Switch::Yes } else { Switch::No },
