@@ -3,7 +3,7 @@
 use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::names::TensorNames;
-use scenarios::{Activation, BlockOrder, Experts, Mixer, Model, Norm, Positions, Sublayer};
+use scenarios::{Activation, Architecture, BlockOrder, Experts, Mixer, Model, Norm, Positions, Sublayer};
 
 /// The tensors of one sublayer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,11 +112,13 @@ pub(crate) fn check_runnable(model: &Model) -> Result<(), ExecutorError> {
 
 /// The first feature of layers of `shape` that no kernel computes.
 fn missing_feature(shape: &Model) -> Option<&'static str> {
-    let wiring = &shape.wiring;
+    let (wiring, router) = (&shape.wiring, shape.experts.as_ref());
     let features = [
         (shape.latent().is_some(), "latent attention"),
         (shape.mixer != Mixer::Attention, "a mixer other than attention"),
         (matches!(shape.activation, Activation::ReluSquared | Activation::Xielu), "another non-linearity"),
+        (shape.architecture == Architecture::Decoder, "tensors of a family that is only counted"),
+        (router.is_some_and(|experts| experts.router_bias), "a router that chooses by other scores"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.shared > 0), "a shared expert"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),

@@ -47,7 +47,7 @@ fn every_golden_folder_opens() {
         assert_eq!(checkpoint.model().name, name);
         count += 1;
     }
-    assert_eq!(count, 21);
+    assert_eq!(count, 22);
 }
 
 #[test]
@@ -163,17 +163,37 @@ fn a_tensor_of_the_wrong_shape_or_format_is_refused() {
 }
 
 #[test]
-fn models_with_latent_attention_or_sinks_are_neither_made_nor_opened() {
-    for (name, feature) in [("gpt-oss-20b", "attention sinks"), ("deepseek-v3", "latent attention")] {
+fn models_with_latent_attention_are_neither_made_nor_opened() {
+    for (name, feature) in [("deepseek-v3", "latent attention")] {
         let model = Model::preset(name).expect("a preset");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let new = folder.path().join("made");
         let error = make_random(&model, &new, 1).expect_err("it cannot run").to_string();
         assert!(error.contains(name) && error.contains(feature) && error.contains("simulated"), "{error}");
         assert!(!new.exists());
-        fs::write(folder.path().join("config.json"), model.to_config_json().expect("written")).expect("written");
+        fs::write(folder.path().join("config.json"), model.to_config_json().expect("written"))
+            .expect("written");
         assert!(message(folder.path()).contains(feature));
     }
+}
+
+#[test]
+fn what_is_missing_of_gpt_oss_is_named_as_its_files_name_it() {
+    let damaged = |edit: &dyn Fn(String) -> String| {
+        let folder = copy_of("gpt_oss");
+        edit_header(&folder.path().join("model.safetensors"), edit);
+        message(folder.path())
+    };
+    let error = damaged(&|header| header.replace("layers.1.self_attn.sinks", "layers.1.self_attn.links"));
+    assert!(
+        error.contains("model.safetensors") && error.contains("'model.layers.1.self_attn.sinks'"),
+        "{error}"
+    );
+    let error =
+        damaged(&|header| header.replace("layers.0.mlp.experts.down_proj\"", "layers.0.mlp.experts.down\""));
+    assert!(error.contains("'model.layers.0.mlp.experts.down_proj'"), "{error}");
+    let error = damaged(&|header| header.replace("experts.gate_up_proj\"", "experts.gate_up_proj_blocks\""));
+    assert!(error.contains("model.safetensors") && error.contains("experts.gate_up_proj_scales'"), "{error}");
 }
 
 #[test]
