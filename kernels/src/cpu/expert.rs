@@ -29,8 +29,8 @@ pub struct ExpertWeights<'a> {
 const MIN_BATCH: usize = 64;
 
 /// Adds each expert's output to its tokens: out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for
-/// each (t, w) of each expert's tokens, or with another [`GateFunction`] and with biases behind each
-/// product.
+/// each (t, w) of each expert's tokens, or with another [`GateFunction`] and with biases behind
+/// each product.
 ///
 /// Rows of `x` and `out` are as wide as an activation. Experts are added one after the other, so
 /// that splitting a call into several changes no bit of the result. Every weight is read once for

@@ -311,8 +311,8 @@ impl<'a> Lowering<'a> {
         if let OperandSource::Staged(slot) = source {
             let link = self.link(own, slice.home, || format!("the KV cache of layer {layer}"))?;
             let action = Action::StoreKv { device, slot };
-            // A layer with a window appends a prompt after attention: the cache has room for the window
-            // only.
+            // A layer with a window appends a prompt after attention: the cache has room for the
+            // window only.
             let windowed = self.shape(Some(layer)).wiring.window.is_some();
             let appended = if windowed { attend } else { rotate };
             let store = self.push(Lane::Link(link), Some(layer), action, vec![appended], part);
