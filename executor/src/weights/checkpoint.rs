@@ -51,7 +51,7 @@ impl Checkpoint {
     /// `model.safetensors.index.json` names, or a GGUF file. Reads headers only.
     ///
     /// # Errors
-    /// The model cannot be run (latent attention, gpt-oss). A file is missing, cut short or
+    /// The model cannot be run (latent attention, a shared expert). A file is missing, cut short or
     /// malformed. The index names tensors that its files do not have. A tensor is missing, has
     /// another shape than the configuration gives it, or a format that is not read.
     pub fn open(folder: &Path) -> Result<Self, ExecutorError> {
@@ -231,8 +231,9 @@ impl SourceTensor<'_> {
                 Ok(())
             }
             RowOrder::Scaled { shard, scales, .. } => {
-                let at = [self.stored.start, scales].map(|start| start + first * size / 17);
-                let at = [self.stored.start + (at[0] - self.stored.start) * 16, at[1]];
+                // 17 bytes of `bytes` are 16 bytes of a block and an exponent.
+                let blocks = first * size / 17;
+                let at = [self.stored.start + 16 * blocks, scales + blocks];
                 stacked::read_scaled([self.shard, &self.shards[shard]], at, &mut self.bytes)
             }
             _ => self.shard.read(&mut self.bytes, self.stored.start + first * size),

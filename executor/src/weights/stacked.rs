@@ -112,8 +112,8 @@ fn scales_of(
     Ok((at, stored.start))
 }
 
-/// The tensors of each expert in a stacked one. Gates and ups alternate. Where the shape is not that
-/// of a stack there are none, and the model's tensors are then missing.
+/// The tensors of each expert in a stacked one. Gates and ups alternate. Where the shape is not
+/// that of a stack there are none, and the model's tensors are then missing.
 fn unstack(
     stored: &StoredTensor,
     stack: Stack,

@@ -5,7 +5,8 @@ use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::mixers;
 use crate::weights::names::TensorNames;
 use scenarios::{
-    Activation, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring, Sublayer,
+    Activation, Architecture, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring,
+    Sublayer,
 };
 
 /// The tensors of one sublayer.
@@ -142,6 +143,7 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
             "biases in front of another mixer than attention",
         ),
         (matches!(shape.activation, Activation::ReluSquared | Activation::Xielu), "another non-linearity"),
+        (shape.architecture == Architecture::Decoder, "tensors of a family that is only counted"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),
         (!shape.has_mixer() || !shape.has_network(), "layers of one sublayer"),

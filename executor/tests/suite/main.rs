@@ -9,6 +9,7 @@ mod golden_files;
 mod gpu;
 mod laws;
 mod model_folders;
+mod mxfp4;
 mod pieces;
 mod repeat;
 mod rig;

@@ -47,7 +47,7 @@ fn every_golden_folder_opens() {
         assert_eq!(checkpoint.model().name, name);
         count += 1;
     }
-    assert_eq!(count, 21);
+    assert_eq!(count, 22);
 }
 
 #[test]
@@ -204,6 +204,25 @@ fn a_missing_tensor_of_another_mixer_names_its_file() {
         let error = message(folder.path());
         assert!(error.contains(tensor) && error.contains("model.safetensors"), "{error}");
     }
+}
+
+#[test]
+fn what_is_missing_of_gpt_oss_is_named_as_its_files_name_it() {
+    let damaged = |edit: &dyn Fn(String) -> String| {
+        let folder = copy_of("gpt_oss");
+        edit_header(&folder.path().join("model.safetensors"), edit);
+        message(folder.path())
+    };
+    let error = damaged(&|header| header.replace("layers.1.self_attn.sinks", "layers.1.self_attn.links"));
+    assert!(
+        error.contains("model.safetensors") && error.contains("'model.layers.1.self_attn.sinks'"),
+        "{error}"
+    );
+    let error =
+        damaged(&|header| header.replace("layers.0.mlp.experts.down_proj\"", "layers.0.mlp.experts.down\""));
+    assert!(error.contains("'model.layers.0.mlp.experts.down_proj'"), "{error}");
+    let error = damaged(&|header| header.replace("experts.gate_up_proj\"", "experts.gate_up_proj_blocks\""));
+    assert!(error.contains("model.safetensors") && error.contains("experts.gate_up_proj_scales'"), "{error}");
 }
 
 #[test]

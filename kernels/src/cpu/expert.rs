@@ -29,8 +29,8 @@ pub struct ExpertWeights<'a> {
 const MIN_BATCH: usize = 64;
 
 /// Adds each expert's output to its tokens: out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for
-/// each (t, w) of each expert's tokens, or with another [`GateFunction`] and with biases behind each
-/// product.
+/// each (t, w) of each expert's tokens, or with another [`GateFunction`] and with biases behind
+/// each product.
 ///
 /// Rows of `x` and `out` are as wide as an activation. Experts are added one after the other, so
 /// that splitting a call into several changes no bit of the result. Every weight is read once for
@@ -187,9 +187,7 @@ mod tests {
                         };
                         let x = &x[t * hidden..][..hidden];
                         let dot = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(w * x)).sum::<f64>();
-                        let bias = |which: usize, i: usize| {
-                            biases[which].get(i).map_or(0.0, |bias| f64::from(*bias))
-                        };
+                        let bias = |which: usize, i: usize| f64::from(*biases[which].get(i).unwrap_or(&0.0));
                         let rows: Vec<f64> = gate_up
                             .chunks(hidden)
                             .map(dot)
@@ -198,11 +196,10 @@ mod tests {
                             .collect();
                         let gated = |i: usize| {
                             let (gate, up, limit) = (rows[i], rows[i + inner], f64::from(limit));
-                            if step != 2 {
-                                return gate / (1.0 + (-gate).exp()) * up;
-                            }
-                            let gate = gate.min(limit);
-                            gate / (1.0 + (-1.702 * gate).exp()) * (up.clamp(-limit, limit) + 1.0)
+                            let low = gate.min(limit);
+                            let limited =
+                                low / (1.0 + (-1.702 * low).exp()) * (up.clamp(-limit, limit) + 1.0);
+                            if step == 2 { limited } else { gate / (1.0 + (-gate).exp()) * up }
                         };
                         for (column, (out, before)) in out.iter().zip(before).enumerate() {
                             let down = &down[column * inner..][..inner];

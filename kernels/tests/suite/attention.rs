@@ -30,7 +30,7 @@ struct Batch {
 /// A score of every head that no token has, where there are sinks.
 fn sinks(heads: usize, shape: KvShape) -> Vec<f32> {
     // Small heads have small scores; these sinks are above some of them and below others.
-    if shape.head_dim % 32 == 0 { noise(heads, 5).iter().map(|x| 3.0 * x).collect() } else { vec![] }
+    if shape.head_dim.is_multiple_of(32) { noise(heads, 5).iter().map(|x| 3.0 * x).collect() } else { vec![] }
 }
 
 const PLAIN: Scores = Scores::scaled(0.3);

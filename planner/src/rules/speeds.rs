@@ -33,7 +33,7 @@ pub(super) fn attention_rate(
     let Shape::Attention(shape) =
         Work::count(Operator::Attention, model.shape(kind), formats, step, &(0..0)).shape
     else {
-        return Ok(matrix_rate(cost_model, device, step.rows())?);
+        return matrix_rate(cost_model, device, step.rows());
     };
     let time = machine.device(device).attention_time(formats.kv, &shape)?.time;
     Ok(Layer::count(model.shape(kind), formats, kind, step).attention_flop() / time)

@@ -62,8 +62,8 @@ pub struct Wiring {
     /// Whether each head has a learned score that no token has (an attention sink).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sinks: bool,
-    /// The limit of gate and up, if the network's gate is gpt-oss's: (up + 1) · gate · σ(1.702 · gate),
-    /// with gates of at most this, and ups from minus this to this.
+    /// The limit of gate and up, if the network's gate is gpt-oss's: (up + 1) · gate · σ(1.702 ·
+    /// gate), with gates of at most this, and ups from minus this to this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate_limit: Option<f64>,
     /// Whether keys and values are those of an earlier layer: none are projected or cached here.

@@ -34,7 +34,10 @@ fn decided(name: &str, folder: &Path) -> Checkpoint {
     let mut bytes = read("model.safetensors");
     let start = bytes.as_ptr() as usize;
     let tensors = SafeTensors::deserialize(&bytes).expect("a golden file");
-    let routers = tensors.tensors().into_iter().filter(|(name, _)| name.ends_with(".gate.weight"));
+    let routers = tensors
+        .tensors()
+        .into_iter()
+        .filter(|(name, _)| [".gate.weight", ".router.weight"].iter().any(|end| name.ends_with(end)));
     let routers: Vec<_> = routers
         .map(|(_, tensor)| {
             tensor.data().as_ptr() as usize - start..tensor.data().as_ptr_range().end as usize - start

@@ -21,15 +21,17 @@ use operands::Queries;
 /// Token i of a span sees the positions 0 ..= past + i, or the last of them that are in its window.
 /// So its own key and value must be in the cache already ([`crate::KvCacheMut::append`]), or in
 /// [`AttentionOperands::new`]. The cache may be a ring that has room for a window only; then a span
-/// that goes beyond its capacity has either one token or its keys and values in `new`. Query head h reads key/value head h / (heads / kv heads). Sums are f32; the fast paths compute the
-/// softmax online.
+/// that goes beyond its capacity has either one token or its keys and values in `new`. Query head h
+/// reads key/value head h / (heads / kv heads). Sums are f32; the fast paths compute the softmax
+/// online.
 ///
 /// FLOP: 4·heads·head dim per (token, visible position). Bytes read in decode: the keys and values
 /// of every visible position, once per key/value head.
 ///
 /// # Panics
-/// Where a span is outside the cache, or its window larger than the ring, where `q`, `out` or the scratch (see [`scratch_bytes`]) is
-/// too short, or where `heads` is not a multiple of the cache's heads.
+/// Where a span is outside the cache, or its window larger than the ring, where `q`, `out` or the
+/// scratch (see [`scratch_bytes`]) is too short, or where `heads` is not a multiple of the cache's
+/// heads.
 pub fn attention(pool: &Pool, operands: AttentionOperands<'_>, scratch: &mut Scratch) {
     let AttentionOperands { heads, scores, sinks, out, q, cache, new, spans } = operands;
     let shape = cache.shape();
@@ -68,7 +70,8 @@ pub fn scratch_bytes(members: usize, heads: usize, shape: KvShape, spans: usize)
     size_of::<f32>() * avx2::scratch_floats(members, heads, shape, spans)
 }
 
-/// Bytes of scratch that [`attention()`] needs in addition where it gets [`AttentionOperands::new`].
+/// Bytes of scratch that [`attention()`] needs in addition where it gets
+/// [`AttentionOperands::new`].
 pub fn gather_bytes(members: usize, shape: KvShape) -> usize {
     size_of::<f32>() * avx2::gather_floats(members, shape)
 }

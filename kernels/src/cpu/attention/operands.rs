@@ -60,8 +60,8 @@ impl<'a> SeenRows<'a> {
         Self { cache, sequence: span.sequence, past, new }
     }
 
-    /// The bytes of one head's keys and values at consecutive `positions`: in the cache itself where
-    /// they lie there one after another, otherwise copied to `room`.
+    /// The bytes of one head's keys and values at consecutive `positions`: in the cache itself
+    /// where they lie there one after another, otherwise copied to `room`.
     pub(super) fn block<'b>(
         &self,
         kv_head: usize,

@@ -264,8 +264,8 @@ pub struct PromptStep {
     pub scores: Scores,
     /// As in [`DecodeStep`].
     pub sinks: Option<GpuSlice<f32>>,
-    /// Four numbers for each sequence: its index, its earlier positions, its new tokens, and the row
-    /// of the first one.
+    /// Four numbers for each sequence: its index, its earlier positions, its new tokens, and the
+    /// row of the first one.
     pub spans: GpuSlice<i32>,
     /// At least the new tokens of each sequence.
     pub most_new: usize,

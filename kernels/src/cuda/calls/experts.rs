@@ -259,8 +259,8 @@ impl ExpertRouting {
         calls.map(call).collect()
     }
 
-    /// A call for y += b for each pair, b being the bias of its expert. `biases` has one of `columns`
-    /// values for every expert, `stride` values apart.
+    /// A call for y += b for each pair, b being the bias of its expert. `biases` has one of
+    /// `columns` values for every expert, `stride` values apart.
     pub fn add_biases(
         &self,
         y: GpuSlice<u16>,

@@ -86,8 +86,7 @@ fn check_products(host: &mut Host, sizes: Sizes, dtype: DType, (rows, columns): 
     // The first expert is no token's best.
     let mut scores = noise(tokens * experts, 6);
     scores.iter_mut().step_by(experts).filter(|_| per_token < experts).for_each(|score| *score = -2.0);
-    let routes = routes(&scores, sizes, true);
-    let mut scores = Operand::new(&scores);
+    let (routes, mut scores) = (routes(&scores, sizes, true), Operand::new(&scores));
     routing.choose(scores.values(), true).iter().for_each(|call| host.run(call));
     let pairs: Vec<(usize, f32)> = routes.concat();
 
@@ -121,9 +120,8 @@ fn check_products(host: &mut Host, sizes: Sizes, dtype: DType, (rows, columns): 
         }
     }
 
-    let made = short(pairs.len() * columns, 13);
+    let (made, before) = (short(pairs.len() * columns, 13), short(tokens * columns, 14));
     let mut made_at = Operand::new(&narrow(&made));
-    let before = short(tokens * columns, 14);
     for adds in [false, true] {
         let mut out =
             if adds { Operand::new(&narrow(&before)) } else { Operand::unwritten(tokens * columns) };
@@ -140,12 +138,24 @@ fn check_products(host: &mut Host, sizes: Sizes, dtype: DType, (rows, columns): 
         assert_near(&out.read(), &wanted, 1e-5, &what);
     }
 
-    let (stride, biases) = (columns + 3, noise(experts * (columns + 3), 15));
+    check_biases(host, &routing, &pairs, &mut made_at, (&made, columns));
+}
+
+/// Adds to each pair's row the bias of its expert.
+fn check_biases(
+    host: &mut Host,
+    routing: &ExpertRouting,
+    pairs: &[(usize, f32)],
+    made_at: &mut Operand<u16>,
+    (made, columns): (&[f32], usize),
+) {
+    let experts = 1 + pairs.iter().map(|(expert, _)| *expert).max().unwrap_or(0);
+    let (stride, biases) = (columns + 3, noise(experts.max(140) * (columns + 3), 15));
     let mut biases_at = Operand::new(&biases);
     host.run(&routing.add_biases(made_at.values(), biases_at.values(), stride, columns));
     let bias = |i: usize| biases[pairs[i / columns].0 * stride + i % columns];
     let wanted: Vec<f32> = made.iter().enumerate().map(|(i, made)| made + bias(i)).collect();
-    assert_near(&made_at.read(), &wanted, 1e-6, &what);
+    assert_near(&made_at.read(), &wanted, 1e-6, "biases");
 }
 
 #[test]

@@ -110,8 +110,13 @@ impl Case {
         }
         let slack = if decodes { 1e-5 } else { 4e-3 };
         assert_near(&out.read(), &wanted, slack, &format!("{scores:?} {:?}", self.spans));
-        // The ring ends with the last positions of each sequence.
-        let kept = ring_keys.read();
+        self.check_ring(&ring_keys.read(), &keys, lengths);
+        ring_values.read();
+    }
+
+    /// The ring ends with the last positions of each sequence.
+    fn check_ring(&self, kept: &[u16], keys: &[f32], lengths: [usize; 2]) {
+        let (scores, window) = (self.scores, self.scores.window.expect("a window"));
         let mut at = 0;
         for (sequence, length) in lengths.into_iter().enumerate() {
             for position in length.saturating_sub(window)..length {
@@ -123,7 +128,6 @@ impl Case {
             }
             at += length;
         }
-        ring_values.read();
     }
 }
 
