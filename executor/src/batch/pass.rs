@@ -13,8 +13,8 @@ pub struct ScheduledSequence {
     pub past: usize,
     /// Tokens that enter.
     pub new: usize,
-    /// Of how many of its last tokens the logits are wanted: none within a prompt, one in decode, all
-    /// where proposed tokens are verified.
+    /// Of how many of its last tokens the logits are wanted: none within a prompt, one in decode,
+    /// all where proposed tokens are verified.
     pub logits: usize,
 }
 

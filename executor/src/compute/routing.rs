@@ -7,8 +7,8 @@ use planner::Slice;
 use scenarios::{Experts, Phase, RouterScoring};
 use std::ops::Range;
 
-/// Whether a job is the first of its sublayer's jobs on a device, of experts or a shared expert. It starts the sum, and the
-/// device's later jobs add to it.
+/// Whether a job is the first of its sublayer's jobs on a device, of experts or a shared expert. It
+/// starts the sum, and the device's later jobs add to it.
 pub(crate) fn starts_sum(setup: &RunSetup, phase: Phase, device: DeviceId, job: OperatorJob<'_>) -> bool {
     let layer = &setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
     let mine = |slice: &&Slice| slice.device(phase) == device;
@@ -50,9 +50,9 @@ pub(crate) fn tokens_by_expert(
     tokens
 }
 
-/// Replaces the outputs of a router that is not plain ([`Experts::has_plain_router`]) by the weights
-/// of each token's experts, and by 0 for all others. `correction` has a number for each expert, or
-/// none.
+/// Replaces the outputs of a router that is not plain ([`Experts::has_plain_router`]) by the
+/// weights of each token's experts, and by 0 for all others. `correction` has a number for each
+/// expert, or none.
 ///
 /// DeepSeek-V3 (arXiv:2412.19437, section 2.1.2) scores by a sigmoid, adds the correction for the
 /// choice alone, and prefers the groups whose two best scores have the largest sum. DeepSeek-V2

@@ -139,8 +139,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Refuses a slice that is larger than the slot to which it is copied: a file whose tensors have
-    /// more bits than the plan's format.
+    /// Refuses a slice that is larger than the slot to which it is copied: a file whose tensors
+    /// have more bits than the plan's format.
     fn check_slots(&self, programs: &PhasePrograms) -> Result<(), ExecutorError> {
         for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
             let Action::FetchWeights { sublayer, rows, device, slot } = &task.action else { continue };

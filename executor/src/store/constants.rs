@@ -129,8 +129,8 @@ impl Store {
     }
 }
 
-/// Packs the part of a shared expert that has the neurons `neurons`: their rows of gate, then of up;
-/// and their columns of down.
+/// Packs the part of a shared expert that has the neurons `neurons`: their rows of gate, then of
+/// up; and their columns of down.
 fn pack_neurons(
     dtype: DType,
     checkpoint: &Checkpoint,
@@ -158,8 +158,8 @@ fn pack_neurons(
     ])
 }
 
-/// Reads `rows` of a fused tensor: into one matrix, or one for each part that a file has in a format
-/// of its own (see [`parts`]).
+/// Reads `rows` of a fused tensor: into one matrix, or one for each part that a file has in a
+/// format of its own (see [`parts`]).
 fn pack(
     dtype: DType,
     checkpoint: &Checkpoint,
@@ -174,8 +174,8 @@ fn pack(
 /// The parts of `rows`, one after another, and the format of each.
 ///
 /// Where a plan names a format of blocks, each tensor keeps its own format from the file: files mix
-/// formats, and a plan has one for a class of matrices. What a file has in another form is packed in
-/// bf16 or, if it has few bits, in int8.
+/// formats, and a plan has one for a class of matrices. What a file has in another form is packed
+/// in bf16 or, if it has few bits, in int8.
 fn parts(
     dtype: DType,
     reader: &TensorReader<'_>,

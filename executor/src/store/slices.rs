@@ -16,7 +16,7 @@ pub(crate) struct PackedSlice {
     /// Which rows.
     pub rows: Range<u64>,
     /// Packed matrices that follow one another, one for each number format of the rows; of experts
-    /// two for each expert (see [`crate::weights::tensors::SublayerTensors`]).
+    /// two for each expert (see [`crate::weights::fused::SublayerTensors`]).
     pub weights: Vec<Weights>,
 }
 

@@ -36,6 +36,16 @@ pub(crate) struct TensorRows {
     stride: u64,
 }
 
+/// The tensors of one sublayer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SublayerTensors {
+    /// The matrix. Attention has none; experts have two each: gate and up, then down.
+    pub matrices: Vec<FusedTensor>,
+    /// Norm weights, norm biases, biases and position tables, in the order in which
+    /// [`Sublayer::vector_bytes`] counts them.
+    pub vectors: Vec<FusedTensor>,
+}
+
 impl TensorRows {
     fn whole(tensor: Tensor) -> Self {
         let rows = tensor.shape[0];

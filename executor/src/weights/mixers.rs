@@ -1,8 +1,7 @@
 //! The tensors of mixers other than plain attention, of gated attention, and of shared experts.
 
-use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
 use crate::weights::names::TensorNames;
-use crate::weights::tensors::SublayerTensors;
 use scenarios::{Architecture, LatentAttention, Mixer, Model, Recurrence};
 
 /// The matrices in front of a layer's mixer; `norm` is the norm in front of them.

@@ -1,23 +1,13 @@
 //! The tensors of a model.
 
 use crate::error::ExecutorError;
-use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
 use crate::weights::mixers;
 use crate::weights::names::TensorNames;
 use scenarios::{
     Activation, Architecture, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring,
     Sublayer,
 };
-
-/// The tensors of one sublayer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SublayerTensors {
-    /// The matrix. Attention has none; experts have two each: gate and up, then down.
-    pub matrices: Vec<FusedTensor>,
-    /// Norm weights, norm biases, biases and position tables, in the order in which
-    /// [`Sublayer::vector_bytes`] counts them.
-    pub vectors: Vec<FusedTensor>,
-}
 
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
 pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> SublayerTensors {
@@ -31,19 +21,7 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
         false => vec![],
     };
     match sublayer {
-        Sublayer::Embed => SublayerTensors {
-            matrices: vec![FusedTensor::one(
-                format!("{}{}.weight", names.root, names.embed),
-                vec![model.vocab, hidden],
-            )],
-            vectors: match model.positions {
-                Positions::Learned { offset } => vec![FusedTensor::one(
-                    format!("{}embed_positions.weight", names.root),
-                    vec![model.max_positions + offset, hidden],
-                )],
-                _ => vec![],
-            },
-        },
+        Sublayer::Embed => embed_tensors(model, &names),
         Sublayer::Qkv if model.mixer != Mixer::Attention || model.wiring.output_gate => {
             let norm = norm(model, format!("{}{}", names.layer, names.attn_norm));
             mixers::front_tensors(model, &names, norm)
@@ -126,6 +104,22 @@ pub(crate) fn check_runnable(model: &Model) -> Result<(), ExecutorError> {
     let Some(feature) = model.shapes().iter().find_map(missing_feature) else { return Ok(()) };
     let wanted = "it can be planned and simulated, but not run: use a model without";
     Err(ExecutorError::refused("model", format!("'{}' with {feature}", model.name), wanted))
+}
+
+/// The token table and, where positions are learned, theirs.
+fn embed_tensors(model: &Model, names: &TensorNames) -> SublayerTensors {
+    let table = format!("{}{}.weight", names.root, names.embed);
+    let positions = |offset| {
+        let name = format!("{}embed_positions.weight", names.root);
+        FusedTensor::one(name, vec![model.max_positions + offset, model.hidden])
+    };
+    SublayerTensors {
+        matrices: vec![FusedTensor::one(table, vec![model.vocab, model.hidden])],
+        vectors: match model.positions {
+            Positions::Learned { offset } => vec![positions(offset)],
+            _ => vec![],
+        },
+    }
 }
 
 /// The first feature of layers of `shape` that no kernel computes.

@@ -1,5 +1,5 @@
-//! GGUF files with weights in blocks: a run that keeps the blocks gives the logits of a run with the
-//! same values in f32.
+//! GGUF files with weights in blocks: a run that keeps the blocks gives the logits of a run with
+//! the same values in f32.
 
 use crate::rig;
 use executor::{Checkpoint, RunSetup, Sampling, Session};

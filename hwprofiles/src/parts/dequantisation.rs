@@ -9,7 +9,7 @@
 //!
 //! **CPUs**: a core unpacks and multiplies 8 values of a 4-bit format per cycle with 256-bit
 //! vectors and 16 with 512-bit ones. For 64 values of Q4_K that takes llama.cpp's kernel about 16
-//! instructions of 256 bits, of which a core issues two per cycle.
+//! instructions of 256 bits; a core issues two per cycle.
 
 use crate::parts::cpu::{CpuPart, InstructionSet};
 use crate::parts::gpu::GpuPart;

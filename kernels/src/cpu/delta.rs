@@ -11,8 +11,8 @@ use crate::cpu::strided::{StridedRows, StridedRowsMut};
 use crate::cpu::vector::{RowKernel, compute, each_range, sum};
 use crate::runtime::{Disjoint, Pool};
 
-/// Widths of a gated delta net. A row of its projection has q and k of each head of keys, v and z of
-/// each head of values, and for each head of values the logit of β and the logit of α.
+/// Widths of a gated delta net. A row of its projection has q and k of each head of keys, v and z
+/// of each head of values, and for each head of values the logit of β and the logit of α.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeltaNet {
     /// Heads of queries and keys.
@@ -74,8 +74,8 @@ pub struct DeltaRows<'a> {
 }
 
 /// Convolves q, k and v of the new tokens, in place, with silu behind it: channel c of token t is
-/// silu(Σᵢ `weights[c][i]` · input t − taps + 1 + i). The last inputs are kept for the next tokens. A
-/// sequence without past tokens starts with inputs of 0.
+/// silu(Σᵢ `weights[c][i]` · input t − taps + 1 + i). The last inputs are kept for the next tokens.
+/// A sequence without past tokens starts with inputs of 0.
 ///
 /// # Panics
 /// Where the lengths do not agree.

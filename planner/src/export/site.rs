@@ -86,8 +86,8 @@ impl<'a> Site<'a> {
         self.model.kind(index as u64).sublayers()
     }
 
-    /// Layer `index` with each sublayer where `place` says. An undivided sublayer gets all rows that
-    /// it has in this layer.
+    /// Layer `index` with each sublayer where `place` says. An undivided sublayer gets all rows
+    /// that it has in this layer.
     pub fn layer(&self, index: usize, mut place: impl FnMut(Sublayer) -> Slices) -> LayerPlacement {
         let kind = self.model.kind(index as u64);
         let shape = self.model.shape(kind);

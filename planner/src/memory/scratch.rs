@@ -196,7 +196,8 @@ fn expert_width(model: &Model, operator: Operator) -> u64 {
     }
 }
 
-/// Number of values for scores and contexts. A recurrence needs none. Where few heads share a KV head, a core takes more tokens at once.
+/// Number of values for scores and contexts. A recurrence needs none. Where few heads share a KV
+/// head, a core takes more tokens at once.
 fn attention_scratch(model: &Model, members: u64, batch: u64) -> u64 {
     let (group, width) = match model.mixer {
         // Sixteen queries as wide as an entry of the cache, their results, and 32 entries.

@@ -64,8 +64,8 @@ proptest! {
                 [past, past + more].map(|past| used(&model(window), batch, 64 + past / 4 * 4).kv);
             after - before
         };
-        // A layer that sees everything keeps 2 · 2 · 16 numbers of each token, the compressed one 16
-        // of each four tokens.
+        // A layer that sees everything keeps 2 · 2 · 16 numbers of each token, the compressed one
+        // 16 of each four tokens.
         prop_assert_eq!(grown(Some(window)), Bytes::new(batch * (more * 64 + more / 4 * 16) * 2));
         prop_assert_eq!(grown(None), grown(Some(window)) + Bytes::new(batch * more * 64 * 2));
     }

@@ -57,8 +57,8 @@ pub enum RouterScoring {
     /// A softmax over all experts. A group of experts counts as its best one.
     #[default]
     Softmax,
-    /// A sigmoid of each output. The router's bias corrects the choice alone, not the weights, and a
-    /// group of experts counts as the sum of its two best.
+    /// A sigmoid of each output. The router's bias corrects the choice alone, not the weights, and
+    /// a group of experts counts as the sum of its two best.
     Sigmoid,
 }
 
@@ -146,8 +146,8 @@ impl Experts {
         Self { intermediate, shared, ..self }
     }
 
-    /// Whether a token goes to the experts with the largest outputs of the router, with a softmax of
-    /// these outputs as weights: no groups, no correction, no factor.
+    /// Whether a token goes to the experts with the largest outputs of the router, with a softmax
+    /// of these outputs as weights: no groups, no correction, no factor.
     pub fn has_plain_router(&self) -> bool {
         self.scoring == RouterScoring::Softmax && self.groups == 1 && self.weight_scale == 1.0
     }

@@ -1,19 +1,7 @@
 //! Layers of unequal shapes.
 
-use crate::model::transformer::Model;
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use crate::model::transformer::{LayerShapes, Model};
 use std::sync::Arc;
-
-/// The shapes of a model's layers, and which layer has which; empty if all layers are alike.
-///
-/// A shape is a [`Model`] whose layers are all of that shape. So everything that counts a model's
-/// work and bytes also counts those of a shape.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct LayerShapes {
-    shapes: Arc<[Model]>,
-    of_layer: Arc<[u16]>,
-}
 
 impl LayerShapes {
     /// Each distinct one of `layers` once, in the order of first appearance; empty if there is only
@@ -40,15 +28,6 @@ impl LayerShapes {
     /// Whether all layers are alike.
     pub fn is_empty(&self) -> bool {
         self.shapes.is_empty()
-    }
-}
-
-impl Serialize for LayerShapes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut both = serializer.serialize_struct("LayerShapes", 2)?;
-        both.serialize_field("shapes", &self.shapes[..])?;
-        both.serialize_field("of_layer", &self.of_layer[..])?;
-        both.end()
     }
 }
 
@@ -104,7 +83,8 @@ impl Model {
         &self.shapes()[usize::from(self.shape_index(layer))]
     }
 
-    /// The shape of `layer`; of the embedding and the head, which are in no layer, the model itself.
+    /// The shape of `layer`; of the embedding and the head, which are in no layer, the model
+    /// itself.
     pub fn layer_or_ends(&self, layer: Option<u32>) -> &Model {
         layer.map_or(self, |layer| self.layer(u64::from(layer)))
     }

@@ -4,12 +4,13 @@ use crate::model::architecture::{Activation, Architecture, Norm};
 use crate::model::experts::Experts;
 use crate::model::formats::published::PublishedFormats;
 use crate::model::latent_attention::LatentAttention;
-use crate::model::layer_shapes::LayerShapes;
 use crate::model::mixer::{Mixer, SparseIndex};
 use crate::model::positions::Positions;
 use crate::model::wiring::{BlockOrder, Wiring};
 use hwprofiles::DType;
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+use std::sync::Arc;
 
 /// A decoder-only transformer, or one shape of its layers ([`Model::shapes`]): the model as if all
 /// layers were like that.
@@ -84,6 +85,25 @@ pub struct Model {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
 fn is_zero(value: &u64) -> bool {
     *value == 0
+}
+
+/// The shapes of a model's layers, and which layer has which; empty if all layers are alike.
+///
+/// A shape is a [`Model`] whose layers are all of that shape. So everything that counts a model's
+/// work and bytes also counts those of a shape.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LayerShapes {
+    pub(super) shapes: Arc<[Model]>,
+    pub(super) of_layer: Arc<[u16]>,
+}
+
+impl Serialize for LayerShapes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut both = serializer.serialize_struct("LayerShapes", 2)?;
+        both.serialize_field("shapes", &self.shapes[..])?;
+        both.serialize_field("of_layer", &self.of_layer[..])?;
+        both.end()
+    }
 }
 
 impl Model {

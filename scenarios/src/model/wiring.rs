@@ -84,7 +84,8 @@ pub struct Wiring {
     /// Rank of a learned addition to the residual beside attention (LAuReL), if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_rank_residual: Option<u64>,
-    /// Streams of which a layer computes one and predicts the others (AltUp), if there are any.
+    /// Residual streams (AltUp), if there are several: a layer computes one and predicts the
+    /// others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_streams: Option<u64>,
 }

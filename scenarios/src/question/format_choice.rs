@@ -222,7 +222,8 @@ fn word_of_class(word: &str) -> Result<WeightFormat, String> {
     }
 }
 
-/// A format of all weights: a kind of GGUF file where the word names one, a number format otherwise.
+/// A format of all weights: a kind of GGUF file where the word names one, a number format
+/// otherwise.
 fn file_or_format(word: &str) -> Result<WeightChoice, String> {
     let plain = word.to_lowercase().replace('-', "_");
     if plain == PUBLISHED {

@@ -82,8 +82,8 @@ unsafe fn scaled<L: Lanes>(quads: [L::Int; 8], scale: L::Float) -> BlockGroup<L>
     BlockGroup { quads, scales: [scale; 2], minimum: unsafe { L::zero() } }
 }
 
-/// The 4-bit numbers of 32 columns. Those of the first sixteen are the low halves of four words, and
-/// those of the last sixteen the high halves.
+/// The 4-bit numbers of 32 columns. Those of the first sixteen are the low halves of four words,
+/// and those of the last sixteen the high halves.
 #[inline(always)]
 unsafe fn nibbles<L: Lanes>(place: BlockPlace, at: usize) -> [L::Int; 8] {
     // SAFETY: the caller's promise.

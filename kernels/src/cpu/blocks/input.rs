@@ -1,8 +1,8 @@
 //! x rounded to 16-bit integers, as the products with blocks read it.
 //!
-//! Each group of 32 columns has a scale, and its error is at most 2⁻¹⁶ of the group's largest value.
-//! Eight bits would halve the multiplications. But decoding waits for memory, not for them, and the
-//! tiles of AMX serve many rows.
+//! Each group of 32 columns has a scale, and its error is at most 2⁻¹⁶ of the group's largest
+//! value. Eight bits would halve the multiplications. But decoding waits for memory, not for them,
+//! and the tiles of AMX serve many rows.
 
 use super::formats::{self, BlockFormat};
 use crate::cpu::strided::StridedRows;

@@ -1,6 +1,6 @@
 //! Which bytes of a block stay together, and how the blocks of a panel's rows interleave.
 
-use crate::cpu::weights::PANEL;
+use crate::cpu::weights::panel::PANEL;
 use hwprofiles::DType;
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub(crate) struct BlockLayout {
 
 impl BlockLayout {
     /// The layout of a format that is multiplied in blocks.
-    pub(crate) fn of(dtype: DType) -> Option<Self> {
+    pub(crate) fn for_dtype(dtype: DType) -> Option<Self> {
         let (columns, units): (usize, &[(usize, usize)]) = match dtype {
             // A scale, then signed bytes.
             DType::Q8_0 => (32, &[(1, 2), (8, 4)]),
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_panel_has_every_byte_of_its_rows_once_and_gives_each_block_back() {
         for dtype in DType::ALL {
-            let Some(layout) = BlockLayout::of(dtype) else { continue };
+            let Some(layout) = BlockLayout::for_dtype(dtype) else { continue };
             let size = dtype.block();
             assert_eq!(layout.bytes as u64 * size.values, layout.columns as u64 * size.bytes, "{dtype}");
             for height in [1, 5, PANEL] {

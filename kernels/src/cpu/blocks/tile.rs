@@ -33,8 +33,8 @@ impl BlockTile<'_> {
     /// Computes the tile.
     ///
     /// # Safety
-    /// The CPU has the instructions. x has these rows; y has them too, and nobody else touches them.
-    /// The panel is in `dtype`, which is a format of blocks.
+    /// The CPU has the instructions. x has these rows; y has them too, and nobody else touches
+    /// them. The panel is in `dtype`, which is a format of blocks.
     pub(crate) unsafe fn run(&self, instructions: BlockInstructions, dtype: DType) {
         // SAFETY: the caller's promises.
         unsafe {

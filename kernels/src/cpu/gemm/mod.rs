@@ -28,10 +28,10 @@ use hwprofiles::DType;
 
 /// Computes y = x·Wᵀ with f32 accumulation.
 ///
-/// With integer weights and weights in blocks the fast paths round x to 16-bit integers, with a scale for each group of
-/// 32 columns: an error of at most 2⁻¹⁶ of the group's largest value. With bf16 weights the paths
-/// that multiply bf16 round x to bf16 ([`Path::rounding`]). AMX does both with integer weights: it
-/// rounds x and the weights to bf16.
+/// With integer weights and weights in blocks the fast paths round x to 16-bit integers, with a
+/// scale for each group of 32 columns: an error of at most 2⁻¹⁶ of the group's largest value. With
+/// bf16 weights the paths that multiply bf16 round x to bf16 ([`Path::rounding`]). AMX does both
+/// with integer weights: it rounds x and the weights to bf16.
 ///
 /// `x` is m × k (k = `w.columns()`), `y` is m × n (n = `w.rows()`), both row-major; values between
 /// the rows of y are left alone. FLOP: 2·m·n·k. Bytes: the weights once, while m is small enough
@@ -96,7 +96,7 @@ pub(crate) fn grouped_with(
     }
     let y_stride = y.stride;
     let y = Disjoint::new(y.values);
-    let in_blocks = BlockLayout::of(dtype).is_some();
+    let in_blocks = BlockLayout::for_dtype(dtype).is_some();
     let mut run = |path, groups: &[_]| match (path, dtype) {
         (Path::Reference, _) => reference::gemm(pool, &y, y_stride, x, groups),
         (Path::Amx, _) if in_blocks || matches!(dtype, DType::Bf16 | DType::Int8 | DType::Int4) => {

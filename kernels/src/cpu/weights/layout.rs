@@ -4,8 +4,6 @@ use crate::cpu::blocks::BlockLayout;
 use crate::runtime::KernelError;
 use hwprofiles::{DType, GROUP};
 
-/// Rows of a panel.
-pub const PANEL: usize = 16;
 /// Columns of a group, as an index.
 pub(crate) const GROUP_COLUMNS: usize = GROUP as usize;
 
@@ -46,7 +44,7 @@ pub(super) const BLOCKS: &str = "q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, m
 /// [`KernelError::DType`] for a format that no kernel reads; [`KernelError::Blocks`] where rows are
 /// not whole blocks; [`KernelError::TooLarge`] where a `usize` cannot hold the number.
 pub(super) fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<usize, KernelError> {
-    match (dtype, BlockLayout::of(dtype)) {
+    match (dtype, BlockLayout::for_dtype(dtype)) {
         (DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4, _) => {}
         (_, Some(BlockLayout { columns: block, .. })) if columns.is_multiple_of(block) => {}
         (_, Some(BlockLayout { columns: block, .. })) => {

@@ -29,11 +29,12 @@
 
 mod layout;
 mod pack;
+pub(in crate::cpu) mod panel;
 mod quantise;
 mod sparse;
 
 pub(crate) use layout::GROUP_COLUMNS;
-pub use layout::PANEL;
+pub use panel::PANEL;
 pub(crate) use quantise::quantise;
 pub use sparse::SparseWeights;
 #[cfg(test)]
@@ -131,7 +132,7 @@ impl Weights {
         write: impl FnMut(usize, &mut [f32]),
     ) -> Result<Self, KernelError> {
         let len = matrix_bytes(dtype, rows, columns)?;
-        if BlockLayout::of(dtype).is_some() {
+        if BlockLayout::for_dtype(dtype).is_some() {
             return Err(KernelError::Quantise { dtype });
         }
         let buffer = memory.filled(len, |buffer| -> Result<(), KernelError> {
@@ -141,15 +142,16 @@ impl Weights {
         Ok(Self { dtype, rows, columns, buffer })
     }
 
-    /// Whether a file's blocks of `dtype` are multiplied as they are, in rows that are whole blocks.
+    /// Whether a file's blocks of `dtype` are multiplied as they are, in rows that are whole
+    /// blocks.
     pub fn has_blocks(dtype: DType) -> bool {
-        BlockLayout::of(dtype).is_some()
+        BlockLayout::for_dtype(dtype).is_some()
     }
 
     /// Whether a file's blocks of `dtype`, in rows of `columns`, are kept as they are
     /// ([`Weights::from_blocks`]).
     pub fn keeps_blocks(dtype: DType, columns: usize) -> bool {
-        BlockLayout::of(dtype).is_some_and(|layout| columns.is_multiple_of(layout.columns))
+        BlockLayout::for_dtype(dtype).is_some_and(|layout| columns.is_multiple_of(layout.columns))
     }
 
     /// Keeps the blocks of a file. `read(row, out)` writes the bytes of a row's blocks into `out`.
@@ -166,7 +168,7 @@ impl Weights {
         mut read: impl FnMut(usize, &mut [u8]),
     ) -> Result<Self, KernelError> {
         let len = matrix_bytes(dtype, rows, columns)?;
-        let Some(layout) = BlockLayout::of(dtype) else {
+        let Some(layout) = BlockLayout::for_dtype(dtype) else {
             return Err(KernelError::DType { what: "blocks", dtype, accepted: layout::BLOCKS });
         };
         let buffer = memory.filled(len, |buffer| -> Result<(), KernelError> {
@@ -268,7 +270,7 @@ impl<'a> WeightsView<'a> {
     /// One value, dequantised: the definition of what every kernel reads.
     pub fn value(&self, row: usize, column: usize) -> f32 {
         assert!(row < self.rows && column < self.columns, "({row}, {column})");
-        if let Some(layout) = BlockLayout::of(self.dtype) {
+        if let Some(layout) = BlockLayout::for_dtype(self.dtype) {
             let mut values = vec![0.0; layout.columns];
             self.blocks(layout, row, column / layout.columns, &mut values);
             return values[column % layout.columns];
@@ -303,7 +305,7 @@ impl<'a> WeightsView<'a> {
     /// One whole row, dequantised into `out`, which is `columns` long.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.columns);
-        if let Some(layout) = BlockLayout::of(self.dtype) {
+        if let Some(layout) = BlockLayout::for_dtype(self.dtype) {
             return self.blocks(layout, row, 0, out);
         }
         if self.dtype != DType::Bf16 {
@@ -345,7 +347,7 @@ impl<'a> WeightsView<'a> {
     /// The bytes of panel `panel`, with zeros for rows that a last one lacks; `None` for formats
     /// without blocks.
     pub(crate) fn wide_panel(&self, panel: usize) -> Option<WidePanel<'a>> {
-        let layout = BlockLayout::of(self.dtype)?;
+        let layout = BlockLayout::for_dtype(self.dtype)?;
         let (row, height) = (row_bytes(self.dtype, self.columns), PANEL.min(self.rows - panel * PANEL));
         Some(WidePanel::new(layout, &self.bytes[panel * PANEL * row..][..height * row], height))
     }

@@ -1,6 +1,7 @@
 //! Packing of rows into panels.
 
-use super::layout::{GROUP_COLUMNS, PANEL, bf16_slot, int4_nibble, int8_slot, row_bytes};
+use super::layout::{GROUP_COLUMNS, bf16_slot, int4_nibble, int8_slot, row_bytes};
+use super::panel::PANEL;
 use super::quantise::quantise;
 use half::{bf16, f16};
 use hwprofiles::DType;

@@ -6,7 +6,8 @@
 //! With a share s of zeros a weight takes 2·(1 − s) + 1/8 bytes, as in SparAMX (AbouElhamayed et
 //! al., 2025): less than dense bf16 from s = 1/16 on. A −0 is stored as a value.
 
-use super::layout::{GROUP_COLUMNS, PANEL};
+use super::layout::GROUP_COLUMNS;
+use super::panel::PANEL;
 use crate::runtime::{Buffer, KernelError, MemoryArena, Path};
 use half::bf16;
 use std::arch::x86_64::*;

@@ -91,7 +91,8 @@ impl Model {
         self.shapes().get(usize::from(kind.shape)).unwrap_or(self)
     }
 
-    /// The shape of layers of `kind`; without one, for the embedding and the head, the model itself.
+    /// The shape of layers of `kind`; without one, for the embedding and the head, the model
+    /// itself.
     pub fn shape_or_ends(&self, kind: Option<LayerKind>) -> &Model {
         kind.map_or(self, |kind| self.shape(kind))
     }

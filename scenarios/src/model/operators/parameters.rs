@@ -1,11 +1,11 @@
 //! Parameters of a model, their bytes, and the model's fingerprint.
 
-use crate::model::layer_shapes::LayerShapes;
 use crate::model::mixer::{Mixer, SparseIndex};
 use crate::model::operators::formats::{Formats, WeightClass};
 use crate::model::operators::layer::LayerKind;
 use crate::model::operators::products::Product;
 use crate::model::operators::sublayer::Sublayer;
+use crate::model::transformer::LayerShapes;
 use crate::model::transformer::Model;
 use crate::model::wiring::BlockOrder;
 use hwprofiles::{Bytes, DType, Elements};

@@ -24,8 +24,8 @@ impl Sublayer {
     /// popular first. A row of the shared expert is a neuron with all of its weights. Parts of
     /// these two sublayers give partial sums of the output, not columns of it.
     ///
-    /// A sublayer of several matrices counts as one with `hidden` columns and about as many numbers.
-    /// It is not divided ([`Sublayer::is_divisible`]).
+    /// A sublayer of several matrices counts as one with `hidden` columns and about as many
+    /// numbers. It is not divided ([`Sublayer::is_divisible`]).
     pub fn matrix(self, model: &Model) -> Option<(u64, u64)> {
         let experts = model.experts.as_ref();
         match self {

@@ -166,26 +166,32 @@ impl Work {
             (Operator::Rotate, _) => {
                 work.kv_written = model.appended_bytes(formats, step.batch, step.new_tokens);
             }
-            (Operator::IndexScores, _) => {
-                if let Some(index) = &model.index {
-                    let scores = index_scores(model, index, step);
-                    work.shape = Shape::Attention(scores.shape);
-                    work.flop = scores.flop;
-                    work.kv_read = model.index_key_bytes(formats, step.batch * scores.kv_tokens);
-                }
+            (Operator::IndexScores | Operator::Attention, _) => {
+                work.add_mixer(operator, model, formats, step);
             }
-            (Operator::Attention, _) => match model.mixer {
-                Mixer::Recurrent(recurrence) => work.add_recurrence(recurrence, step),
-                _ => {
-                    let attention = layer_attention(model, step);
-                    work.shape = Shape::Attention(attention.shape);
-                    work.flop = attention.flop;
-                    work.kv_read = model.attended_bytes(formats, step.batch, attention.kv_tokens);
-                }
-            },
             _ => {}
         }
         work
+    }
+
+    /// Adds the work of an indexer, of attention, or of a recurrence.
+    fn add_mixer(&mut self, operator: Operator, model: &Model, formats: &Formats, step: &Step) {
+        let attention = match (operator, &model.index, model.mixer) {
+            (Operator::IndexScores, Some(index), _) => {
+                let scores = index_scores(model, index, step);
+                self.kv_read = model.index_key_bytes(formats, step.batch * scores.kv_tokens);
+                scores
+            }
+            (Operator::IndexScores, None, _) => return,
+            (_, _, Mixer::Recurrent(recurrence)) => return self.add_recurrence(recurrence, step),
+            _ => {
+                let attention = layer_attention(model, step);
+                self.kv_read = model.attended_bytes(formats, step.batch, attention.kv_tokens);
+                attention
+            }
+        };
+        self.shape = Shape::Attention(attention.shape);
+        self.flop = attention.flop;
     }
 
     /// Adds the products of a sublayer of several matrices; `rows` of `all` rows are computed.
