@@ -1,6 +1,6 @@
 //! Model folders: what is written reads back, and what is wrong is refused with one clear message.
 
-use crate::golden_files;
+use crate::{golden_files, rig};
 use executor::{Checkpoint, ExecutorError, Tokenizer, make_random};
 use scenarios::{Model, Wiring};
 use std::fs;
@@ -47,7 +47,7 @@ fn every_golden_folder_opens() {
         assert_eq!(checkpoint.model().name, name);
         count += 1;
     }
-    assert_eq!(count, 22);
+    assert_eq!(count, rig::GOLDEN.len() + rig::MIXERS.len());
 }
 
 #[test]
