@@ -27,13 +27,14 @@ impl Shard {
     /// The tensors of the file at `path`, whose header is `gguf`, for `model`.
     ///
     /// # Errors
-    /// The file cannot be read, ends before a tensor does, or stretches its rotation in another way
-    /// than Llama 3.
+    /// The file cannot be read, ends before a tensor does, stretches its rotation in another way
+    /// than Llama 3, or scales whole tensors.
     pub fn from_gguf(path: &Path, gguf: &Gguf, model: &Model) -> Result<Self, ExecutorError> {
         let unreadable = |source| ExecutorError::File { path: path.to_owned(), source };
         let file = File::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let turns = gguf.text("general.architecture") == Some("llama");
+        refuse_scaled_blocks(path, gguf)?;
         let mut tensors = BTreeMap::new();
         for (name, tensor) in &gguf.tensors {
             for (ours, stored) in stored(name, tensor, model, turns) {
@@ -80,6 +81,21 @@ impl Shard {
             true => Ok(()),
             false => Err(wrong()),
         }
+    }
+}
+
+/// Refuses blocks of NVFP4 that a number of their own multiplies: without it the values are wrong.
+fn refuse_scaled_blocks(path: &Path, gguf: &Gguf) -> Result<(), ExecutorError> {
+    let scaled = |name: &&String| {
+        let weight = name.strip_suffix(".scale").map(|name| format!("{name}.weight"));
+        weight.is_some_and(|weight| gguf.tensors.contains_key(&weight))
+    };
+    match gguf.tensors.keys().find(scaled) {
+        None => Ok(()),
+        Some(name) => Err(ExecutorError::Malformed {
+            path: path.to_owned(),
+            reason: format!("{name} scales a whole tensor: use a file without such scales, like Q4_K_M"),
+        }),
     }
 }
 
@@ -177,4 +193,23 @@ fn within_layer(word: &str, names: &TensorNames, model: &Model) -> Option<&'stat
         "ffn_gate_inp" => names.router,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_with_a_scale_of_its_own_is_refused_by_name() {
+        let tensor = GgufTensor { shape: vec![64, 2], format: 40, start: 0 };
+        let gguf = |names: &[&str]| Gguf {
+            metadata: BTreeMap::new(),
+            tensors: names.iter().map(|&name| (name.to_owned(), tensor.clone())).collect(),
+        };
+        let path = Path::new("model.gguf");
+        assert!(refuse_scaled_blocks(path, &gguf(&["blk.0.attn_q.weight", "a.scale"])).is_ok());
+        let error = refuse_scaled_blocks(path, &gguf(&["blk.0.attn_q.weight", "blk.0.attn_q.scale"]));
+        let error = error.expect_err("it would give wrong values").to_string();
+        assert!(error.contains("model.gguf") && error.contains("blk.0.attn_q.scale"), "{error}");
+    }
 }
