@@ -72,8 +72,10 @@ impl RunSetup {
 
     /// Refuses a checkpoint of another model. Its name and its weights' number format may differ.
     pub(crate) fn check_model(&self, found: &Model) -> Result<(), ExecutorError> {
-        let ours = Model { name: found.name.clone(), dtype: found.dtype, ..self.model.clone() };
-        if ours == *found {
+        // Each shape of its layers has a name and a format too.
+        let named = |shape: &Model| Model { name: found.name.clone(), dtype: found.dtype, ..shape.clone() };
+        let ours = self.model.map_shapes(named);
+        if ours == found.map_shapes(named) {
             return Ok(());
         }
         let wanted =

@@ -51,7 +51,8 @@ fn a_file_describes_the_folders_model_and_has_a_tokenizer() {
         let (folder, found) =
             (rig::checkpoint(name), Model::from_gguf_file(&gguf_file(name)).expect("a model"));
         let wanted = folder.model();
-        assert_eq!(found, Model { name: name.to_owned(), dtype: found.dtype, ..wanted.clone() });
+        let named = |shape: &Model| Model { name: name.to_owned(), dtype: found.dtype, ..shape.clone() };
+        assert_eq!(found.map_shapes(named), wanted.map_shapes(named));
         Tokenizer::open(&gguf_file(name)).expect("its own tokenizer");
     }
 }
