@@ -72,13 +72,15 @@ impl RunSetup {
 
     /// Refuses a checkpoint of another model. Its name and its weights' number format may differ.
     pub(crate) fn check_model(&self, found: &Model) -> Result<(), ExecutorError> {
-        let ours = Model {
+        // Each shape of its layers has a name and formats too.
+        let named = |shape: &Model| Model {
             name: found.name.clone(),
             dtype: found.dtype,
-            published: found.published.clone(),
-            ..self.model.clone()
+            published: None,
+            ..shape.clone()
         };
-        if ours == *found {
+        let ours = self.model.map_shapes(named);
+        if ours == found.map_shapes(named) {
             return Ok(());
         }
         let wanted =
