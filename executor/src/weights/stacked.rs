@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn blocks_and_their_exponents_become_the_numbers_that_they_stand_for() {
         // One expert, 2 outputs (gate and up) of 32 inputs. Number i of the gate is i mod 16.
-        let gate: Vec<u8> = (0..16u8).map(|i| (2 * i % 16) | (2 * i + 1) % 16 << 4).collect();
+        let gate: Vec<u8> = (0..16u8).map(|i| (2 * i % 16) | (((2 * i + 1) % 16) << 4)).collect();
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&[&gate[..], &[0x22; 16], &[128, 126]].concat()).expect("written");
         let shard = Shard::new("test".as_ref(), Default::default(), file);

@@ -11,7 +11,7 @@ const NUMBERS: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
 /// Bytes with a fixed pattern.
 fn bytes(count: usize, seed: usize) -> Vec<u8> {
-    (0..count).map(|i| ((i + seed) * 2_654_435_761 >> 7) as u8).collect()
+    (0..count).map(|i| (((i + seed) * 2_654_435_761) >> 7) as u8).collect()
 }
 
 /// The golden model `gpt_oss` in `folder`, with other gates and ups: in blocks, or as the numbers

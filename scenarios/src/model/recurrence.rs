@@ -172,7 +172,7 @@ impl Recurrence {
         state + 2 * channels * taps
     }
 
-    /// FLOP of one token of a prefill, which computes chunks of [`CHUNK`] tokens with products of
+    /// FLOP of one token of a prefill, which computes chunks of 64 tokens with products of
     /// matrices. For a delta net with C tokens of a chunk, for each head:
     /// 6·dk·dv + C·(6·dk + 4·dv) + 2·C²/3; for Mamba-2: 6·d·s + C·(2·d + 2·s).
     pub fn flop_in_chunks(self) -> u64 {

@@ -315,7 +315,7 @@ fn an_absent_folder_and_an_unknown_preset_say_so() {
     let error = Model::from_folder(Path::new("no/such/folder")).unwrap_err().to_string();
     assert!(error.starts_with("no/such/folder/config.json: cannot be read"), "{error}");
     let error = Model::preset("llama-9").unwrap_err().to_string();
-    assert!(error.contains("llama-9 is not a model") && error.contains("the presets are"), "{error}");
+    assert!(error.contains("llama-9 is not a model") && error.contains("fulcrum model list"), "{error}");
     let error = Model::preset("llama-3.1-8c").unwrap_err().to_string();
     assert!(error.contains("did you mean llama-3.1-8b?"), "{error}");
 }

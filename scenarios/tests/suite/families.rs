@@ -80,8 +80,17 @@ fn errors_of_families_name_file_key_and_value() {
 }
 
 #[test]
-fn quantised_checkpoints_are_read_as_their_shape() {
+fn a_quantised_checkpoint_is_the_same_shape_in_other_formats() {
     let plain = preset_text("llama-3.1-8b");
-    let quantised = plain.replacen('{', r#"{"quantization_config": {"quant_method": "gptq", "bits": 4},"#, 1);
-    assert_eq!(read(&plain).unwrap(), read(&quantised).unwrap());
+    let quantised = plain.replacen(
+        '{',
+        r#"{"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128},"#,
+        1,
+    );
+    let (plain, quantised) = (read(&plain).unwrap(), read(&quantised).unwrap());
+    assert_eq!(plain.fingerprint(), quantised.fingerprint());
+    let formats = scenarios::WeightFormats::from(*quantised.published.expect("it says so"));
+    let class = |class| formats.for_class(class).one();
+    assert_eq!(class(scenarios::WeightClass::Ffn), Some(hwprofiles::DType::Int4G128));
+    assert_eq!(class(scenarios::WeightClass::Ends), Some(plain.dtype));
 }

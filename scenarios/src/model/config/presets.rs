@@ -242,7 +242,7 @@ fn unknown(name: &str) -> ScenarioError {
     });
     let known = match near {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("the presets are {}", Model::preset_names().collect::<Vec<_>>().join(", ")),
+        None => "`fulcrum model list` names the presets".to_owned(),
     };
     ScenarioError::UnknownPreset { name: name.to_owned(), known }
 }

@@ -59,9 +59,8 @@ pub(crate) fn unknown_type(config: &DocumentSection<'_>, model_type: &str) -> Sc
         return config.unsupported("model_type", feature, &instead);
     }
     let names = FamilyDefaults::all().map(|family| family.model_type);
-    if let Some(meant) = nearest_name(model_type, names)
-        && config.get("hidden_size").is_none()
-    {
+    let meant = nearest_name(model_type, names);
+    if let Some(meant) = meant.filter(|_| config.get("hidden_size").is_none()) {
         return config.wrong("model_type", &format!("it is not known; did you mean {meant}?"));
     }
     if looks_multimodal(config) && config.get("hidden_size").is_none() {
@@ -76,7 +75,8 @@ pub(crate) fn unknown_type(config: &DocumentSection<'_>, model_type: &str) -> Sc
         true => "its keys are the same, so try that model_type".to_owned(),
         false => format!("which does not know the keys {}", others.join(", ")),
     };
-    let wanted = format!("it is not known; the nearest family by its keys is {family}, {differs}");
+    let meant = meant.map_or(String::new(), |meant| format!("did you mean {meant}? otherwise "));
+    let wanted = format!("it is not known; {meant}the nearest family by its keys is {family}, {differs}");
     config.wrong("model_type", &wanted)
 }
 
