@@ -33,7 +33,7 @@ fn scenarios_with_unknown_keys_or_wrong_values_are_refused() {
         ("batch: 1", "batch: -1", &["workload.batch", "-1"]),
         ("batch: 1", "batch: 0", &["workload.batch", "0"]),
         ("batch: 1", "batch: many", &["workload.batch", "many"]),
-        ("fulcrum-tiny", "fulcrum-huge", &["fulcrum-huge", "fulcrum-tiny"]),
+        ("fulcrum-tiny", "fulcrum-huge", &["fulcrum-huge", "fulcrum model list"]),
         ("example-loopback", "no-such-machine", &["no-such-machine"]),
         ("prompt_tokens: 8", "prompt_tokens: 800000", &["prompt_tokens", "800000"]),
     ] {

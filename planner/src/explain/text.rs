@@ -47,14 +47,14 @@ fn head(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     if let Some((draft, speculation)) = plan.draft.as_ref().zip(plan.workload.speculation) {
         writeln!(
             text,
-            "{} on {} proposes {} tokens in {} before each step; {:.2} are kept",
+            "{} on {} proposes {} tokens in {} before each step;\n  a step yields {:.2} in the mean; \
+             below are the model's own steps",
             draft.model.name,
             draft.device,
             speculation.tokens,
             draft.step,
             speculation.tokens_per_step()
         )?;
-        writeln!(text, "below are the model's own steps, beside that draft")?;
     }
     if plan.staging_slots != Pipelining::default().slots {
         writeln!(text, "streamed through {} staging slots", plan.staging_slots)?;

@@ -114,7 +114,7 @@ impl Scenario {
                 key,
                 Value::String(name).to_string(),
                 format!(
-                    "a folder with a config.json, the path of a config.json, or a preset; {known} is wanted"
+                    "a preset, a folder with a config.json, or the path of a config.json is wanted; {known}"
                 ),
             ),
             other => other,

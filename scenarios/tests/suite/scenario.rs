@@ -128,7 +128,10 @@ fn a_model_is_a_preset_a_folder_or_a_config() {
     assert_eq!(resolve(&golden).unwrap().model.name, "qwen2");
     assert_eq!(resolve(&golden.join("config.json")).unwrap().model, resolve(&golden).unwrap().model);
     assert!(
-        resolve(Path::new("nowhere")).unwrap_err().to_string().contains("model is \"nowhere\": a folder")
+        resolve(Path::new("nowhere"))
+            .unwrap_err()
+            .to_string()
+            .contains("model is \"nowhere\": a preset, a folder")
     );
 }
 
