@@ -71,7 +71,7 @@ pub struct Device {
     pub price: Option<Sourced<Dollars>>,
     /// The ranks of a group of GPUs that compute as one device. The rates are those of one of them.
     pub ranks: Option<Ranks>,
-    /// The cost of dequantisation, and facts that no time depends on yet.
+    /// Further costs, and facts that no time depends on yet.
     pub details: DeviceDetails,
 }
 
@@ -91,6 +91,10 @@ pub struct DeviceDetails {
     /// What it costs to compute with quantised weights that have no measured table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dequantisation: Option<Dequantisation>,
+    /// The shortest time of a kernel that computes no product, its launch included. Absent where
+    /// only bytes count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub small_kernel: Option<Sourced<Seconds>>,
     /// The kernels that its rates were measured with, where they are ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<String>,

@@ -51,7 +51,8 @@ impl Device {
             Bound::Launch => {
                 device.launch.value = device.launch.value / factor.get();
                 device.sync.value = device.sync.value / factor.get();
-                device.issue.iter_mut().for_each(|issue| issue.value = issue.value / factor.get());
+                let others = [&mut device.issue, &mut device.details.small_kernel];
+                others.into_iter().flatten().for_each(|time| time.value = time.value / factor.get());
             }
         }
         device

@@ -7,7 +7,7 @@
 
 use crate::machine::device::Device;
 use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
-use crate::units::{Bytes, DType, Ratio};
+use crate::units::{Bytes, DType, Ratio, Seconds};
 
 /// A rate that was not measured. The message says which, and how to measure it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,13 +51,17 @@ impl Device {
     }
 
     /// The time of an elementwise operator that reads and writes `bytes` of activations, without
-    /// [`Device::launch`].
+    /// [`Device::launch`]: bytes ÷ rate, and with its launch at least a small kernel's time.
     pub fn elementwise_time(&self, bytes: Bytes) -> Estimate {
         if bytes == Bytes::ZERO {
             return Estimate::ZERO;
         }
         let basis = Basis::Interpolated.sourced(&self.elementwise.source);
-        Estimate::with_default_band(bytes / self.elementwise.value, Bound::Memory, basis)
+        let moved = bytes / self.elementwise.value;
+        let least = self.details.small_kernel.as_ref().map_or(Seconds::ZERO, |time| time.value);
+        let least = (least - self.launch.value).max(Seconds::ZERO);
+        let bound = if least > moved { Bound::Launch } else { Bound::Memory };
+        Estimate::with_default_band(moved.max(least), bound, basis)
     }
 }
 

@@ -45,6 +45,11 @@ pub struct GpuPart {
     pub achieved: Option<AchievedShares>,
     /// Cost of one kernel launch, on the GPU.
     pub launch: Sourced<Seconds>,
+    /// The shortest time of a kernel that computes no product, its launch included; a documented
+    /// time where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub small_kernel: Option<Sourced<Seconds>>,
     /// The time that the host takes to launch one kernel, where it launches kernels one by one
     /// ahead of the GPU. The GPU waits only where it is faster than the host. Absent where graphs
     /// are replayed.
@@ -124,6 +129,7 @@ impl GpuPart {
             peak: BTreeMap::new(),
             achieved: None,
             launch,
+            small_kernel: None,
             issue: None,
             sync,
             nvlink: None,
