@@ -101,6 +101,7 @@ fn chosen(
         None,
         formats,
         None,
+        None,
         &judged,
     )
 }
