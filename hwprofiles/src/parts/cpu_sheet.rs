@@ -68,8 +68,16 @@ impl CpuSheet {
             within: None,
             stripes: vec![],
             price_per_gb: None,
-            details: MemoryDetails::default(),
+            details: MemoryDetails { peak: self.peak_bandwidth(), ..MemoryDetails::default() },
         })
+    }
+
+    /// The peak rate of all channels; unknown where a composition gives another bandwidth.
+    fn peak_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
+        let Sourced { value, source } = &self.part.dram.bandwidth;
+        let source = || times(self.sockets, &value.to_string(), source);
+        let peak = || Sourced { value: *value * self.sockets as f64, source: source() };
+        self.dram.bandwidth.is_none().then(peak)
     }
 
     /// The device `cpu`. Refuses more cores than there are.
