@@ -6,6 +6,7 @@ F='target/debug/fulcrum'
 import tempfile,os
 S=os.path.join(tempfile.mkdtemp(),'s.yaml')
 cache={}
+ENGINE={'llama.cpp':'llama.cpp','ik_llama.cpp':'ik_llama.cpp','KTransformers':'ktransformers'}
 def q(v): return '{value: %s, source: {estimated: {reason: "the row"}}}'%v
 def run(doc):
     if doc in cache: return cache[doc]
@@ -56,7 +57,7 @@ def base(r):
         g=r['gpu']; 
         m.append('gpu: '+(g if not g.startswith('2x') else '{part: %s, count: 2}'%g[3:])); m.append('link: '+r['link'])
     kv='int8' if '-ctk q8_0' in r['flags'] else 'f16'
-    return 'machine: {%s}\nmodel: %s\ndtype: {weights: %s, kv: %s}\nengine: llama.cpp\nplacement: %s\n%s'%(', '.join(m),r['model'],r['weights'],kv,placement(r),'tensor_parallel: 1\n' if r['gpu'].startswith('2x') else ''),None
+    return 'machine: {%s}\nmodel: %s\ndtype: {weights: %s, kv: %s}\nengine: %s\nplacement: %s\n%s'%(', '.join(m),r['model'],r['weights'],kv,ENGINE.get(r['engine'],'llama.cpp'),placement(r),'tensor_parallel: 1\n' if r['gpu'].startswith('2x') else ''),None
 def load(b,p,o): return b+'workload: {batch: 1, prompt_tokens: %d, output_tokens: %d}\n'%(p,o)
 def ours(r):
     b,why=base(r)

@@ -82,8 +82,19 @@ impl CpuSheet {
             within: None,
             stripes: vec![],
             price_per_gb: None,
-            details: MemoryDetails::default(),
+            details: MemoryDetails { peak: self.peak_bandwidth(), ..MemoryDetails::default() },
         })
+    }
+
+    /// The peak rate of all channels; unknown where a composition gives a measured rate.
+    fn peak_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
+        if let Some(stated) = &self.dram.bandwidth {
+            let measured = matches!(stated.source, Provenance::Measured { .. });
+            return Some(stated.clone()).filter(|_| !measured);
+        }
+        let Sourced { value, source } = &self.part.dram.bandwidth;
+        let source = times(self.sockets, &value.to_string(), source);
+        Some(Sourced { value: *value * self.sockets as f64, source })
     }
 
     /// The device `cpu`. Refuses more cores than there are.

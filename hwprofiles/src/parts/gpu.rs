@@ -49,7 +49,7 @@ pub struct GpuPart {
     /// time where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
-    pub small_kernel: Option<Sourced<Seconds>>,
+    pub kernel: Option<Sourced<Seconds>>,
     /// The time that the host takes to launch one kernel, where it launches kernels one by one
     /// ahead of the GPU. The GPU waits only where it is faster than the host. Absent where graphs
     /// are replayed.
@@ -129,7 +129,7 @@ impl GpuPart {
             peak: BTreeMap::new(),
             achieved: None,
             launch,
-            small_kernel: None,
+            kernel: None,
             issue: None,
             sync,
             nvlink: None,

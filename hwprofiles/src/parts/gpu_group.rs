@@ -64,7 +64,11 @@ impl GpuGroup {
         match &self.peer {
             Some(peer) => {
                 let (latency, bandwidth) = (peer.latency.clone(), peer.to_device.clone());
-                let details = LinkDetails { all_reduce: peer.all_reduce.clone(), ..peer.details_to_device() };
+                let details = LinkDetails {
+                    part: Some(peer.link.clone()),
+                    all_reduce: peer.all_reduce.clone(),
+                    ..peer.details_to_device()
+                };
                 Link { name, from, to, latency, bandwidth, wire: None, details }
             }
             None => {
@@ -73,7 +77,8 @@ impl GpuGroup {
                 let bandwidth: Sourced<BytesPerSec> = Sourced::estimated(rate, &reason);
                 let latency: Sourced<Seconds> = Sourced::estimated(self.link.latency.value, &reason);
                 let wire: Option<LinkId> = machine.link_between(DRAM, to);
-                Link { name, from, to, latency, bandwidth, wire, details: LinkDetails::default() }
+                let details = LinkDetails { part: Some(self.link.link.clone()), ..LinkDetails::default() };
+                Link { name, from, to, latency, bandwidth, wire, details }
             }
         }
     }
