@@ -44,7 +44,7 @@ pub use pipeline::{
 };
 pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};
-pub use reproduce::{Published, fit_constants, reproduce};
+pub use reproduce::{Published, fit_constants, reproduce, reproduce_public};
 #[cfg(feature = "run")]
 pub use run::{
     BatchAnswers, BatchDefaults, BatchRequest, Checkpoint, DraftedSession, GeneratedBatch, GenerationOptions,
