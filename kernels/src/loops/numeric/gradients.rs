@@ -18,18 +18,18 @@ pub struct CgVectors<'a> {
 }
 
 /// One iteration for a symmetric positive definite matrix: a product, two dot products and three
-/// updates of vectors. `residual` is r·r, and so is what it returns.
+/// updates of vectors. `residual` is r·r before it, above zero; it returns r·r after it.
 ///
 /// # Panics
 /// Where the lengths do not fit.
 pub fn conjugate_gradients_step(
     pool: &Pool,
-    matrix: &CsrMatrix<'_>,
+    matrix: &CsrMatrix,
     vectors: &mut CgVectors<'_>,
     residual: f64,
 ) -> f64 {
     let CgVectors { x, r, p, q } = vectors;
-    matrix.multiply(pool, q, p);
+    matrix.multiply(pool, 0..matrix.rows(), q, p);
     let step = (residual / dot(pool, p, q)) as f32;
     axpy(pool, x, step, p);
     axpy(pool, r, -step, q);
