@@ -94,7 +94,9 @@ fn check(
     affinity::restoring(|| {
         let rig = rig(subject, &cpu, depth, extent.arena)?;
         rig.all().pin_caller()?;
-        let kernels = kernels(&rig, &roofline, Bytes::new(extent.arena as u64), Bytes::new(own))?;
+        // As much as the arrays of the mixes that predict them.
+        let size = Bytes::new(2 * extent.arena as u64);
+        let kernels = kernels(&rig, &roofline, size, Bytes::new(own))?;
         let kernels = measured(&rig, &roofline, kernels, passes(depth), progress)?;
         let (host, peak, bandwidth) = (host.host.clone(), roofline.peak, roofline.bandwidth());
         Ok(RooflineCheck { host, peak, bandwidth, kernels })
@@ -145,7 +147,7 @@ fn kernels(
     if let Some(size) = roofline.cached_size(caches) {
         kernels.push(Box::new(AxpyKernel::cached(rig, size)?));
     }
-    kernels.push(Box::new(GradientsKernel::new(rig, size)?));
+    kernels.push(Box::new(GradientsKernel::new(rig, Bytes::new(size.get() / 2))?));
     kernels.push(Box::new(SparseKernel::banded(rig, size)?));
     kernels.push(Box::new(SparseKernel::random(rig, size, own)?));
     kernels.push(Box::new(JacobiKernel::new(rig, size)?));
