@@ -7,6 +7,8 @@ pub mod plan;
 #[cfg(feature = "run")]
 pub mod printed_answer;
 #[cfg(feature = "run")]
+pub mod roofline_check;
+#[cfg(feature = "run")]
 pub mod served_comparison;
 pub mod served_day;
 pub mod terminal;
