@@ -38,7 +38,7 @@ pub use metrics::{
     ServingTimeline, SloLimits, Summary, SummaryCollector, TimelineTooLong,
 };
 pub use prices::{
-    Batch, LayerRanks, LayerTables, LayerTime, LayerTimes, OperatorTime, PlanPrices, PrefillChunk, StepLine,
+    Batch, LayerRanks, LayerRow, LayerTables, LayerTime, LayerTimes, OperatorTime, PlanPrices, PrefillChunk, StepLine,
     StepPrices, TableText,
 };
 pub use rebalance::{

@@ -13,5 +13,4 @@ mod slo;
 mod sockets;
 mod swap;
 mod tensor_parallel;
-mod vllm_runs;
 mod wires;

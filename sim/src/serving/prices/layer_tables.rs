@@ -39,10 +39,13 @@ pub struct LayerTables<'a> {
 }
 
 /// A row of a table of named layers.
-pub(crate) struct LayerRow {
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerRow {
+    /// The layer.
     pub layer: String,
     /// Tokens or sequences.
     pub count: f64,
+    /// The time of one call.
     pub microseconds: f64,
 }
 
@@ -53,8 +56,11 @@ impl TableText<'_> {
         RowsError { file, line: 1, column: String::new(), message }
     }
 
-    /// The rows of named layers.
-    pub(crate) fn layers(&self, counted: &str) -> Result<Vec<LayerRow>, RowsError> {
+    /// The rows of named layers, by the column `counted`.
+    ///
+    /// # Errors
+    /// Names the line and the column that is wrong.
+    pub fn layers(&self, counted: &str) -> Result<Vec<LayerRow>, RowsError> {
         let mut rows = TableRows::new(self.text.as_bytes(), self.file)?;
         let [layer, count, time] = rows.columns(["layer", counted, "time_us"])?;
         let mut all = Vec::new();
@@ -68,8 +74,11 @@ impl TableText<'_> {
         self.unless_empty(all)
     }
 
-    /// The rows of points: the numbers of `columns`, and the time.
-    pub(crate) fn points<const N: usize>(
+    /// The rows of points: the numbers of `columns`, and the time in microseconds.
+    ///
+    /// # Errors
+    /// Names the line and the column that is wrong.
+    pub fn points<const N: usize>(
         &self,
         columns: [&str; N],
     ) -> Result<Vec<([f64; N], f64)>, RowsError> {

@@ -125,7 +125,7 @@ impl LayerTimes {
 
     /// Microseconds of attention in one layer.
     fn attention(&self, batch: &Batch<'_>) -> f64 {
-        let [chunk, past] = equivalent_chunk(batch);
+        let [chunk, past] = batch.equivalent_chunk();
         let mean = batch.decode_tokens as f64 / batch.decodes.max(1) as f64;
         self.attention_at([chunk, past, batch.decodes as f64, mean])
     }
@@ -201,20 +201,6 @@ impl StepPrices for LayerTimes {
 /// The experts of one of `ranks` shares that `tokens` tokens of each rank touch.
 fn touched_experts(experts: &Experts, tokens: u64, ranks: u64) -> f64 {
     experts.traffic(&(0..experts.count), tokens * ranks).touched / ranks as f64
-}
-
-/// One chunk, and the tokens before it, that stands for all chunks of a batch. It has as many new
-/// tokens and as many attended pairs of tokens as all of them. Several short prompts have fewer
-/// pairs than one prompt with all their tokens. They are replaced by one shorter prompt with the
-/// same number of pairs.
-fn equivalent_chunk(batch: &Batch<'_>) -> [f64; 2] {
-    let new: f64 = batch.chunks.iter().map(|chunk| chunk.new as f64).sum();
-    let pairs = |new: f64, past: f64| new * past + new * new / 2.0;
-    let all: f64 = batch.chunks.iter().map(|chunk| pairs(chunk.new as f64, chunk.past as f64)).sum();
-    match all >= pairs(new, 0.0) {
-        true => [new, (all - pairs(new, 0.0)) / new.max(1.0)],
-        false => [(2.0 * all).sqrt(), 0.0],
-    }
 }
 
 fn sim_time(microseconds: f64) -> SimTime {

@@ -10,7 +10,7 @@ pub(crate) mod step_line;
 pub(crate) mod task_prices;
 
 pub use batch::{Batch, PrefillChunk, StepPrices};
-pub use layer_tables::{LayerTables, TableText};
+pub use layer_tables::{LayerRow, LayerTables, TableText};
 pub use layer_times::{LayerRanks, LayerTime, LayerTimes};
 pub use plan_prices::{OperatorTime, PlanPrices};
 pub use step_line::StepLine;
