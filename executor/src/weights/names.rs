@@ -61,6 +61,7 @@ impl TensorNames {
         let (root, layers) = match model.architecture {
             Architecture::Opt => ("model.decoder.", "layers"),
             Architecture::GptNeoX => ("gpt_neox.", "layers"),
+            Architecture::NemotronH => ("backbone.", "layers"),
             Architecture::GptJ | Architecture::Falcon => ("transformer.", "h"),
             _ => ("model.", "layers"),
         };
@@ -155,6 +156,23 @@ impl TensorNames {
                 }
             }
             Architecture::GptOss => Self { router: "mlp.router", ..llama },
+            Architecture::Gemma4 => {
+                Self { router: "router.proj", experts: "experts", shared_expert: "mlp", ..llama }
+            }
+            Architecture::NemotronH => Self {
+                embed: "embeddings",
+                attn_norm: "norm",
+                qkv: &["mixer.q_proj", "mixer.k_proj", "mixer.v_proj"],
+                out: match model.mixer {
+                    Mixer::Recurrent(_) => "mixer.out_proj",
+                    _ => "mixer.o_proj",
+                },
+                ffn_norm: "norm",
+                up: &["mixer.up_proj"],
+                down: "mixer.down_proj",
+                head_norm: "norm_f",
+                ..llama
+            },
             // Models that `check_runnable` refuses never get here.
             _ => llama,
         }
