@@ -194,6 +194,9 @@ impl ServingPlacement {
     /// largest batch of such requests that has a plan. That plan need not keep the limits: they are
     /// on requests, queueing included.
     pub(crate) fn new(scenario: &PreparedScenario) -> Result<Self> {
+        if scenario.is_forced() {
+            return Self::planned(scenario);
+        }
         for machine in scenario.machines() {
             if let Some(placed) = Self::on_a_gpu(scenario, machine)? {
                 return Ok(placed);
@@ -206,6 +209,9 @@ impl ServingPlacement {
     /// with an engine on each group. Where no size has room, the only one is that of
     /// [`ServingPlacement::new`].
     pub(crate) fn alternatives(scenario: &PreparedScenario) -> Result<Vec<Self>> {
+        if scenario.is_forced() {
+            return Ok(vec![Self::planned(scenario)?]);
+        }
         let mut all = Vec::new();
         for machine in scenario.machines() {
             let Some(mut placed) = Self::on_a_gpu(scenario, machine)? else { continue };

@@ -28,7 +28,8 @@ impl GpuPart {
                     gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, source()));
                 }
                 if dtype.holds_kv() {
-                    let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source());
+                    let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source())
+                        .with_decode_rate(peak.value * OF_RATE_DECODE_ATTENTION);
                     attention.insert(dtype, rates);
                 }
             }
@@ -96,6 +97,10 @@ impl GpuPart {
         }
     }
 }
+
+/// The share of the rate of long products at which decode attention computes: its tiles hold the
+/// few queries of one group, and one of them in two is empty.
+const OF_RATE_DECODE_ATTENTION: f64 = 0.5;
 
 const SMALL_KERNEL: Seconds = Seconds::new(2.4e-6);
 

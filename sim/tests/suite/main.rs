@@ -2,6 +2,7 @@
 
 mod cases;
 mod energy;
+mod every_model;
 mod fair;
 mod launch_bound;
 mod laws;
