@@ -66,7 +66,7 @@ impl CpuSheet {
             },
         });
         let capacity = self.dram.capacity.clone().or(own).ok_or_else(|| {
-            let example = "`dram: {capacity: {value: 512 GB, source: {estimated: {reason: as bought}}}}`";
+            let example = "`dram: {capacity: 512 GB}`";
             let message = format!(
                 "the CPU '{}' does not say how much memory it has: say it, as {example}",
                 self.part.cpu
@@ -342,7 +342,9 @@ impl SheetRates {
     pub fn streamed_rate(&self, instructions: InstructionSet) -> FlopPerSec {
         let share = match instructions {
             InstructionSet::Amx => OF_PEAK_TILES,
-            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 => OF_PEAK_VECTORS,
+            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 | InstructionSet::Neon => {
+                OF_PEAK_VECTORS
+            }
         };
         self.streamed.as_ref().map_or(self.resident.value * share, |streamed| streamed.value)
     }
