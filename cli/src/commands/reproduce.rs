@@ -35,7 +35,8 @@ pub struct ReproduceArguments {
     /// Write every row with our prediction to a CSV file.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Fit the constants again, on the rows that the system names for it, and print them.
+    /// Fit the constants again, on the rows that the system names for it, print them, and say which
+    /// differ from the stored ones.
     #[arg(long, conflicts_with_all = ["report", "table"])]
     fit: bool,
 }
@@ -85,12 +86,21 @@ impl ReproduceArguments {
     }
 }
 
-/// Fits a publication's constants and prints them.
+/// A fitted constant differs from the stored one beyond what the search resolves.
+const DIFFERENT: f64 = 0.02;
+
+/// Fits a publication's constants and prints them beside the stored ones.
 fn fit(published: &Published) -> Result {
     let (publication, loss) = fit_constants(published)?;
     outln!("{}: mean |ln(ours ÷ published)| {loss:.4} on the rows fitted", published.id);
-    for (name, constant) in publication.constants.0.iter().filter(|(_, constant)| constant.fitted) {
-        outln!("  {name}: {:.4}", constant.value);
+    let both = publication.constants.0.iter().zip(&published.publication.constants.0);
+    for ((name, constant), (_, stored)) in both.filter(|((_, constant), _)| constant.fitted) {
+        let change = (constant.value - stored.value) / stored.value;
+        let differs = match change.abs() > DIFFERENT {
+            true => format!("  differs from the stored {} by {:+.1} %", stored.value, 100.0 * change),
+            false => String::new(),
+        };
+        outln!("  {name}: {:.4}{differs}", constant.value);
     }
     Ok(())
 }

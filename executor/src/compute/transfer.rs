@@ -42,6 +42,10 @@ pub(crate) fn fetch_kv(
     slot: usize,
     share: &MicroBatchPass,
 ) {
+    if store.cache_layer(layer) != layer {
+        // A layer that shares a cache reads it where it lies.
+        return;
+    }
     let from = read(store.kv(layer, part));
     let mut to = write(store.kv_slot(device, slot, part));
     let layout = store.cache_layout(layer);
@@ -61,6 +65,9 @@ pub(crate) fn store_kv(
     slot: usize,
     share: &MicroBatchPass,
 ) {
+    if store.cache_layer(layer) != layer {
+        return;
+    }
     let from = read(store.kv_slot(device, slot, part));
     let mut to = write(store.kv(layer, part));
     let layout = store.cache_layout(layer);

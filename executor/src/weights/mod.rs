@@ -5,6 +5,7 @@ mod format;
 pub(crate) mod fused;
 mod gguf_shard;
 mod gguf_tokenizer;
+mod layered_gemma;
 mod mixers;
 mod names;
 pub(crate) mod random;

@@ -66,7 +66,7 @@ impl CpuSheet {
             },
         });
         let capacity = self.dram.capacity.clone().or(own).ok_or_else(|| {
-            let example = "`dram: {capacity: {value: 512 GB, source: {estimated: {reason: as bought}}}}`";
+            let example = "`dram: {capacity: 512 GB}`";
             let message = format!(
                 "the CPU '{}' does not say how much memory it has: say it, as {example}",
                 self.part.cpu
@@ -82,8 +82,19 @@ impl CpuSheet {
             within: None,
             stripes: vec![],
             price_per_gb: None,
-            details: MemoryDetails::default(),
+            details: MemoryDetails { peak: self.peak_bandwidth(), ..MemoryDetails::default() },
         })
+    }
+
+    /// The peak rate of all channels; unknown where a composition gives a measured rate.
+    fn peak_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
+        if let Some(stated) = &self.dram.bandwidth {
+            let measured = matches!(stated.source, Provenance::Measured { .. });
+            return Some(stated.clone()).filter(|_| !measured);
+        }
+        let Sourced { value, source } = &self.part.dram.bandwidth;
+        let source = times(self.sockets, &value.to_string(), source);
+        Some(Sourced { value: *value * self.sockets as f64, source })
     }
 
     /// The device `cpu`. Refuses more cores than there are.
@@ -331,7 +342,9 @@ impl SheetRates {
     pub fn streamed_rate(&self, instructions: InstructionSet) -> FlopPerSec {
         let share = match instructions {
             InstructionSet::Amx => OF_PEAK_TILES,
-            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 => OF_PEAK_VECTORS,
+            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 | InstructionSet::Neon => {
+                OF_PEAK_VECTORS
+            }
         };
         self.streamed.as_ref().map_or(self.resident.value * share, |streamed| streamed.value)
     }

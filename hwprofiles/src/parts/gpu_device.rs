@@ -56,7 +56,7 @@ impl GpuPart {
             details: DeviceDetails {
                 lifetime: self.lifetime.clone(),
                 dequantisation: self.dequantisation_cost(),
-                small_kernel: Some(self.small_kernel.clone().unwrap_or_else(small_kernel)),
+                kernel: Some(self.kernel.clone().unwrap_or_else(small_kernel)),
                 ..DeviceDetails::default()
             },
         }

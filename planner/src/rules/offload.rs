@@ -228,12 +228,10 @@ impl<'a> Offload<'a> {
     /// The device that computes a product of `rows` rows with a matrix of `owner`'s memory.
     fn computing(&self, sublayer: Sublayer, owner: DeviceId, rows: u64) -> DeviceId {
         let kept = matches!(sublayer, Sublayer::Embed | Sublayer::Attention);
+        let of_experts = self.options.experts_op_offload.filter(|_| sublayer == Sublayer::Experts);
+        let least = of_experts.or(self.options.op_offload).unwrap_or(u64::MAX);
         match self.gpus.first() {
-            Some(&gpu)
-                if owner == self.host && !kept && rows >= self.options.op_offload.unwrap_or(u64::MAX) =>
-            {
-                gpu
-            }
+            Some(&gpu) if owner == self.host && !kept && rows >= least => gpu,
             _ => owner,
         }
     }

@@ -2,6 +2,7 @@
 
 mod architectures;
 mod config;
+mod engines;
 mod experts;
 mod families;
 mod formats;

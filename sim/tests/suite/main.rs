@@ -14,5 +14,4 @@ mod slo;
 mod sockets;
 mod swap;
 mod tensor_parallel;
-mod vllm_runs;
 mod wires;
