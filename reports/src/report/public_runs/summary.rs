@@ -68,7 +68,7 @@ pub struct SweepSlope {
 pub struct MachineRank {
     /// The machine.
     pub machine: String,
-    /// Setups, each with its median rate.
+    /// Setups that are not alike.
     pub setups: usize,
     /// Spearman's correlation.
     pub rank: f64,
@@ -131,17 +131,21 @@ impl PublicRows {
         sweeps.filter_map(slope).collect()
     }
 
+    /// Each setup counts with its rate at the shortest context. Setups that are alike to us are one,
+    /// with the median of what was measured.
     fn ranks(&self) -> Vec<MachineRank> {
-        let mut machines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+        let mut machines: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
         for rows in self.decode_by_setup().into_values() {
-            let middle = |rate: &dyn Fn(&PublicRow) -> f64| {
-                median(&rows.iter().map(|row| rate(row)).collect::<Vec<_>>()).expect("there is a row")
-            };
-            let pair = (middle(&|row| row.ours.unwrap_or(f64::NAN)), middle(&|row| row.measured));
-            machines.entry(&rows[0].machine).or_default().push(pair);
+            let Some(row) = rows.iter().min_by_key(|row| row.past) else { continue };
+            let Some(ours) = row.ours else { continue };
+            // Positive numbers are ordered as their bits.
+            let alike = machines.entry(&row.machine).or_default().entry(ours.to_bits()).or_default();
+            alike.push(row.measured);
         }
-        let ranked = machines.into_iter().filter(|(_, pairs)| pairs.len() >= RANKED);
-        let rank = |(machine, pairs): (&str, Vec<_>)| {
+        let ranked = machines.into_iter().filter(|(_, setups)| setups.len() >= RANKED);
+        let rank = |(machine, setups): (&str, BTreeMap<u64, Vec<f64>>)| {
+            let pair = |(ours, rates): (&u64, &Vec<f64>)| Some((f64::from_bits(*ours), median(rates)?));
+            let pairs: Vec<_> = setups.iter().filter_map(pair).collect();
             let rank = rank_correlation(&pairs)?;
             Some(MachineRank { machine: machine.to_owned(), setups: pairs.len(), rank })
         };
