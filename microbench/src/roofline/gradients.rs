@@ -74,7 +74,7 @@ fn laplacian(side: usize) -> Result<CsrMatrix, MeasureError> {
     let (begins, columns) = (starts.view_mut::<u32>(), indices.view_mut::<u32>());
     let entries = values.view_mut::<f32>();
     let mut next = 0;
-    for at in 0..rows {
+    for (at, begin) in begins[..rows].iter_mut().enumerate() {
         let (row, column) = (at / side, at % side);
         let around = [
             (row > 0, at.wrapping_sub(side), -1.0),
@@ -83,7 +83,7 @@ fn laplacian(side: usize) -> Result<CsrMatrix, MeasureError> {
             (column + 1 < side, at + 1, -1.0),
             (row + 1 < side, at + side, -1.0),
         ];
-        begins[at] = next as u32;
+        *begin = next as u32;
         for (_, neighbour, value) in around.into_iter().filter(|(inside, ..)| *inside) {
             (columns[next], entries[next]) = (neighbour as u32, value);
             next += 1;
