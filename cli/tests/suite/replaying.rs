@@ -54,11 +54,13 @@ fn a_profile_alone_prices_the_same_day_and_shows_where_it_differs() {
 #[test]
 fn what_is_wrong_in_a_recording_is_named_with_its_place() {
     let engine = b"model: llama-3.1-8b\nmax_num_seqs: 8\nmax_num_batched_tokens: 64\n";
-    let requests = b"arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s\n0,8,4,0,2,1\n";
+    let requests =
+        b"arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s\n0,8,4,0,2,1\n";
     let place = Place::with(&[("engine.yaml", engine), ("requests.csv", requests)]);
     place.refused("replay .", 2, &["requests.csv:2", "last_token_s", "before first_token_s"]);
     place.refused("replay nowhere", 2, &["engine.yaml"]);
-    let requests = "arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s\n0,8,4,0,1,2\n";
+    let requests =
+        "arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s\n0,8,4,0,1,2\n";
     std::fs::write(place.path("requests.csv"), requests).expect("written");
     place.refused("replay .", 2, &["dense_tp1.csv"]);
     std::fs::write(place.path("dense_tp1.csv"), "layer,tokens,time_us\nqkv_proj,1,fast\n").expect("written");
