@@ -36,6 +36,14 @@ fn a_real_day_of_vllm_is_replayed_from_layer_times() {
 }
 
 #[test]
+fn two_gpus_that_share_each_layer_are_replayed_with_their_all_reduces() {
+    let place = Place::with(&[]);
+    let (_, [ttft, tpot, e2el]) = replayed(&place, "rtxpro6000_qwen3-32b", "");
+    assert!(tpot.abs() <= 0.03, "TPOT {tpot}");
+    assert!(e2el.abs() <= 0.05 && ttft.abs() <= 0.1, "TTFT {ttft}, E2EL {e2el}");
+}
+
+#[test]
 fn a_profile_alone_prices_the_same_day_and_shows_where_it_differs() {
     let place = Place::with(&[]);
     for (name, machine) in
