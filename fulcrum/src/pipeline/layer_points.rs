@@ -100,7 +100,13 @@ impl LayerFacts {
     }
 
     /// The products among named layers, as a table of points.
-    fn products(&mut self, table: &TableText<'_>, counted: &str, model: &Model, ranks: u64) -> Result<String> {
+    fn products(
+        &mut self,
+        table: &TableText<'_>,
+        counted: &str,
+        model: &Model,
+        ranks: u64,
+    ) -> Result<String> {
         let mut rows = "dtype,m,n,k,latency_us\n".to_owned();
         let (mut small, mut others) = (0, 0);
         for row in table.layers(counted).or_input()? {
