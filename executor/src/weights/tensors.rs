@@ -4,7 +4,7 @@ use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
 use crate::weights::layered_gemma;
 use crate::weights::mixers;
-use crate::weights::names::TensorNames;
+use crate::weights::names::{SINKS, TensorNames};
 use scenarios::{
     Activation, Architecture, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring,
     Sublayer,
@@ -80,7 +80,7 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
 fn router_vectors(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     let mut vectors = norm(model, format!("{}{}", names.layer, names.ffn_norm));
     if experts(model).scoring == RouterScoring::Sigmoid {
-        let name = format!("{}{}.e_score_correction_bias", names.layer, names.router);
+        let name = format!("{}{}", names.layer, names.correction);
         vectors.push(FusedTensor::one(name, vec![experts(model).count]));
     }
     vectors
@@ -95,7 +95,7 @@ pub(super) fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor>
     };
     let norms = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
     // Kernels expect them behind the norms.
-    let sinks = || FusedTensor::one(format!("{}self_attn.sinks", names.layer), vec![model.heads]);
+    let sinks = || FusedTensor::one(format!("{}{SINKS}", names.layer), vec![model.heads]);
     norms.into_iter().chain(model.wiring.sinks.then(sinks)).collect()
 }
 

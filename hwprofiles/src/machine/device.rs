@@ -71,7 +71,7 @@ pub struct Device {
     pub price: Option<Sourced<Dollars>>,
     /// The ranks of a group of GPUs that compute as one device. The rates are those of one of them.
     pub ranks: Option<Ranks>,
-    /// The cost of dequantisation, and facts that no time depends on yet.
+    /// Further costs, and facts that no time depends on yet.
     pub details: DeviceDetails,
 }
 
@@ -94,6 +94,15 @@ pub struct DeviceDetails {
     /// The kernels that its rates were measured with, where they are ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<String>,
+    /// The shortest time of a kernel, its launch included. Absent where only bytes and FLOP count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Sourced<Seconds>>,
+    /// The rate at which an engine's kernels read quantised weights, dequantisation included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantised_read: Option<Sourced<BytesPerSec>>,
+    /// Whether a kernel of its own rounds activations to fp8 before each fp8 product.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantises_activations: Option<bool>,
 }
 
 /// The most that matrix products reach, by where their operands come from.
@@ -120,4 +129,7 @@ pub struct Ranks {
     pub count: u64,
     /// How they sum what each has computed.
     pub all_reduce: AllReduce,
+    /// The name of the link part that joins them, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
