@@ -84,7 +84,7 @@ impl<'a> HostWorker<'a> {
                 }
             },
             Operator::SharedAdd | Operator::ExpertsAdd if self.model().wiring.norms_beside => {
-                self.add_beside(job);
+                self.add_normed_sum(job);
             }
             Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd | Operator::SharedAdd => {
                 self.add(job)

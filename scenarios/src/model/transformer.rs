@@ -172,8 +172,7 @@ impl Model {
     /// The shape of its layers with a window, or of the others, as far as their heads are rotated;
     /// without such layers the model itself.
     pub fn rotated_shape(&self, windowed: bool) -> &Self {
-        let is_such =
-            |shape: &&Self| shape.wiring.window.is_some() == windowed && shape.mixer == self.mixer;
+        let is_such = |shape: &&Self| shape.wiring.window.is_some() == windowed && shape.mixer == self.mixer;
         self.shapes().iter().find(is_such).unwrap_or(self)
     }
 
