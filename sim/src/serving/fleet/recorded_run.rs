@@ -4,7 +4,7 @@ use crate::clock::{SimTime, Tick};
 use crate::serving::engine::observer::{EngineObserver, RequestOutcome};
 use crate::serving::engine::request::{Request, ServedRequest};
 use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, ServingEngine};
-use crate::serving::engine::{Reserve, StateSnapshots};
+use crate::serving::engine::{FrontEnd, Reserve, StateSnapshots};
 use crate::serving::fleet::serve::serve;
 use crate::serving::kv::sequence_blocks::SequenceBlocks;
 use crate::serving::prices::batch::StepPrices;
@@ -108,6 +108,7 @@ impl RecordedRun {
             swap: None,
             second_level: None,
             host: HOST,
+            front_end: FrontEnd::default(),
         };
         Ok(Self { model: settings.model, tensor_parallel: settings.tensor_parallel_size, engine, served })
     }
