@@ -44,7 +44,7 @@ pub use pipeline::{
 };
 pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};
-pub use reproduce::{Published, fit_constants, reproduce};
+pub use reproduce::{Published, fit_constants, reproduce, reproduce_public};
 #[cfg(feature = "run")]
 pub use run::{
     BatchAnswers, BatchDefaults, BatchRequest, CheckedKernel, Checkpoint, DraftedSession, GeneratedBatch,
@@ -53,7 +53,10 @@ pub use run::{
     Tokenizer, ValidationOptions, check_request, check_roofline, compare_gpu_kernels, init_model,
     measure_host, quickstart, random_prompts, read_batch, serve, validate,
 };
-pub use serve::{DayTables, KvResidency, RebalancedDay, ServedDay, TimeWindow, serve_day};
+pub use serve::{
+    DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,
+    Spread, StepDifference, TimeWindow, replay, serve_day,
+};
 pub use sweep::{
     ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,
     SweepShard, merge_shards, sweep,
