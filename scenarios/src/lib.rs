@@ -60,7 +60,10 @@ pub use model::transformer::LayerShapes;
 pub use model::transformer::Model;
 pub use model::wiring::{BlockOrder, Wiring};
 pub use question::costs::Costs;
-pub use question::engine_choice::{EngineChoice, EngineName, Scheduler, SwapChoice};
+pub use question::engine_choice::{EngineChoice, Scheduler, SwapChoice};
+pub use question::engine_profile::{
+    EngineProfile, EngineServing, FrontEndStation, Reserve, StatePool, StateSnapshots,
+};
 pub use question::format_choice::{FormatChoice, FormatLists, WeightChoice, WeightLists};
 pub use question::keys::{SCENARIO_KEYS, ScenarioKey};
 pub use question::lookup::{Catalog, FileCatalog, MachineSource, MachineSpec, Reference};

@@ -1,7 +1,7 @@
 //! `fulcrum reproduce [ID]…`
 
 use crate::text::terminal::{out, out_json, outln};
-use fulcrum::{OrError, Published, Result, fit_constants};
+use fulcrum::{OrError, Published, Result, fit_constants, reproduce_public};
 use hwprofiles::write_atomically;
 use reports::published::Reproductions;
 use std::path::PathBuf;
@@ -18,10 +18,15 @@ pub struct ReproduceArguments {
     /// A publication of yours: a YAML file with its rows in the CSV file of the same name.
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     file: Option<PathBuf>,
+    /// Public runs of engines on machines of shipped parts instead, with nothing fitted: errors by
+    /// engine, machine, model, format and placement.
+    #[arg(long, conflicts_with_all = ["ids", "file", "fit"])]
+    public: bool,
     /// Print every row, also where several systems are asked for.
     #[arg(long)]
     rows: bool,
-    /// Write `published.md` with a plot for each system into --out.
+    /// Write `published.md` with a plot for each system into --out; with --public `public.md` and
+    /// `public.json`.
     #[arg(long)]
     report: bool,
     /// The folder of the report.
@@ -39,6 +44,9 @@ pub struct ReproduceArguments {
 impl ReproduceArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
+        if self.public {
+            return self.public_runs(json);
+        }
         let all = match &self.file {
             Some(path) => vec![Published::read(path)?],
             None => Published::shipped(&self.ids)?,
@@ -57,6 +65,22 @@ impl ReproduceArguments {
         match json {
             true => out_json!(&reproductions.to_json()),
             false => out!("{}", reproductions.to_text(self.rows || all.len() == 1)),
+        }
+        Ok(())
+    }
+
+    /// Predicts the public runs.
+    fn public_runs(&self, json: bool) -> Result {
+        let rows = reproduce_public()?;
+        if let Some(path) = &self.table {
+            write_atomically(path, rows.to_csv()).or_failed()?;
+        }
+        if self.report {
+            rows.write(&self.out).or_failed()?;
+        }
+        match json {
+            true => out_json!(&rows.to_json()),
+            false => out!("{}", rows.to_text(self.rows)),
         }
         Ok(())
     }

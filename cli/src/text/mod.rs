@@ -8,6 +8,8 @@ pub mod plan;
 pub mod printed_answer;
 pub mod replay;
 #[cfg(feature = "run")]
+pub mod roofline_check;
+#[cfg(feature = "run")]
 pub mod served_comparison;
 pub mod served_day;
 pub mod terminal;

@@ -85,3 +85,25 @@ fn errors_name_the_file_and_the_key() {
     place.refused("reproduce --file absent.yaml", 2, &["absent.yaml"]);
     place.refused("reproduce --file mine.yaml", 2, &["mine.yaml:7", "constants.rate.value", "10 to 90"]);
 }
+
+#[test]
+fn public_runs_are_answered_as_well_as_their_page_says() {
+    let place = Place::with(&[("kept", b"")]);
+    let text = place.stdout("--json reproduce --public --table rows.csv");
+    let found: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let summary = |value: &serde_json::Value| -> reports::public_runs::PublicSummary {
+        serde_json::from_value(value.clone()).expect("a summary")
+    };
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/validation/public.json");
+    let before = serde_json::from_str(&fs::read_to_string(path).expect("public.json")).expect("JSON");
+    let worse = summary(&found["summary"]).worse_than(&summary(&before));
+    let again = "fulcrum reproduce --public --report --out docs/validation";
+    assert!(worse.is_empty(), "{}: mend it, or run `{again}` and say why", worse.join("\n"));
+    let rows = found["rows"].as_array().expect("rows");
+    let lines = fs::read_to_string(place.path("rows.csv")).expect("rows").lines().count();
+    assert_eq!(lines, rows.len() + 1);
+    for row in rows {
+        let answered = row["ours"].as_f64().is_some_and(|ours| ours > 0.0);
+        assert_eq!(answered, row["why"] == "", "{row}");
+    }
+}

@@ -22,14 +22,16 @@ struct Stack {
     parts: &'static [&'static str],
 }
 
-const GATE_UP: Stack = Stack { name: "mlp.experts.gate_up_proj", parts: &["gate_proj", "up_proj"] };
-const DOWN: Stack = Stack { name: "mlp.experts.down_proj", parts: &["down_proj"] };
+const GATE_UP: Stack = Stack { name: "experts.gate_up_proj", parts: &["gate_proj", "up_proj"] };
+const DOWN: Stack = Stack { name: "experts.down_proj", parts: &["down_proj"] };
 
 /// What a tensor of a stack holds.
 #[derive(Clone, Copy, PartialEq)]
 enum Content {
     /// \[expert, inputs, outputs\].
     Columns,
+    /// \[expert, outputs, inputs\], the matrices one after another.
+    Rows,
     /// \[expert, outputs\].
     Bias,
     /// MXFP4: \[expert, outputs, inputs / 32, 16 bytes\].
@@ -44,13 +46,15 @@ const CONTENTS: [(&str, Content); 3] =
 /// # Errors
 /// [`ExecutorError::MissingTensor`] for blocks without their exponents.
 pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), ExecutorError> {
-    if model.architecture != Architecture::GptOss {
+    if !is_stacked(model) {
         return Ok(());
     }
+    let by_rows = model.architecture == Architecture::Gemma4;
     let mut added = Vec::new();
     for (number, shard) in shards.iter().enumerate() {
         for (name, stored) in &shard.tensors {
             let Some((layer, stack, content)) = stack_of(name) else { continue };
+            let content = if by_rows && content == Content::Columns { Content::Rows } else { content };
             let scales = match content {
                 Content::Blocks => Some(scales_of(model, shards, number, name, stored)?),
                 _ => None,
@@ -65,17 +69,21 @@ pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), Exe
     Ok(())
 }
 
+/// Whether a model's files have stacked experts.
+fn is_stacked(model: &Model) -> bool {
+    matches!(model.architecture, Architecture::GptOss | Architecture::Gemma4)
+}
+
 /// The name under which a checkpoint has the tensor with our name.
 pub(super) fn published_name(model: &Model, name: &str) -> String {
     let published = || {
-        let (layer, rest) = name.split_once("mlp.experts.")?;
+        let (layer, rest) = name.split_once("experts.")?;
         let (_, part) = rest.split_once('.')?;
         let (part, kind) = part.split_once('.')?;
         let stack = [GATE_UP, DOWN].into_iter().find(|stack| stack.parts.contains(&part))?;
         Some(format!("{layer}{}{}", stack.name, if kind == "bias" { "_bias" } else { "" }))
     };
-    let stacked = model.architecture == Architecture::GptOss;
-    published().filter(|_| stacked).unwrap_or_else(|| name.to_owned())
+    published().filter(|_| is_stacked(model)).unwrap_or_else(|| name.to_owned())
 }
 
 /// The layer's part of a stacked tensor's name, the stack, and what the tensor holds.
@@ -123,6 +131,7 @@ fn unstack(
     let parts = stack.parts.len() as u64;
     let (experts, rows, columns) = match (content, &stored.shape[..]) {
         (Content::Columns, &[experts, inputs, outputs]) => (experts, outputs, inputs),
+        (Content::Rows, &[experts, outputs, inputs]) => (experts, outputs, inputs),
         (Content::Bias, &[experts, outputs]) => (experts, outputs, 1),
         (Content::Blocks, &[experts, outputs, blocks, bytes]) if bytes == BLOCK as u64 => {
             (experts, outputs, blocks * VALUES)
@@ -138,6 +147,9 @@ fn unstack(
         let row = expert * rows + part;
         let (start, order) = match (content, scales) {
             (Content::Bias, _) => (row * element, RowOrder::Apart(parts)),
+            (Content::Rows, _) => {
+                ((expert * rows + part * (rows / parts)) * columns * element, RowOrder::Same)
+            }
             (Content::Columns, _) => {
                 let order = RowOrder::Columns { width: rows, apart: parts };
                 ((expert * rows * columns + part) * element, order)
@@ -158,7 +170,7 @@ fn unstack(
     let kind = if content == Content::Bias { "bias" } else { "weight" };
     let each = (0..experts).flat_map(|expert| (0..parts).map(move |part| (expert, part)));
     each.map(|(expert, part)| {
-        let name = format!("mlp.experts.{expert}.{}.{kind}", stack.parts[part as usize]);
+        let name = format!("experts.{expert}.{}.{kind}", stack.parts[part as usize]);
         (name, tensor(expert, part))
     })
     .collect()
@@ -245,7 +257,7 @@ mod tests {
         let shard = Shard::new("test".as_ref(), Default::default(), file);
         let stack = stored(Some(TensorFormat::F32), &[2, 3, 4], 0);
         let tensors = unstack(&stack, GATE_UP, Content::Columns, None);
-        let names: Vec<_> = tensors.iter().map(|(name, _)| &name[12..]).collect();
+        let names: Vec<_> = tensors.iter().map(|(name, _)| &name[8..]).collect();
         assert_eq!(
             names,
             ["0.gate_proj.weight", "0.up_proj.weight", "1.gate_proj.weight", "1.up_proj.weight"]

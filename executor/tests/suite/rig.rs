@@ -34,7 +34,17 @@ pub const GOLDEN: [&str; 22] = [
     "falcon_40b",
 ];
 /// Models with other mixers than plain attention, or with a shared expert.
-pub const MIXERS: [&str; 5] = ["deepseek_v3", "deepseek_v2", "glm4_moe", "qwen3_next", "qwen3_5"];
+pub const MIXERS: [&str; 9] = [
+    "deepseek_v3",
+    "deepseek_v2",
+    "glm4_moe",
+    "qwen3_next",
+    "qwen3_5",
+    "gemma4",
+    "gemma4_moe",
+    "gemma4_shared",
+    "nemotron_h",
+];
 /// Models with experts.
 pub const EXPERTS: [&str; 3] = ["mixtral", "qwen3_moe", "gpt_oss"];
 /// How much more rounding changes a model's logits than those of most models. The norms of q and k

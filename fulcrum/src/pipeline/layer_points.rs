@@ -163,7 +163,7 @@ impl LayerFacts {
     pub fn with_small_kernel(&self, part: GpuPart, source: &Provenance) -> GpuPart {
         let time = median(&self.small_kernels).map(|time| Seconds::new(time * 1e-6));
         let small_kernel = time.map(|value| Sourced { value, source: source.clone() });
-        GpuPart { small_kernel: small_kernel.or(part.small_kernel.clone()), ..part }
+        GpuPart { kernel: small_kernel.or(part.kernel.clone()), ..part }
     }
 
     /// The link between GPUs called `link`, from the all-reduces over the fewest ranks; `None`

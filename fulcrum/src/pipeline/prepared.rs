@@ -4,13 +4,13 @@ use super::cached_catalog::CachedCatalog;
 use super::format_trial::FormatTrial;
 use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
-use hwprofiles::Machine;
+use hwprofiles::{EngineExecution, Machine};
 use planner::{
     ChosenFormats, CostModel, Criterion, DraftModel, ForcedPlacement, Front, Identity, PhaseTimes, Placement,
     Plan, PlanOrigin, PlannerError, Rule,
 };
 use scenarios::{
-    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, OffloadOptions, PlacementChoice,
+    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, PlacementChoice,
     ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
@@ -60,7 +60,13 @@ impl PreparedScenario {
     /// The same where some machines and models are known.
     pub(crate) fn cached(scenario: &Scenario, catalog: &CachedCatalog) -> Result<Self> {
         let resolved = scenario.resolve(catalog).or_input()?;
-        let identities = catalog.identities(&scenario.machine, &scenario.tensor_parallel);
+        let execution = Some(&resolved.engine.profile.execution);
+        let execution = execution.filter(|engine| **engine != EngineExecution::default()).cloned();
+        // What is known of the machine holds without an engine's own times.
+        let identities = match execution {
+            None => catalog.identities(&scenario.machine, &scenario.tensor_parallel),
+            Some(_) => None,
+        };
         let tensor_parallel = match &resolved.machines[..] {
             [only] => Some(only.tensor_parallel()).filter(|degree| *degree > 1),
             _ => None,
@@ -71,6 +77,7 @@ impl PreparedScenario {
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
             draft: scenario.speculative.as_ref().map(|choice| choice.draft.anchored()),
             tensor_parallel,
+            execution: execution.map(Box::new),
         };
         let forced = forced_placement(scenario, &resolved)?;
         Ok(Self { resolved, identities, origin: Some(origin), forced })
@@ -306,10 +313,8 @@ fn forced_placement(scenario: &Scenario, resolved: &ResolvedScenario) -> Result<
     };
     let forced = match &resolved.placement {
         None => return Ok(None),
-        // llama.cpp and engines like it fetch the weights of large products.
         Some(PlacementChoice::Offload(options)) => {
-            let op_offload = options.op_offload.or(Some(OffloadOptions::ROWS));
-            ForcedPlacement::Offload(OffloadOptions { op_offload, ..options.clone() })
+            ForcedPlacement::Offload(options.completed_by(&resolved.engine.profile, &resolved.model))
         }
         Some(PlacementChoice::Rule(name)) => ForcedPlacement::Rule(Rule::named(name).ok_or_else(|| {
             let known = Rule::ALL.map(Rule::name).join(", ");

@@ -4,12 +4,14 @@
 mod fit;
 mod machine_numbers;
 mod policy;
+mod public_run;
 mod published_run;
 mod scenario_run;
 mod testbed;
 mod twins;
 
 pub use fit::fit_constants;
+pub use public_run::reproduce_public;
 
 use crate::error::{Error, ErrorContext, OrError, Result};
 use published_run::PublishedRun;

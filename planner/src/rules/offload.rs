@@ -70,7 +70,7 @@ impl<'a> Offload<'a> {
 
     /// The patterns with their devices; an error is the wrong text and what is wanted.
     fn read_overrides(&self) -> Result<Vec<(Regex, DeviceId)>, (String, String)> {
-        let names: Vec<String> = self.tensors().map(|(_, _, name)| name).collect();
+        let names: Vec<String> = self.tensor_names().collect();
         let read = |one: &scenarios::TensorOverride| {
             let device = self.buffer(&one.buffer).map_err(|wanted| (one.buffer.clone(), wanted))?;
             let pattern = Regex::new(&one.pattern).map_err(|error| {
@@ -80,20 +80,20 @@ impl<'a> Offload<'a> {
             })?;
             match names.iter().any(|name| pattern.is_match(name)) {
                 true => Ok((pattern, device)),
-                false => Err((one.pattern.clone(), self.like_names(&names))),
+                false => Err((one.pattern.clone(), self.like_names())),
             }
         };
         self.options.override_tensor.iter().map(read).collect()
     }
 
-    fn like_names(&self, names: &[String]) -> String {
-        let last = format!("blk.{}.", self.model.layers - 1);
-        let shown: Vec<_> = names.iter().filter(|name| name.starts_with(&last)).take(9).cloned().collect();
-        format!(
-            "it matches no tensor of {}; those of its last layer are {}",
-            self.model.name,
-            shown.join(", ")
-        )
+    /// The names of the last layer's matrices, for a pattern that matches nothing.
+    fn like_names(&self) -> String {
+        let last = self.model.layers - 1;
+        let tensors = self.model.kind(last).sublayers().iter();
+        let tensors = tensors.flat_map(|&sublayer| self.model.tensor_names(last, sublayer));
+        let names: Vec<_> = tensors.filter(|tensor| tensor.numbers > 0).map(|tensor| tensor.name).collect();
+        let names = names.join(", ");
+        format!("it matches no tensor of {}; those of its last layer are {names}", self.model.name)
     }
 
     /// The device whose memory is the buffer `name`.
@@ -111,15 +111,12 @@ impl<'a> Offload<'a> {
         }
     }
 
-    /// Every tensor with its layer and sublayer.
-    fn tensors(&self) -> impl Iterator<Item = (u64, Sublayer, String)> + '_ {
+    /// The names of all tensors.
+    fn tensor_names(&self) -> impl Iterator<Item = String> + '_ {
         let of_layer = |layer: u64| self.model.kind(layer).sublayers().iter().map(move |&s| (layer, s));
         let ends = [(0, Sublayer::Embed), (0, Sublayer::Head)].into_iter();
         let all = ends.chain((0..self.model.layers).flat_map(of_layer));
-        all.flat_map(|(layer, sublayer)| {
-            let names = self.model.tensor_names(layer, sublayer);
-            names.into_iter().map(move |tensor| (layer, sublayer, tensor.name))
-        })
+        all.flat_map(|(layer, sublayer)| self.model.tensor_names(layer, sublayer)).map(|tensor| tensor.name)
     }
 
     /// Tokens of each sequence in a step of prefill.
@@ -213,6 +210,9 @@ impl<'a> Offload<'a> {
 
     /// The device whose memory a pattern, or the option for experts, gives the tensor.
     fn tensor_device(&self, sublayer: Sublayer, layer: u64, name: &str) -> Option<DeviceId> {
+        if sublayer == Sublayer::Embed {
+            return None;
+        }
         if let Some((_, device)) = self.overrides.iter().find(|(pattern, _)| pattern.is_match(name)) {
             return Some(*device);
         }
@@ -228,12 +228,10 @@ impl<'a> Offload<'a> {
     /// The device that computes a product of `rows` rows with a matrix of `owner`'s memory.
     fn computing(&self, sublayer: Sublayer, owner: DeviceId, rows: u64) -> DeviceId {
         let kept = matches!(sublayer, Sublayer::Embed | Sublayer::Attention);
+        let of_experts = self.options.experts_op_offload.filter(|_| sublayer == Sublayer::Experts);
+        let least = of_experts.or(self.options.op_offload).unwrap_or(u64::MAX);
         match self.gpus.first() {
-            Some(&gpu)
-                if owner == self.host && !kept && rows >= self.options.op_offload.unwrap_or(u64::MAX) =>
-            {
-                gpu
-            }
+            Some(&gpu) if owner == self.host && !kept && rows >= least => gpu,
             _ => owner,
         }
     }

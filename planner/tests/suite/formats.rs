@@ -145,7 +145,10 @@ fn of_equals_the_one_of_most_bits_is_taken() {
     };
     let problem = problem(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
-        plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, None, &same).unwrap().plan.formats,
+        plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, None, &same)
+            .unwrap()
+            .plan
+            .formats,
         crate::fixture::formats()
     );
 }

@@ -117,10 +117,21 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key("costs.per_kwh", "`0.12 USD`", "The price of a kilowatt-hour."),
     key(
         "engine",
-        "`fulcrum`, `vllm`, `trtllm`, `sglang`, `llama.cpp`, `{name: vllm, …}`",
-        "The serving engine that is simulated. Default `fulcrum`: without overheads that were not measured.",
+        "`fulcrum`, `vllm`, `trtllm`, `sglang`, `llama.cpp`, `ktransformers`, `{name: vllm, …}`",
+        "The engine that is simulated: a shipped one. Default `fulcrum`: without overheads that were not measured.",
     ),
     key("engine.name", "`vllm`", "The engine, where other keys stand beside it."),
+    key(
+        "engine.file",
+        "`my-engine.yaml`",
+        "An engine of your own: the keys in which it differs from `fulcrum`.",
+    ),
+    key("engine.version", "`\"0.19\"`", "Its version. Default: the newest that is known."),
+    key(
+        "engine.execution",
+        "`{hop: 20 us, graphs: true}`",
+        "What it adds to a step on any machine, where that differs from the engine's file.",
+    ),
     key("engine.max_num_seqs", "`256`", "Sequences that run at once. Default: the engine's."),
     key("engine.max_num_batched_tokens", "`8192`", "Tokens of a step. Default: the engine's."),
     key("engine.block_size", "`16`", "Tokens of a KV block. Default: the engine's."),
@@ -164,6 +175,31 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "engine.host_per_sequence",
         "`8 us`",
         "The host's time for each sequence of a step. Default: the engine's.",
+    ),
+    key(
+        "engine.host_per_request",
+        "`20 ms`",
+        "The time from a request's arrival until it may be scheduled. Default: the engine's.",
+    ),
+    key(
+        "engine.stream_interval",
+        "`10`",
+        "Tokens that reach the client together, the first with the last. Default: the engine's.",
+    ),
+    key(
+        "engine.tokeniser",
+        "`{per_request: 20 ms, per_token: 10 us}`",
+        "What turns prompts into tokens, one request after another. Default: the engine's.",
+    ),
+    key(
+        "engine.detokeniser",
+        "`{per_token: 100 us}`",
+        "What turns answers into text, one token after another. Default: the engine's.",
+    ),
+    key(
+        "engine.reserve",
+        "`chunk`, `prompt`, `answer`, `whole_answer`",
+        "The tokens that must have room before a request is admitted. Default: the engine's.",
     ),
     key(
         "shifts",

@@ -2,6 +2,8 @@
 
 pub(crate) mod costs;
 pub(crate) mod engine_choice;
+pub(crate) mod engine_library;
+pub(crate) mod engine_profile;
 pub(crate) mod format_choice;
 pub(crate) mod keys;
 pub(crate) mod lookup;

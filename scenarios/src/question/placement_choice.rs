@@ -10,6 +10,8 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
+use crate::model::transformer::Model;
+use crate::question::engine_profile::EngineProfile;
 use crate::question::lookup::Reference;
 use serde::Serialize;
 use serde_json::Value;
@@ -39,6 +41,8 @@ pub struct OffloadOptions {
     /// The least rows of a product for which the GPU fetches the host's weights. `None` means what
     /// the engine does.
     pub op_offload: Option<u64>,
+    /// The same for products with routed experts; as `op_offload` where absent.
+    pub experts_op_offload: Option<u64>,
     /// Tokens of all sequences that enter in one step of prefill (`-ub`).
     pub micro_batch: u64,
 }
@@ -67,6 +71,24 @@ pub struct TensorOverride {
 impl OffloadOptions {
     /// With this many rows llama.cpp's GPU fetches the host's weights.
     pub const ROWS: u64 = 32;
+
+    /// The same options, with what `engine` does where they do not say when weights are fetched.
+    #[must_use]
+    pub fn completed_by(&self, engine: &EngineProfile, model: &Model) -> Self {
+        if self.op_offload.is_some() {
+            return self.clone();
+        }
+        let offload = engine.execution.op_offload.as_ref();
+        let rows = offload.map(|offload| offload.min_batch.value);
+        let of_experts = |rows: u64| match &model.experts {
+            Some(experts) => rows.saturating_mul(experts.count) / experts.per_token.max(1),
+            None => rows,
+        };
+        let by_expert = offload.is_some_and(|offload| offload.by_expert);
+        let experts_op_offload = rows.filter(|_| by_expert).map(of_experts);
+        // An engine that fetches nothing never has enough rows.
+        Self { op_offload: Some(rows.unwrap_or(u64::MAX)), experts_op_offload, ..self.clone() }
+    }
 }
 
 const MICRO_BATCH: u64 = 512;
@@ -113,6 +135,7 @@ pub(crate) fn read_placement(
         cpu_moe: read_cpu_moe(&section)?,
         override_tensor: read_overrides(&section)?,
         op_offload: read_op_offload(&section)?,
+        experts_op_offload: None,
         micro_batch: section.count("micro_batch", 1 << 24)?.unwrap_or(MICRO_BATCH),
     })))
 }

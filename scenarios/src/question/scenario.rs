@@ -110,7 +110,7 @@ impl Document {
                 (None, Some(training)) => WorkloadKind::Training(training),
                 (None, None) => WorkloadKind::Batch(read_workload(&workload)?),
             },
-            engine: read_engine(&root)?,
+            engine: read_engine(&root, &self.base_folder("engine.file"))?,
             placement: read_placement(&root, &self.base_folder("placement.plan"))?,
             objective: read_objective(&root)?,
             slo: root.section("slo")?.map_or_else(|| Ok(Slo::default()), |section| read_slo(&section))?,

@@ -22,8 +22,8 @@ mod rebalance;
 mod schedule;
 
 pub use engine::{
-    AdmissionPolicy, EngineObserver, GPU_MEMORY_UTILIZATION, HostTimes, ObservedSteps, RejectReason, Request,
-    RequestOutcome, RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots,
+    AdmissionPolicy, EngineObserver, HostTimes, ObservedSteps, RejectReason, Request, RequestOutcome,
+    RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots,
 };
 pub use fleet::{
     FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ShiftedSource,

@@ -3,7 +3,8 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::engine::observer::{EngineObserver, RequestOutcome};
 use crate::serving::engine::request::{Request, ServedRequest};
-use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, Reserve, ServingEngine, StateSnapshots};
+use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, ServingEngine};
+use crate::serving::engine::{Reserve, StateSnapshots};
 use crate::serving::fleet::router::Router;
 use crate::serving::fleet::serve::serve_fleet;
 use crate::serving::kv::sequence_blocks::SequenceBlocks;
