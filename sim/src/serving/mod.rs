@@ -22,8 +22,9 @@ mod rebalance;
 mod schedule;
 
 pub use engine::{
-    AdmissionPolicy, EngineObserver, HostTimes, ObservedSteps, RejectReason, Request, RequestOutcome,
+    AdmissionPolicy, EngineObserver, FrontEnd, HostTimes, ObservedSteps, RejectReason, Request, RequestOutcome,
     RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots,
+    StationTimes,
 };
 pub use fleet::{
     FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ShiftedSource,
