@@ -23,7 +23,7 @@ pub fn to_text(fitted: &FittedGpu) -> String {
             link.latency.value, link.to_device.value, link.to_host.value
         );
     }
-    if let Some(time) = &fitted.part.small_kernel {
+    if let Some(time) = &fitted.part.kernel {
         text += &format!("  a small kernel: {}\n", time.value);
     }
     if let Some(sums) = fitted.peer.as_ref().and_then(|peer| peer.all_reduce.as_ref()) {
@@ -55,7 +55,7 @@ pub fn to_json(fitted: &FittedGpu) -> Value {
         "products": products,
         "link": fitted.link,
         "peer": fitted.peer,
-        "small_kernel": fitted.part.small_kernel,
+        "kernel": fitted.part.kernel,
         "left_out": fitted.errors,
     })
 }

@@ -99,7 +99,7 @@ fn layer_times_of_an_engine_become_points_a_small_kernel_and_a_link() {
         writeln!(attention, "0,0,{tokens},1024,{}", 10 + tokens).expect("a String takes it");
     }
     let experts = "tokens,activated_experts,time_us\n1,8,50\n";
-    let sums = "ranks,bytes,time_us\n2,2048,20\n2,20000020000,1000020\n";
+    let sums = "ranks,bytes,time_us\n2,2048,20\n2,2000000000,100020\n";
     let texts = [("dense.csv", &layers), ("attention.csv", &attention)];
     let files = texts.map(|(name, text)| (name, text.as_bytes()));
     let place = Place::with(&[files[0], files[1], ("moe.csv", experts.as_bytes()), ("sums.csv", sums.as_bytes())]);

@@ -36,6 +36,14 @@ fn a_real_day_of_vllm_is_replayed_from_layer_times() {
 }
 
 #[test]
+fn two_gpus_that_share_each_layer_are_replayed_with_their_all_reduces() {
+    let place = Place::with(&[]);
+    let (_, [ttft, tpot, e2el]) = replayed(&place, "rtxpro6000_qwen3-32b", "");
+    assert!(tpot.abs() <= 0.03, "TPOT {tpot}");
+    assert!(e2el.abs() <= 0.05 && ttft.abs() <= 0.1, "TTFT {ttft}, E2EL {e2el}");
+}
+
+#[test]
 fn a_profile_alone_prices_the_same_day_and_shows_where_it_differs() {
     let place = Place::with(&[]);
     for (name, machine) in
@@ -54,11 +62,13 @@ fn a_profile_alone_prices_the_same_day_and_shows_where_it_differs() {
 #[test]
 fn what_is_wrong_in_a_recording_is_named_with_its_place() {
     let engine = b"model: llama-3.1-8b\nmax_num_seqs: 8\nmax_num_batched_tokens: 64\n";
-    let requests = b"arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s\n0,8,4,0,2,1\n";
+    let requests =
+        b"arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s\n0,8,4,0,2,1\n";
     let place = Place::with(&[("engine.yaml", engine), ("requests.csv", requests)]);
     place.refused("replay .", 2, &["requests.csv:2", "last_token_s", "before first_token_s"]);
     place.refused("replay nowhere", 2, &["engine.yaml"]);
-    let requests = "arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s\n0,8,4,0,1,2\n";
+    let requests =
+        "arrival_s,prompt_tokens,output_tokens,scheduled_s,first_token_s,last_token_s\n0,8,4,0,1,2\n";
     std::fs::write(place.path("requests.csv"), requests).expect("written");
     place.refused("replay .", 2, &["dense_tp1.csv"]);
     std::fs::write(place.path("dense_tp1.csv"), "layer,tokens,time_us\nqkv_proj,1,fast\n").expect("written");

@@ -53,7 +53,7 @@ impl<'a> HostWorker<'a> {
         }
         let new = match &both[..] {
             [] => new_rows(model, qkv),
-            both => apart(model, both),
+            both => separate_rows(model, both),
         };
         self.append(job, new, |span| span.new == 1 || !windowed);
     }
@@ -101,7 +101,7 @@ impl<'a> HostWorker<'a> {
         if self.appends_late() {
             let carried = self.store.carried(self.part).lock().expect(POISONED);
             let kept = &carried.prompts[&layer];
-            let new = Some(apart(model, &kept.new));
+            let new = Some(separate_rows(model, &kept.new));
             return self.attend_to(job, shape, &kept.ring, qkv.view(), new, context);
         }
         let cache = read(self.store.kv(layer, self.part));
@@ -163,7 +163,7 @@ fn new_rows<'q>(shape: &Model, qkv: &'q [f32]) -> NewRows<'q> {
 }
 
 /// Keys and values of new tokens in rows of their own.
-fn apart<'q>(shape: &Model, both: &'q [f32]) -> NewRows<'q> {
+fn separate_rows<'q>(shape: &Model, both: &'q [f32]) -> NewRows<'q> {
     let width = shape.kv_width() as usize;
     NewRows { keys: both, values: &both[width..], stride: 2 * width }
 }

@@ -84,7 +84,7 @@ impl<'a> HostWorker<'a> {
                 }
             },
             Operator::SharedAdd | Operator::ExpertsAdd if self.model().wiring.norms_beside => {
-                self.add_beside(job);
+                self.add_normed_sum(job);
             }
             Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd | Operator::SharedAdd => {
                 self.add(job)
@@ -226,11 +226,8 @@ impl<'a> HostWorker<'a> {
         let columns = input.columns(self.model()) as usize;
         let to = &mut to.view_mut::<f32>()[..rows * width];
         let (mut at, x) = (first, self.own_input(job, from.view()));
-        for weights in part.views(slot.as_ref().map(|slot| slot.bytes())) {
-            if at == job.rows.end as usize {
-                // The token table is followed by another table.
-                break;
-            }
+        let count = self.store.weights(job.layer, sublayer, job.rows.start).len();
+        for weights in part.views(slot.as_ref().map(|slot| slot.bytes())).take(count) {
             let (y, x) = (StridedRowsMut::new(&mut to[at..], width), StridedRows::new(&x, columns));
             at += weights.rows();
             kernels::gemm(self.pool, rows, y, x, weights, self.scratch);

@@ -1,7 +1,6 @@
 //! Operators and transfers as kernels, on the host and on a GPU.
 
 mod attention;
-mod beside;
 pub(crate) mod gpu;
 mod gpu_experts;
 pub(crate) mod gpu_transfer;
@@ -9,6 +8,7 @@ pub(crate) mod host;
 pub(crate) mod job;
 mod latent;
 mod layer_embedding;
+mod normed_experts;
 mod recurrent;
 mod routing;
 mod shared_expert;

@@ -16,7 +16,7 @@ use crate::store::locks::{read, write};
 use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
-use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch};
+use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch, Weights};
 use planner::{Action, MicroBatch, PhasePrograms, Placement, StagingSlot, staging_slots};
 use scenarios::{ActivationBuffer as Activation, Model, Sublayer, kv_bytes};
 use std::collections::BTreeSet;
@@ -152,8 +152,8 @@ impl Store {
     fn check_slots(&self, programs: &PhasePrograms) -> Result<(), ExecutorError> {
         for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
             let Action::FetchWeights { sublayer, rows, device, slot } = &task.action else { continue };
-            let slice = self.slice(task.layer, *sublayer, rows.start);
-            let bytes = slice.weights.iter().map(|weights| weights.buffer().len()).sum::<usize>();
+            let weights = self.weights(task.layer, *sublayer, rows.start);
+            let bytes = weights.iter().map(|weights| weights.buffer().len()).sum::<usize>();
             let room = read(self.weight_slot(*device, *slot)).len();
             if bytes > room {
                 let wanted = format!(
@@ -161,7 +161,7 @@ impl Store {
                     Bytes::new(bytes as u64),
                     Bytes::new(room as u64)
                 );
-                let formats = slice.weights.iter().map(|weights| weights.shape().0.name());
+                let formats = weights.iter().map(|weights| weights.shape().0.name());
                 let formats: Vec<_> = formats.collect();
                 return Err(ExecutorError::refused("formats.weights", formats.join(", "), wanted));
             }
@@ -246,6 +246,22 @@ impl Store {
         let sublayer = self.kept_as(sublayer);
         let parts = &self.matrices[sublayer_index(layer, sublayer)];
         parts.iter().find(|part| part.rows.start == first).expect("the program's parts are the placement's")
+    }
+
+    /// The packed matrices of that slice, without the table that may follow the token table of a
+    /// tied head.
+    pub fn weights(&self, layer: Option<u32>, sublayer: Sublayer, first: u64) -> &[Weights] {
+        let PackedSlice { rows, weights } = self.slice(layer, sublayer, first);
+        if sublayer != Sublayer::Head {
+            return weights;
+        }
+        let mut left = (rows.end - rows.start) as usize;
+        let own = |weights: &&Weights| {
+            let is_own = left > 0;
+            left = left.saturating_sub(weights.shape().1);
+            is_own
+        };
+        &weights[..weights.iter().take_while(own).count()]
     }
 
     /// The sublayer that holds a sublayer's matrix: a tied head uses the embedding's.

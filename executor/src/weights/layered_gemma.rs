@@ -1,9 +1,9 @@
 //! The tensors of Gemma 4's sublayers where they differ from Gemma 3's.
 
 use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
+use crate::weights::mixers;
 use crate::weights::names::TensorNames;
-use crate::weights::tensors::{embed_tensors, expert_matrices, experts, norm, with_biases};
-use crate::weights::{mixers, tensors};
+use crate::weights::plain_tensors::{embed_tensors, expert_matrices, experts, head_norms, norm, with_biases};
 use scenarios::{Architecture, Model, Sublayer};
 
 /// Whether [`tensors`] describes the sublayer.
@@ -34,7 +34,7 @@ pub(super) fn tensors(
         Sublayer::Qkv => front_tensors(model, names),
         Sublayer::Attention => {
             let count = if model.wiring.shares_kv { 1 } else { 2 };
-            let vectors = tensors::head_norms(model, names).into_iter().take(count).collect();
+            let vectors = head_norms(model, names).into_iter().take(count).collect();
             SublayerTensors { matrices: vec![], vectors }
         }
         Sublayer::FfnDown => down_tensors(model, names, layer, scale()),
@@ -65,7 +65,13 @@ pub(super) fn tensors(
 fn front_tensors(model: &Model, names: &TensorNames) -> SublayerTensors {
     let (queries, kv) = (model.heads * model.head_dim, model.kv_width());
     let wiring = &model.wiring;
-    let count = if wiring.shares_kv { 1 } else if wiring.keys_are_values { 2 } else { 3 };
+    let count = if wiring.shares_kv {
+        1
+    } else if wiring.keys_are_values {
+        2
+    } else {
+        3
+    };
     // One name would mean one tensor that all of them share.
     let matrix = names.matrix(&names.qkv[..count], 1, &[queries, kv, kv][..count], model.hidden);
     with_biases(matrix, model.qkv_bias, norm(model, format!("{}{}", names.layer, names.attn_norm)))
@@ -99,10 +105,8 @@ fn down_tensors(
         matrices.push(FusedTensor { sources: vec![share], interleaved: false });
         matrices.push(matrix("per_layer_projection", model.hidden, width));
         vectors.extend(norm(model, format!("{}post_per_layer_input_norm", names.layer)));
-        vectors.push(FusedTensor::one(
-            format!("{}per_layer_projection_norm.weight", names.root),
-            vec![width],
-        ));
+        vectors
+            .push(FusedTensor::one(format!("{}per_layer_projection_norm.weight", names.root), vec![width]));
     }
     vectors.push(scale);
     SublayerTensors { matrices, vectors }

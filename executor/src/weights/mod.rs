@@ -8,6 +8,7 @@ mod gguf_tokenizer;
 mod layered_gemma;
 mod mixers;
 mod names;
+mod plain_tensors;
 pub(crate) mod random;
 pub(crate) mod rotation;
 mod shard;

@@ -159,22 +159,25 @@ impl TensorNames {
             Architecture::Gemma4 => {
                 Self { router: "router.proj", experts: "experts", shared_expert: "mlp", ..llama }
             }
-            Architecture::NemotronH => Self {
-                embed: "embeddings",
-                attn_norm: "norm",
-                qkv: &["mixer.q_proj", "mixer.k_proj", "mixer.v_proj"],
-                out: match model.mixer {
-                    Mixer::Recurrent(_) => "mixer.out_proj",
-                    _ => "mixer.o_proj",
-                },
-                ffn_norm: "norm",
-                up: &["mixer.up_proj"],
-                down: "mixer.down_proj",
-                head_norm: "norm_f",
-                ..llama
-            },
+            Architecture::NemotronH => llama.of_nemotron(model),
             // Models that `check_runnable` refuses never get here.
             _ => llama,
+        }
+    }
+
+    /// Nemotron-H's names: every layer has one sublayer, its mixer.
+    fn of_nemotron(self, model: &Model) -> Self {
+        let recurrent = matches!(model.mixer, Mixer::Recurrent(_));
+        Self {
+            embed: "embeddings",
+            attn_norm: "norm",
+            qkv: &["mixer.q_proj", "mixer.k_proj", "mixer.v_proj"],
+            out: if recurrent { "mixer.out_proj" } else { "mixer.o_proj" },
+            ffn_norm: "norm",
+            up: &["mixer.up_proj"],
+            down: "mixer.down_proj",
+            head_norm: "norm_f",
+            ..self
         }
     }
 

@@ -1,6 +1,6 @@
 //! The rotary position embedding of a model.
 
-use scenarios::{Architecture, Llama3Scaling, Model, Positions, YarnScaling};
+use scenarios::{Llama3Scaling, Model, Positions, YarnScaling};
 use std::f32::consts::TAU;
 
 /// How the pairs of a head's rotated columns rotate.
@@ -21,13 +21,10 @@ impl RotaryEmbedding {
     /// first token on, as engines do that keep keys. Transformers changes the rotation of a
     /// sequence once it becomes long.
     pub fn new(model: &Model, context: u64) -> Option<Self> {
-        if model.architecture == Architecture::NemotronH {
-            // Its recurrences know the order of tokens, and attention has no positions.
+        if model.rotation_widths().is_empty() {
             return None;
         }
-        // Layers with a window have another rotation, and may have other heads.
-        let turns = |shape: &&Model| shape.wiring.window.is_none() && shape.mixer == model.mixer;
-        let model = model.shapes().iter().find(turns).unwrap_or(model);
+        let model = model.rotated_shape(false);
         let (mut frequencies, scale): (Vec<f32>, f64) = match &model.positions {
             Positions::Rotary { theta, scaling: None } => (plain(model, *theta).collect(), 1.0),
             Positions::Rotary { theta, scaling: Some(scaling) } => {
@@ -47,7 +44,7 @@ impl RotaryEmbedding {
             }
             Positions::Learned { .. } => return None,
         };
-        if rotates_in_proportion(model) {
+        if model.rotates_whole_heads() {
             frequencies.resize(model.head_dim as usize / 2, 0.0);
         }
         Some(Self { frequencies, scale: scale as f32 })
@@ -56,20 +53,14 @@ impl RotaryEmbedding {
     /// The rotation of layers with a window; `None` where it is the same as in other layers.
     pub fn for_windows(model: &Model) -> Option<Self> {
         let theta = model.window_theta()?;
-        let shape = model.shapes().iter().find(|shape| shape.wiring.window.is_some()).unwrap_or(model);
-        Some(Self { frequencies: plain(shape, theta).collect(), scale: 1.0 })
+        Some(Self { frequencies: plain(model.rotated_shape(true), theta).collect(), scale: 1.0 })
     }
-}
-
-/// Whether the pairs are those of whole heads, and the last of them do not rotate.
-fn rotates_in_proportion(model: &Model) -> bool {
-    model.architecture == Architecture::Gemma4
 }
 
 /// The powers of the base `theta`, by pair.
 fn powers(model: &Model, theta: f64) -> impl Iterator<Item = f32> + use<> {
     let width = model.rotated_width();
-    let over = if rotates_in_proportion(model) { model.head_dim } else { width };
+    let over = if model.rotates_whole_heads() { model.head_dim } else { width };
     (0..width / 2).map(move |pair| (theta as f32).powf((2 * pair) as f32 / over as f32))
 }
 

@@ -1,13 +1,15 @@
 //! The tensors of a model.
 
 use crate::error::ExecutorError;
-use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
+use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor};
 use crate::weights::layered_gemma;
 use crate::weights::mixers;
-use crate::weights::names::{SINKS, TensorNames};
+use crate::weights::names::TensorNames;
+use crate::weights::plain_tensors::{
+    bias, embed_tensors, expert_matrices, experts, head_norms, norm, with_biases,
+};
 use scenarios::{
-    Activation, Architecture, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring,
-    Sublayer,
+    Activation, Architecture, BlockOrder, Experts, Mixer, Model, Recurrence, RouterScoring, Sublayer,
 };
 
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
@@ -22,7 +24,9 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
         false => vec![],
     };
     match sublayer {
-        _ if layered_gemma::has_own(model, sublayer) => layered_gemma::tensors(model, &names, layer, sublayer),
+        _ if layered_gemma::has_own(model, sublayer) => {
+            layered_gemma::tensors(model, &names, layer, sublayer)
+        }
         Sublayer::Embed => embed_tensors(model, &names),
         Sublayer::Qkv if model.mixer != Mixer::Attention || model.wiring.output_gate => {
             let norm = norm(model, format!("{}{}", names.layer, names.attn_norm));
@@ -86,19 +90,6 @@ fn router_vectors(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     vectors
 }
 
-/// The norms of a head's queries and keys, and the heads' sinks, where the model has them.
-pub(super) fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
-    let norm = |name: &str| {
-        let name = format!("{}self_attn.{name}.weight", names.layer);
-        let plus_one = model.norm == Norm::RmsPlusOne;
-        FusedTensor::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
-    };
-    let norms = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
-    // Kernels expect them behind the norms.
-    let sinks = || FusedTensor::one(format!("{}{SINKS}", names.layer), vec![model.heads]);
-    norms.into_iter().chain(model.wiring.sinks.then(sinks)).collect()
-}
-
 /// Refuses models without kernels and tensor names here. No checkpoint of such a model is made or
 /// opened, so none is run.
 ///
@@ -108,22 +99,6 @@ pub(crate) fn check_runnable(model: &Model) -> Result<(), ExecutorError> {
     let Some(feature) = model.shapes().iter().find_map(missing_feature) else { return Ok(()) };
     let wanted = "it can be planned and simulated, but not run: use a model without";
     Err(ExecutorError::refused("model", format!("'{}' with {feature}", model.name), wanted))
-}
-
-/// The token table and, where positions are learned, theirs.
-pub(super) fn embed_tensors(model: &Model, names: &TensorNames) -> SublayerTensors {
-    let table = format!("{}{}.weight", names.root, names.embed);
-    let positions = |offset| {
-        let name = format!("{}embed_positions.weight", names.root);
-        FusedTensor::one(name, vec![model.max_positions + offset, model.hidden])
-    };
-    SublayerTensors {
-        matrices: vec![FusedTensor::one(table, vec![model.vocab, model.hidden])],
-        vectors: match model.positions {
-            Positions::Learned { offset } => vec![positions(offset)],
-            _ => vec![],
-        },
-    }
 }
 
 /// The first feature of layers of `shape` that no kernel computes.
@@ -192,46 +167,6 @@ pub(crate) fn all_tensors(model: &Model) -> Vec<Tensor> {
         tensors.extend(matrices.into_iter().chain(vectors).flat_map(FusedTensor::tensors));
     }
     tensors
-}
-
-/// One expert's gate joined with up, and its down.
-pub(super) fn expert_matrices(model: &Model, names: &TensorNames, expert: u64) -> [FusedTensor; 2] {
-    let (width, hidden) = (experts(model).intermediate, model.hidden);
-    let [gate, up, down] = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
-    [names.matrix(&[&gate, &up], 1, &[width; 2], hidden), names.matrix(&[&down], 1, &[hidden], width)]
-}
-
-pub(super) fn experts(model: &Model) -> &Experts {
-    model.experts.as_ref().expect("only models with experts have layers of them")
-}
-
-/// A norm's weight and, for layer norms, its bias.
-pub(super) fn norm(model: &Model, name: String) -> Vec<FusedTensor> {
-    let plus_one = model.norm == Norm::RmsPlusOne;
-    let weight = Tensor { name: format!("{name}.weight"), shape: vec![model.hidden], plus_one };
-    let mut vectors = vec![FusedTensor::whole([weight])];
-    if model.norm == Norm::Layer {
-        vectors.push(FusedTensor::one(format!("{name}.bias"), vec![model.hidden]));
-    }
-    vectors
-}
-
-/// A bias has the names and the row order of its matrix's tensors.
-pub(super) fn with_biases(matrix: FusedTensor, present: bool, mut vectors: Vec<FusedTensor>) -> SublayerTensors {
-    if present {
-        vectors.push(bias(&matrix));
-    }
-    SublayerTensors { matrices: vec![matrix], vectors }
-}
-
-/// The bias of a matrix.
-fn bias(matrix: &FusedTensor) -> FusedTensor {
-    let mut bias = matrix.clone();
-    for TensorRows { tensor, .. } in &mut bias.sources {
-        tensor.name = tensor.name.replace(".weight", ".bias");
-        tensor.shape.truncate(1);
-    }
-    bias
 }
 
 #[cfg(test)]

@@ -64,7 +64,9 @@ pub fn fit_gpus(options: &GpuFitOptions) -> Result<Vec<FittedGpu>> {
             Some(kind) => {
                 let text = io::read_to_string(reader).map_err(unreadable)?;
                 let without = || {
-                    Error::input(format!("{name} holds layer times: say of which model, as --model llama-3.1-8b"))
+                    Error::input(format!(
+                        "{name} holds layer times: say of which model, as --model llama-3.1-8b"
+                    ))
                 };
                 let model = model(options.model.as_deref().ok_or_else(without)?)?;
                 let table = TableText { file: &name, text: &text };

@@ -100,7 +100,13 @@ impl LayerFacts {
     }
 
     /// The products among named layers, as a table of points.
-    fn products(&mut self, table: &TableText<'_>, counted: &str, model: &Model, ranks: u64) -> Result<String> {
+    fn products(
+        &mut self,
+        table: &TableText<'_>,
+        counted: &str,
+        model: &Model,
+        ranks: u64,
+    ) -> Result<String> {
         let mut rows = "dtype,m,n,k,latency_us\n".to_owned();
         let (mut small, mut others) = (0, 0);
         for row in table.layers(counted).or_input()? {
@@ -157,7 +163,7 @@ impl LayerFacts {
     pub fn with_small_kernel(&self, part: GpuPart, source: &Provenance) -> GpuPart {
         let time = median(&self.small_kernels).map(|time| Seconds::new(time * 1e-6));
         let small_kernel = time.map(|value| Sourced { value, source: source.clone() });
-        GpuPart { small_kernel: small_kernel.or(part.small_kernel.clone()), ..part }
+        GpuPart { kernel: small_kernel.or(part.kernel.clone()), ..part }
     }
 
     /// The link between GPUs called `link`, from the all-reduces over the fewest ranks; `None`

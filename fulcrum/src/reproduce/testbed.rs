@@ -21,7 +21,7 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// Refuses a placement that needs more of a memory than there is.
+    /// Refuses a placement that keeps more in a memory than there is room for.
     ///
     /// # Errors
     /// The memory's stated capacity is less than `needed`.
@@ -31,7 +31,7 @@ impl Testbed {
             return Ok(());
         }
         let (name, capacity) = (&memory.name, memory.capacity.value);
-        Err(Error::infeasible(format!("the placement needs {needed} of {name}, which has {capacity}")))
+        Err(Error::infeasible(format!("the placement keeps {needed} in {name}, which has {capacity}")))
     }
 }
 

@@ -12,7 +12,9 @@ const TWIN: &str = "the same run on more cores counts";
 pub(crate) fn counted_once(published: &[PublishedRow], mut rows: Vec<ReproducedRow>) -> Vec<ReproducedRow> {
     let mut most: BTreeMap<Vec<String>, (u64, usize)> = BTreeMap::new();
     for (index, row) in published.iter().enumerate() {
-        let Some((cores, hardware)) = row.cells.get("hardware").and_then(|text| cores_of(text)) else { continue };
+        let Some((cores, hardware)) = row.cells.get("hardware").and_then(|text| cores_of(text)) else {
+            continue;
+        };
         if rows[index].standing != Standing::Scored {
             continue;
         }

@@ -119,7 +119,8 @@ pub fn replay(options: &ReplayOptions) -> Result<Replay> {
         }
         false => Vec::new(),
     };
-    let priced = format!("the profile of {} alone, {}, {}", placed.machine.name, placed.chosen, placed.formats);
+    let priced =
+        format!("the profile of {} alone, {}, {}", placed.machine.name, placed.chosen, placed.formats);
     Ok(Replay::new(&run, priced, requests, differences))
 }
 
@@ -278,8 +279,12 @@ impl LatencyErrors {
         let each: Vec<_> = each.map(f64::abs).collect();
         let [recorded, replayed] = [Spread::new(&recorded)?, Spread::new(&replayed)?];
         let error = |of: fn(&Spread) -> f64| relative_error(of(&replayed), of(&recorded)).unwrap_or(0.0);
-        let error =
-            Spread { mean: error(|s| s.mean), p50: error(|s| s.p50), p90: error(|s| s.p90), p99: error(|s| s.p99) };
+        let error = Spread {
+            mean: error(|s| s.mean),
+            p50: error(|s| s.p50),
+            p90: error(|s| s.p90),
+            p99: error(|s| s.p99),
+        };
         Some(Self { latency, recorded, replayed, error, request_error: Spread::new(&each)? })
     }
 }

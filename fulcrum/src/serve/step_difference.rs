@@ -69,7 +69,10 @@ const LAYERS: [(&str, &[&str], &[Operator]); 13] = [
 impl StepSample {
     /// A decode step with as many sequences as decoded on average, and a full step of a prompt
     /// beside them.
-    pub fn typical<'r>(run: &RecordedRun, served: impl Iterator<Item = &'r ServedRequest> + Clone) -> [Self; 2] {
+    pub fn typical<'r>(
+        run: &RecordedRun,
+        served: impl Iterator<Item = &'r ServedRequest> + Clone,
+    ) -> [Self; 2] {
         let seconds = |from: sim::SimTime, until: sim::SimTime| (until - from).to_seconds().get();
         let begin = served.clone().map(|served| served.first_token).min().unwrap_or_default();
         let end = served.clone().map(|served| served.last_token).max().unwrap_or_default();
@@ -86,8 +89,12 @@ impl StepSample {
         let new = run.engine.max_num_batched_tokens.saturating_sub(decodes).max(1).min(prompts.max(1));
         let name = format!("{decodes} sequences decode over {context} tokens each");
         let mixed = format!("a prompt of {new} tokens enters beside them");
-        [(name, vec![]), (mixed, vec![PrefillChunk { new, past: 0 }])]
-            .map(|(name, chunks)| Self { name, chunks, decodes, context })
+        [(name, vec![]), (mixed, vec![PrefillChunk { new, past: 0 }])].map(|(name, chunks)| Self {
+            name,
+            chunks,
+            decodes,
+            context,
+        })
     }
 }
 

@@ -91,8 +91,7 @@ impl<R: BufRead> TableRows<R> {
         let mut found = [0; N];
         for (place, name) in found.iter_mut().zip(names) {
             let missing = || {
-                let message =
-                    format!("there is no such column: the header must name {}", names.join(", "));
+                let message = format!("there is no such column: the header must name {}", names.join(", "));
                 self.refuse_header(name, message)
             };
             *place = self.column(name)?.ok_or_else(missing)?;

@@ -2,7 +2,9 @@
 //!
 //! Where a part does not give the rates that it reaches, long products with weights streamed from
 //! memory reach 20 % of the peak by tile instructions and 65 % by vector instructions. LIA's
-//! Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of 5.6 by AVX-512.
+//! Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of 5.6 by AVX-512. Decode
+//! attention computes like products by 256-bit vectors, however wide they are: latent attention at
+//! 28 FLOP per cycle of a core on a Threadripper PRO 7975WX, 17 on 88 cores of a Xeon 6980P.
 //!
 //! Reads of memory reach 80 % of the peak of two channels and 58 % of that of a socket with more.
 //! Decoding on a Xeon 6454S, a Xeon 8480+ and an EPYC 9355 reads at 52 to 63 % of their peaks, well
@@ -23,10 +25,6 @@ use std::collections::BTreeMap;
 const OF_PEAK_TILES: f64 = 0.20;
 
 const OF_PEAK_VECTORS: f64 = 0.65;
-
-/// The share of the vectors' peak at which decode attention computes: 3.6 of 8.2 TFLOP/s of latent
-/// attention on a Threadripper PRO 7975WX, 4.1 of 11 TFLOP/s on 88 cores of a Xeon 6980P.
-const OF_PEAK_DECODE_ATTENTION: f64 = 0.42;
 
 const OF_PEAK_TWO_CHANNELS: f64 = 0.80;
 
@@ -117,7 +115,7 @@ impl CpuSheet {
                 gemm.insert(dtype, self.gemm(dtype, &paths, bandwidth.value, source.clone()));
             }
             let rates = AttentionRates::roofline(dtype, fastest, bandwidth.value, source);
-            let vectors = self.vector_peak().map(|peak| peak * OF_PEAK_DECODE_ATTENTION);
+            let vectors = self.vector_peak().map(|peak| peak * OF_PEAK_VECTORS);
             attention.insert(dtype, vectors.into_iter().fold(rates, AttentionRates::with_decode_rate));
         }
         let per_socket = |name: &str, source: &Provenance| times(self.sockets, name, source);
@@ -269,11 +267,11 @@ impl CpuSheet {
         paths
     }
 
-    /// The peak of the widest vectors in 32 bits, by the cores in use.
+    /// The peak in 32 bits of the narrowest vectors that it has, by the cores in use.
     fn vector_peak(&self) -> Option<FlopPerSec> {
-        let vectors = self.part.rates.iter().filter(|(set, _)| **set != InstructionSet::Amx);
-        let peaks = vectors.filter_map(|(_, by_format)| Some(by_format.get(&DType::F32)?.resident.value));
-        Some(peaks.max_by(FlopPerSec::total_cmp)? * self.scale())
+        let mut sets = self.part.rates.iter().filter(|(set, _)| **set != InstructionSet::Amx);
+        let peak = sets.find_map(|(_, by_format)| by_format.get(&DType::F32))?;
+        Some(peak.resident.value * self.scale())
     }
 
     fn source(&self, paths: &[ComputePath<'_>], bandwidth: &Sourced<BytesPerSec>) -> Provenance {

@@ -21,6 +21,9 @@ impl GpuPart {
     pub fn device(&self, memory: MemoryId) -> Device {
         let bandwidth = self.reached_bandwidth();
         let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
+        // A cache in fewer bits is widened before it is multiplied.
+        let widened = self.reached_peak(DType::Bf16).or_else(|| self.reached_peak(DType::F16));
+        let widened = widened.map(|rate| rate.value);
         for dtype in self.formats() {
             if let Some(peak) = self.reached_peak(dtype) {
                 let source = || peak.source.clone();
@@ -29,7 +32,7 @@ impl GpuPart {
                 }
                 if dtype.holds_kv() {
                     let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source())
-                        .with_decode_rate(peak.value * OF_RATE_DECODE_ATTENTION);
+                        .with_decode_rate(widened.unwrap_or(peak.value) * OF_RATE_DECODE_ATTENTION);
                     attention.insert(dtype, rates);
                 }
             }

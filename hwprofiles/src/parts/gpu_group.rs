@@ -94,7 +94,7 @@ impl GpuGroup {
                 let bandwidth: Sourced<BytesPerSec> = Sourced::estimated(rate, &reason);
                 let latency: Sourced<Seconds> = Sourced::estimated(to_host.latency.value, &reason);
                 let wire: Option<LinkId> = machine.link_between(DRAM, to);
-                let details = LinkDetails { part: Some(self.link.link.clone()), ..LinkDetails::default() };
+                let details = LinkDetails { part: Some(to_host.link.clone()), ..LinkDetails::default() };
                 Link { name, from, to, latency, bandwidth, wire, details }
             }
         }

@@ -4,7 +4,7 @@ use crate::error::MeasureError;
 use crate::method::experiment::expect;
 use crate::method::rig::Rig;
 use crate::operands::arena::random;
-use crate::roofline::subject::{RooflineKernel, STAGGER, bits, filled, sampled};
+use crate::roofline::subject::{RooflineKernel, bits, filled, sampled};
 use crate::roofline::work::KernelWork;
 use hwprofiles::Bytes;
 use kernels::Buffer;
@@ -33,10 +33,10 @@ impl GradientsKernel {
     pub fn new(rig: &Rig<'_>, size: Bytes) -> Result<Self, MeasureError> {
         let side = ((size.get() as usize / PER_UNKNOWN) as f64).sqrt() as usize;
         let (matrix, b) = (laplacian(side)?, bits(&random(1 << 16, 39)));
-        let vector = || filled(rig, STAGGER + side * side, &[0; 4096]);
-        let (x, r, p, q) = (vector()?, vector()?, vector()?, vector()?);
+        // An even number of values is allocated; the last may be one too many.
+        let vector = |block: &[u32]| filled(rig, side * side, block);
+        let (x, q, r, p) = (vector(&[0; 4096])?, vector(&[0; 4096])?, vector(&b)?, vector(&b)?);
         let mut kernel = Self { matrix, b, x, r, p, q, residual: 0.0, start: 0.0 };
-        kernel.restart();
         kernel.start = square(&kernel.r.view()[..side * side]);
         kernel.residual = kernel.start;
         Ok(kernel)
@@ -45,8 +45,7 @@ impl GradientsKernel {
     fn run(&mut self, rig: &Rig<'_>) {
         let n = self.matrix.rows();
         let Self { x, r, p, q, .. } = self;
-        let p = &mut p.view_mut::<f32>()[STAGGER..][..n];
-        let [x, r, q] = [x, r, q].map(|vector| &mut vector.view_mut::<f32>()[..n]);
+        let [x, r, p, q] = [x, r, p, q].map(|vector| &mut vector.view_mut::<f32>()[..n]);
         let vectors = CgVectors { x, r, p, q };
         self.residual = rig.subject.gradients(rig.all(), &self.matrix, vectors, self.residual);
     }
@@ -54,9 +53,8 @@ impl GradientsKernel {
     /// Back to x = 0.
     fn restart(&mut self) {
         self.x.view_mut::<u32>().fill(0);
-        let p = &mut self.p.view_mut::<u32>()[STAGGER..];
-        for vector in [self.r.view_mut(), p] {
-            let chunks = vector.chunks_mut(self.b.len());
+        for vector in [&mut self.r, &mut self.p] {
+            let chunks = vector.view_mut::<u32>().chunks_mut(self.b.len());
             chunks.for_each(|chunk| chunk.copy_from_slice(&self.b[..chunk.len()]));
         }
         self.residual = self.start;
@@ -76,7 +74,7 @@ fn laplacian(side: usize) -> Result<CsrMatrix, MeasureError> {
     let (begins, columns) = (starts.view_mut::<u32>(), indices.view_mut::<u32>());
     let entries = values.view_mut::<f32>();
     let mut next = 0;
-    for at in 0..rows {
+    for (at, begin) in begins[..rows].iter_mut().enumerate() {
         let (row, column) = (at / side, at % side);
         let around = [
             (row > 0, at.wrapping_sub(side), -1.0),
@@ -85,7 +83,7 @@ fn laplacian(side: usize) -> Result<CsrMatrix, MeasureError> {
             (column + 1 < side, at + 1, -1.0),
             (row + 1 < side, at + side, -1.0),
         ];
-        begins[at] = next as u32;
+        *begin = next as u32;
         for (_, neighbour, value) in around.into_iter().filter(|(inside, ..)| *inside) {
             (columns[next], entries[next]) = (neighbour as u32, value);
             next += 1;

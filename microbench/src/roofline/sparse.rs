@@ -5,7 +5,7 @@ use crate::method::experiment::expect;
 use crate::method::rig::Rig;
 use crate::operands::arena::random;
 use crate::operands::array_walk::ArrayWalk;
-use crate::roofline::subject::{RooflineKernel, STAGGER, bits, filled, sampled};
+use crate::roofline::subject::{RooflineKernel, bits, filled, sampled};
 use crate::roofline::work::KernelWork;
 use hwprofiles::Bytes;
 use kernels::Buffer;
@@ -68,13 +68,12 @@ impl SparseKernel {
         let each = starts.view_mut::<u32>().iter_mut().enumerate();
         each.for_each(|(row, start)| *start = (row * PER_ROW) as u32);
         let values = filled(rig, rows * PER_ROW, &block)?;
-        let (x, y) = (filled(rig, STAGGER + columns, &block)?, filled(rig, rows, &block)?);
+        let (x, y) = (filled(rig, columns, &block)?, filled(rig, rows, &block)?);
         Ok(Self { name, matrix: CsrMatrix::new(columns, starts, indices, values), x, y, walk, x_per_row })
     }
 
     fn run(&mut self, rig: &Rig<'_>, rows: Range<usize>) {
-        let (y, x) =
-            (&mut self.y.view_mut()[rows.clone()], &self.x.view()[STAGGER..][..self.matrix.columns()]);
+        let (y, x) = (&mut self.y.view_mut()[rows.clone()], &self.x.view()[..self.matrix.columns()]);
         rig.subject.sparse(rig.all(), &self.matrix, rows, y, x);
     }
 }
@@ -98,7 +97,7 @@ impl RooflineKernel for SparseKernel {
     fn verify(&mut self, rig: &Rig<'_>) -> Result<(), MeasureError> {
         let rows = self.matrix.rows();
         self.run(rig, 0..rows);
-        let (x, y) = (&self.x.view::<f32>()[STAGGER..], self.y.view::<f32>());
+        let (x, y) = (self.x.view::<f32>(), self.y.view::<f32>());
         for row in sampled(rows) {
             let terms = self.matrix.row(row).map(|(column, value)| f64::from(value) * f64::from(x[column]));
             let kernel = || format!("{}, {rows} rows", self.name);

@@ -11,9 +11,8 @@ use hwprofiles::Bytes;
 use kernels::Buffer;
 use std::ops::Range;
 
-/// Points of a row: three rows fit the smallest cache. A page and a line, so that a point of the
-/// result and the one left of it in the next row do not alias.
-const WIDTH: usize = 1024 + 16;
+/// Points of a row: three rows fit the smallest cache.
+const WIDTH: usize = 1024;
 
 /// A five-point sweep from one grid to another, a slice of rows in each call.
 #[derive(Debug)]
@@ -29,8 +28,7 @@ impl JacobiKernel {
     pub fn new(rig: &Rig<'_>, size: Bytes) -> Result<Self, MeasureError> {
         // Each row has a point of 4 bytes in both grids.
         let rows = size.get() as usize / size_of::<f64>() / WIDTH;
-        // Slices of 512 rows at least, also by one member.
-        let walk = ArrayWalk::new(rows.max(512), WIDTH / 2, rig.all());
+        let walk = ArrayWalk::new(rows.max(512), WIDTH, rig.all());
         // Longer than a whole number of rows, so that no two rows are alike.
         let grid = |rows: usize, seed| filled(rig, rows * WIDTH, &bits(&random((1 << 16) + 96, seed)));
         Ok(Self { from: grid(walk.len() + 2, 37)?, to: grid(walk.len(), 38)?, walk })

@@ -34,11 +34,6 @@ pub(crate) fn filled(rig: &Rig<'_>, count: usize, block: &[u32]) -> Result<Buffe
     Ok(buffer)
 }
 
-/// Values by which a vector begins later in its page than the result that is computed from it.
-/// Large buffers begin at a page. A load whose address equals that of a recent store in its lowest
-/// 12 bits waits for the store (4K aliasing), and a row of y is followed by loads of x behind it.
-pub(crate) const STAGGER: usize = 128;
-
 /// The bits of values, for [`filled`].
 pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()

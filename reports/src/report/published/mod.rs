@@ -240,7 +240,7 @@ impl Reproductions {
 
     /// The statistics that stand beside those of all rows, each with its name.
     fn parts(&self) -> [(&'static str, Score); 2] {
-        [("CPU + GPU, simulated", self.headline()), ("by formula", self.by_formula())]
+        [("CPU + GPU runs", self.headline()), ("by formula", self.by_formula())]
     }
 
     /// The systems with rows that count.

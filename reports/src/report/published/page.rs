@@ -70,7 +70,7 @@ impl Reproductions {
 
 const HEAD: &str = "# What others published, and what Fulcrum says\n\n\
     Made by `fulcrum reproduce --report`. Most rows are a run of the system's policy on a model of its machine, priced by the \
-    simulator; rows *by formula* are arithmetic over rates of the machine in the system's file. *CPU + GPU, simulated* are the rows \
+    simulator; rows *by formula* are arithmetic over rates of the machine in the system's file. *CPU + GPU runs* are the rows \
     of systems in which two resources work at once: this is the figure that the planner lives by. The descriptions are in \
     `scenarios/published`. *Scored* are rows whose setup was published in full and on which \
     no constant was fitted. *Shown* rows run too and count nowhere; those without an error are no target at all, and the system's section \

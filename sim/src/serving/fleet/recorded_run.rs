@@ -148,7 +148,10 @@ impl RecordedRun {
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub fn replay<P: StepPrices>(&self, prices: impl Fn() -> P) -> Result<Vec<[ServedRequest; 2]>, MissingRate> {
+    pub fn replay<P: StepPrices>(
+        &self,
+        prices: impl Fn() -> P,
+    ) -> Result<Vec<[ServedRequest; 2]>, MissingRate> {
         let mut replicas: Vec<_> =
             (0..self.engines).map(|_| Replica::new(self.engine.clone(), prices())).collect();
         let mut answers: Vec<_> = (0..self.engines).map(|_| ReplayedRequests::default()).collect();
@@ -189,7 +192,8 @@ const MOST_TOKENS: f64 = 1e9;
 
 fn read_requests(table: TableText<'_>) -> Result<Vec<ServedRequest>, RowsError> {
     let mut rows = TableRows::new(table.text.as_bytes(), table.file)?;
-    let names = ["arrival_s", "scheduled_s", "first_token_s", "last_token_s", "prompt_tokens", "output_tokens"];
+    let names =
+        ["arrival_s", "scheduled_s", "first_token_s", "last_token_s", "prompt_tokens", "output_tokens"];
     let columns = rows.columns(names)?;
     let mut served = Vec::new();
     while rows.advance()? {

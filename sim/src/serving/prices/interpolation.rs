@@ -16,7 +16,8 @@ impl Interpolation {
 
     /// The sum of functions, each multiplied by its factor, at the points of all of them.
     pub fn sum<'f>(terms: impl Iterator<Item = (f64, &'f Self)> + Clone) -> Self {
-        let mut at: Vec<f64> = terms.clone().flat_map(|(_, term)| &term.points).map(|point| point.0).collect();
+        let mut at: Vec<f64> =
+            terms.clone().flat_map(|(_, term)| &term.points).map(|point| point.0).collect();
         at.sort_by(f64::total_cmp);
         at.dedup();
         let sum = |x: f64| terms.clone().map(|(factor, term)| factor * term.at(x)).sum();

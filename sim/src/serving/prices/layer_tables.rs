@@ -78,10 +78,7 @@ impl TableText<'_> {
     ///
     /// # Errors
     /// Names the line and the column that is wrong.
-    pub fn points<const N: usize>(
-        &self,
-        columns: [&str; N],
-    ) -> Result<Vec<([f64; N], f64)>, RowsError> {
+    pub fn points<const N: usize>(&self, columns: [&str; N]) -> Result<Vec<([f64; N], f64)>, RowsError> {
         let mut rows = TableRows::new(self.text.as_bytes(), self.file)?;
         let at = rows.columns(columns)?;
         let [time] = rows.columns(["time_us"])?;

@@ -177,8 +177,7 @@ impl StepPrices for LayerTimes {
         let next = axis.partition_point(|&context| context as u64 <= mean).clamp(1, axis.len() - 1);
         let ends = [axis[next - 1], axis[next]];
         let layers = self.model.layers as f64;
-        let [low, high] =
-            ends.map(|context| layers * self.attention_at([0.0, 0.0, decodes as f64, context]));
+        let [low, high] = ends.map(|context| layers * self.attention_at([0.0, 0.0, decodes as f64, context]));
         let [from, until] = ends.map(|context| context as u64 * decodes);
         let beside = self.time_without_attention(decodes, decodes);
         let StepLine { base, per_token, .. } =
@@ -240,10 +239,8 @@ fn read_experts(table: &TableText<'_>) -> Result<Surface, RowsError> {
 /// Microseconds of an all-reduce over `ranks`, by bytes.
 fn read_all_reduce(table: &TableText<'_>, ranks: u64) -> Result<Interpolation, RowsError> {
     let points = table.points(["ranks", "bytes"])?.into_iter();
-    let points: Vec<_> = points
-        .filter(|(point, _)| point[0] == ranks as f64)
-        .map(|(point, time)| (point[1], time))
-        .collect();
+    let points: Vec<_> =
+        points.filter(|(point, _)| point[0] == ranks as f64).map(|(point, time)| (point[1], time)).collect();
     match points.is_empty() {
         true => Err(table.refuse(&format!("there are no all-reduces over {ranks} ranks"))),
         false => Ok(Interpolation::new(points)),

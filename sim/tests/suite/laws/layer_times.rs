@@ -25,11 +25,16 @@ fn read_tables(texts: &[String; 3]) -> [TableText<'_>; 3] {
 
 const DENSE: &str = "layer,tokens,time_us\nqkv_proj,1,10\nqkv_proj,1000,10\n";
 const SAMPLED: &str = "layer,sequences,time_us\nlm_head,1,100\n";
-const ATTENTION: &str =
-    "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n0,0,1,16,5\n0,0,1,4096,5\n";
+const ATTENTION: &str = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n0,0,1,16,5\n0,0,1,4096,5\n";
 
 /// The time of a decode step of `decodes` sequences, in microseconds.
-fn decode_time(model: &str, ranks: LayerRanks, experts: Option<&str>, sums: Option<&str>, decodes: u64) -> f64 {
+fn decode_time(
+    model: &str,
+    ranks: LayerRanks,
+    experts: Option<&str>,
+    sums: Option<&str>,
+    decodes: u64,
+) -> f64 {
     let texts = [DENSE, SAMPLED, ATTENTION].map(str::to_owned);
     let [dense, per_sequence, attention] = read_tables(&texts);
     let table = |text| TableText { file: "t.csv", text };
@@ -78,7 +83,10 @@ fn a_table_that_is_missing_or_wrong_is_named() {
     assert!(read("qwen3-30b-a3b", 1, &whole).contains("activated_experts"));
     assert!(read("llama-3.1-8b", 2, &whole).contains("ranks, bytes"));
     let wrong = [DENSE.replace("1000,10", "1000,-1"), SAMPLED.to_owned(), ATTENTION.to_owned()];
-    assert_eq!(read("llama-3.1-8b", 1, &wrong), "t.csv:3: time_us: '-1' is not a number from 0 to 10000000000");
+    assert_eq!(
+        read("llama-3.1-8b", 1, &wrong),
+        "t.csv:3: time_us: '-1' is not a number from 0 to 10000000000"
+    );
 }
 
 proptest! {

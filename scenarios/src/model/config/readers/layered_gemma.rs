@@ -27,36 +27,7 @@ pub(crate) fn read_layered_gemma(
         let feature = "attention to later tokens";
         return Err(config.unsupported("use_bidirectional_attention", feature, "null and vision are"));
     }
-    let bias = Switch::Key("attention_bias", false).read(config)?;
-    (model.qkv_bias, model.out_bias) = (bias, bias);
-    model.activation = Activation::GeluTanhGated;
-    model.norm = Norm::Rms;
-    model.qk_norm = true;
-    model.wiring.scaled_embeddings = true;
-    model.wiring.norms_behind = true;
-    model.wiring.value_norm = true;
-    model.wiring.layer_scale = fourth;
-    // Scores are not scaled: the norms of q and k have weights for that.
-    model.wiring.query_scalar = Some(1);
-    model.wiring.logit_cap = config.positive("final_logit_softcapping")?;
-    let own = count_from_zero(config, &["hidden_size_per_layer_input"])?;
-    model.wiring.layer_embedding = Some(own).filter(|&width| width > 0 && width <= MAX_WIDTH);
-    if own * model.layers > MAX_WIDTH {
-        let wanted = format!("in all layers it makes {}, at most {MAX_WIDTH} is allowed", own * model.layers);
-        return Err(config.wrong("hidden_size_per_layer_input", &wanted));
-    }
-    if !fourth {
-        model.wiring.low_rank_residual = Some(need_count(config, &["laurel_rank"], MAX_WIDTH)?);
-        model.wiring.predicted_streams = Some(need_count(config, &["altup_num_inputs"], 64)?);
-    }
-    if Switch::Key("enable_moe_block", false).read(config)? {
-        read_mixture(config, &MixtureRules { normalised: true, ..MixtureRules::NARROW }, model)?;
-        // The dense network stays, and every token goes through it.
-        if let Some(experts) = &mut model.experts {
-            experts.shared = model.intermediate;
-        }
-        model.wiring.norms_beside = true;
-    }
+    read_model(config, fourth, model)?;
     let window = SlidingWindow::new(need_count(config, &["sliding_window"], MAX_CONTEXT)?);
     let windowed = windowed_layers(config, model.layers, if fourth { 6 } else { 5 })?;
     let widths = counts_of_layers(config, "intermediate_size", model.layers)?;
@@ -94,6 +65,41 @@ pub(crate) fn read_layered_gemma(
         layers.push(shape);
     }
     Ok(layers)
+}
+
+/// Reads what all layers have in common.
+fn read_model(config: &DocumentSection<'_>, fourth: bool, model: &mut Model) -> Result<(), ScenarioError> {
+    let bias = Switch::Key("attention_bias", false).read(config)?;
+    (model.qkv_bias, model.out_bias) = (bias, bias);
+    model.activation = Activation::GeluTanhGated;
+    model.norm = Norm::Rms;
+    model.qk_norm = true;
+    model.wiring.scaled_embeddings = true;
+    model.wiring.norms_behind = true;
+    model.wiring.value_norm = true;
+    model.wiring.layer_scale = fourth;
+    // Scores are not scaled: the norms of q and k have weights for that.
+    model.wiring.query_scalar = Some(1);
+    model.wiring.logit_cap = config.positive("final_logit_softcapping")?;
+    let own = count_from_zero(config, &["hidden_size_per_layer_input"])?;
+    model.wiring.layer_embedding = Some(own).filter(|&width| width > 0 && width <= MAX_WIDTH);
+    if own * model.layers > MAX_WIDTH {
+        let wanted = format!("in all layers it makes {}, at most {MAX_WIDTH} is allowed", own * model.layers);
+        return Err(config.wrong("hidden_size_per_layer_input", &wanted));
+    }
+    if !fourth {
+        model.wiring.low_rank_residual = Some(need_count(config, &["laurel_rank"], MAX_WIDTH)?);
+        model.wiring.predicted_streams = Some(need_count(config, &["altup_num_inputs"], 64)?);
+    }
+    if Switch::Key("enable_moe_block", false).read(config)? {
+        read_mixture(config, &MixtureRules { normalised: true, ..MixtureRules::NARROW }, model)?;
+        // The dense network stays, and every token goes through it.
+        if let Some(experts) = &mut model.experts {
+            experts.shared = model.intermediate;
+        }
+        model.wiring.norms_beside = true;
+    }
+    Ok(())
 }
 
 /// What layers without a window have of their own in Gemma 4.

@@ -30,7 +30,7 @@ impl HostWorker<'_> {
 
     /// Adds a device's part of the shared expert or of the experts to the sum of its kind. The
     /// experts' last part completes the layer.
-    pub(super) fn add_beside(&self, job: OperatorJob<'_>) {
+    pub(super) fn add_normed_sum(&self, job: OperatorJob<'_>) {
         let (model, rows) = (self.model(), self.rows());
         let (hidden, epsilon) = (model.hidden as usize, model.norm_eps as f32);
         let mut residual = write(self.lock(ActivationBuffer::Residual));
