@@ -165,7 +165,7 @@ impl PublicSetup {
             "machine": self.parts(),
             "model": self.cell("model"),
             "dtype": {"weights": weights, "kv": flags.kv_format()},
-            "engine": engine(self.cell("engine")),
+            "engine": self.cell("engine").to_lowercase(),
             "placement": flags.placement(&model, self.placing()),
         });
         if self.gpu_parts().1 > 1 {
@@ -212,14 +212,6 @@ impl PublicSetup {
         let link = Some(self.cell("link")).filter(|link| !link.is_empty());
         parts.extend(link.map(|link| ("link".to_owned(), json!(link))));
         Value::Object(parts)
-    }
-}
-
-/// The engine's name in scenarios.
-fn engine(name: &str) -> &str {
-    match name {
-        "ik_llama.cpp" | "KTransformers" | "DeepSpeed-MII" => "llama.cpp",
-        other => other,
     }
 }
 
