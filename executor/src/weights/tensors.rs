@@ -8,9 +8,7 @@ use crate::weights::names::TensorNames;
 use crate::weights::plain_tensors::{
     bias, embed_tensors, expert_matrices, experts, head_norms, norm, with_biases,
 };
-use scenarios::{
-    Activation, Architecture, BlockOrder, Experts, Mixer, Model, Recurrence, RouterScoring, Sublayer,
-};
+use scenarios::{Activation, Architecture, BlockOrder, Mixer, Model, Recurrence, RouterScoring, Sublayer};
 
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
 pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> SublayerTensors {
