@@ -155,7 +155,7 @@ def goldens():
         # A network beside experts, with norms in front of and behind each.
         Golden("gemma4_moe", t.Gemma4TextConfig(
             **gemma4, num_hidden_layers=2, num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True,
-            layer_types=["sliding_attention", "full_attention"], intermediate_size=96, hidden_size_per_layer_input=0,
+            layer_types=["sliding_attention", "full_attention"], intermediate_size=56, hidden_size_per_layer_input=0,
             enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=48,
         ), byte_fallback, 0.1, {"sliding_window": 96, "top_k_experts": 1}, invisible="layers.1.layer_scalar"),
         # An embedding for each layer; the last three layers attend to keys and values of earlier ones, and have wider networks.
