@@ -267,10 +267,12 @@ impl<'a> HostWorker<'a> {
         let inner = mixture.intermediate as usize;
         let mut biases = self.store.vectors_of(self.device, job.layer, Sublayer::Experts);
         biases = &biases[biases.len().min(job.rows.start as usize * (2 * inner + hidden))..];
+        let weighs_input = mixture.scoring == RouterScoring::SigmoidOfInput;
         let mut expert = |tokens| {
             let (gate_up, down) = (views.next()?, views.next()?);
             let mut bias = |rows: usize| biases.split_off(..rows.min(biases.len())).unwrap_or_default();
-            Some(ExpertWeights { gate_up, down, gate, biases: [bias(2 * inner), bias(hidden)], tokens })
+            let biases = [bias(2 * inner), bias(hidden)];
+            Some(ExpertWeights { gate_up, down, gate, biases, weighs_input, tokens })
         };
         let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
         kernels::experts(self.pool, sums, &normed.view()[..rows * hidden], &experts, self.scratch);
@@ -286,15 +288,30 @@ impl<'a> HostWorker<'a> {
         let mut qkv = write(self.lock(ActivationBuffer::Qkv));
         let qkv = &mut qkv.view_mut::<f32>()[..rows * width];
         let keys = heads * dim;
+        let epsilon = model.norm_eps as f32;
         if model.qk_norm {
             let gammas = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
-            let (q, k) = gammas.split_at(dim);
-            let epsilon = model.norm_eps as f32;
-            kernels::rms_norm_heads(self.pool, qkv, rows, width, heads, q, epsilon);
-            kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, &k[..dim], epsilon);
+            // A norm over all heads is that of one wide head.
+            let spans = |heads| if model.wiring.norms_whole_qk { (1, heads * dim) } else { (heads, dim) };
+            let [(q_heads, q_width), (k_heads, k_width)] = [heads, kv_heads].map(spans);
+            let (q, k) = gammas.split_at(q_width);
+            kernels::rms_norm_heads(self.pool, qkv, rows, width, q_heads, q, epsilon);
+            let k = &k[..k_width];
+            kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, k_heads, k, epsilon);
         }
-        if let Some(table) = self.store.rotation_of(self.device, scores(model, job).window.is_some()) {
+        let table = self.store.rotation_of(self.device, scores(model, job).window.is_some());
+        if let Some(table) = table.filter(|_| !model.wiring.unrotated) {
             kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.view().positions);
+        }
+        if model.wiring.norms_rotated_qk {
+            let ones = vec![1.0; dim];
+            kernels::rms_norm_heads(self.pool, qkv, rows, width, heads + kv_heads, &ones, epsilon);
+        }
+        if let Some(growth) = model.wiring.query_growth {
+            for (row, &position) in qkv.chunks_exact_mut(width).zip(&self.view().positions) {
+                let factor = growth.factor(position as u64) as f32;
+                row[..keys].iter_mut().for_each(|query| *query *= factor);
+            }
         }
         let windowed = model.wiring.window.is_some();
         self.append(job, qkv, |span| span.new == 1 || !windowed);

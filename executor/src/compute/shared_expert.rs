@@ -33,6 +33,7 @@ impl HostWorker<'_> {
             down: next(),
             gate: GateFunction::Silu,
             biases: [&[], &[]],
+            weighs_input: false,
             tokens: &tokens,
         };
         kernels::experts(self.pool, sums, x, &[expert], self.scratch);

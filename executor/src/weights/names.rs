@@ -155,6 +155,14 @@ impl TensorNames {
                 }
             }
             Architecture::GptOss => Self { router: "mlp.router", ..llama },
+            Architecture::Llama4 => Self {
+                up: &["feed_forward.gate_proj", "feed_forward.up_proj"],
+                down: "feed_forward.down_proj",
+                router: "feed_forward.router",
+                experts: "feed_forward.experts",
+                shared_expert: "feed_forward.shared_expert",
+                ..llama
+            },
             // Models that `check_runnable` refuses never get here.
             _ => llama,
         }

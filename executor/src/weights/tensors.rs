@@ -75,21 +75,24 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
 /// The norm in front of a router, and the correction of its choice.
 fn router_vectors(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     let mut vectors = norm(model, format!("{}{}", names.layer, names.ffn_norm));
-    if experts(model).scoring == RouterScoring::Sigmoid {
+    let experts = experts(model);
+    if experts.scoring == RouterScoring::Sigmoid && experts.router_bias {
         let name = format!("{}{}", names.layer, names.correction);
-        vectors.push(FusedTensor::one(name, vec![experts(model).count]));
+        vectors.push(FusedTensor::one(name, vec![experts.count]));
     }
     vectors
 }
 
-/// The norms of a head's queries and keys, and the heads' sinks, where the model has them.
+/// The norms of queries and keys, and the heads' sinks, where the model has them.
 fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
-    let norm = |name: &str| {
+    let norm = |(name, heads): (&str, u64)| {
         let name = format!("{}self_attn.{name}.weight", names.layer);
         let plus_one = model.norm == Norm::RmsPlusOne;
-        FusedTensor::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
+        let heads = if model.wiring.norms_whole_qk { heads } else { 1 };
+        FusedTensor::whole([Tensor { name, shape: vec![heads * model.head_dim], plus_one }])
     };
-    let norms = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
+    let both = [("q_norm", model.heads), ("k_norm", model.kv_heads)];
+    let norms = if model.qk_norm { both.map(norm).to_vec() } else { vec![] };
     // Kernels expect them behind the norms.
     let sinks = || FusedTensor::one(format!("{}{SINKS}", names.layer), vec![model.heads]);
     norms.into_iter().chain(model.wiring.sinks.then(sinks)).collect()
@@ -143,7 +146,13 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
         (!shape.has_mixer() || !shape.has_network(), "layers of one sublayer"),
         (wiring.shares_kv || wiring.keys_are_values, "shared keys and values"),
         (wiring.value_dim.is_some(), "values of another width than keys"),
-        (wiring.norms_whole_qk, "norms over all heads"),
+        (
+            matches!(
+                shape.architecture,
+                Architecture::Olmo2 | Architecture::Exaone4 | Architecture::OlmoHybrid
+            ),
+            "norms behind its sublayers alone",
+        ),
         (wiring.residual_streams.or(wiring.predicted_streams).is_some(), "several residual streams"),
         (wiring.layer_embedding.is_some(), "embeddings for each layer"),
     ];
