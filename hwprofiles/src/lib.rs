@@ -58,16 +58,18 @@ pub use files::{
 };
 pub use library::{Library, PartSheet, Profile, SheetEntry, shipped};
 pub use machine::{
-    CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Finding, Interleave, Link, LinkDetails,
-    LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind, MissingRate, Ranks, Stripe,
+    CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, EngineAllReduce, EngineExecution, Finding,
+    Interleave, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind, MissingRate,
+    OpOffload, Ranks, Stripe,
 };
 pub use parts::{
     AchievedShares, Composition, CoreCurve, CorePoint, CoreTeam, CpuPart, CpuSheet, Crossover, CxlChoice,
     CxlExpanders, CxlPart, DirectionRates, Dram, DramChoice, GpuChoice, GpuGroup, GpuPart, Host, HostChange,
     HostChanges, InstructionSet, LaunchCosts, LinkPart, LoadedLatency, LoadedPoint, Loopback, LoopbackLimit,
-    MachineBase, MachineParts, MeasuredCeilings, MeasuredGpu, Numa, NumaNode, NumaPath, NvmePart, PageMode,
-    PageSize, PartNames, PathRates, PointsError, Processor, ReadWriteMix, ReadWriteMixes, RowShare,
-    RowShares, SheetRates, SocketDram, SocketsChoice, StoreKind, StreamCurve, StreamKind, TransferCurve,
+    MachineBase, MachineParts, MeasuredCeilings, MeasuredGpu, MemoryModules, Numa, NumaNode, NumaPath,
+    NvmePart, PageMode, PageSize, PartNames, PathRates, PointsError, Processor, ReadWriteMix, ReadWriteMixes,
+    RowShare, RowShares, SheetRates, SocketDram, SocketsChoice, StoreKind, StreamCurve, StreamKind,
+    TransferCurve,
 };
 pub use rates::{
     AllReduce, AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates,

@@ -4,7 +4,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, Library};
 use planner::{CostModel, PhasePrograms, Placement};
-use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, RequestTrace, WeightFormats};
+use scenarios::{Arrivals, EngineChoice, EngineProfile, Formats, Length, Model, RequestTrace, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
@@ -22,7 +22,7 @@ fn day(source: &mut impl RequestSource) -> u64 {
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
-    let choice = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
+    let choice = EngineChoice { profile: EngineProfile::shipped("vllm").unwrap(), ..EngineChoice::default() };
     let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
     let mut replica = Replica::new(
         ServingEngine::from_choice(&choice, blocks, model.max_positions),

@@ -5,6 +5,7 @@ use crate::setup::run_setup::RunSetup;
 use hwprofiles::DeviceId;
 use planner::Slice;
 use scenarios::{Experts, Phase, RouterScoring};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Whether a job is the first of its sublayer's jobs on a device, of experts or a shared expert. It
@@ -14,6 +15,13 @@ pub(crate) fn starts_sum(setup: &RunSetup, phase: Phase, device: DeviceId, job: 
     let mine = |slice: &&Slice| slice.device(phase) == device;
     let first = layer.slices(job.operator.sublayer()).iter().find(mine).expect("its own slice");
     first.rows.start == job.rows.start
+}
+
+/// The number of devices that have a part of the job's sublayer, of experts or a shared expert.
+pub(crate) fn device_count(setup: &RunSetup, phase: Phase, job: OperatorJob<'_>) -> usize {
+    let layer = &setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
+    let slices = layer.slices(job.operator.sublayer()).iter();
+    slices.map(|slice| slice.device(phase)).collect::<BTreeSet<_>>().len()
 }
 
 /// For each of the experts `range`: the tokens that go to it, in their order, with their weights.

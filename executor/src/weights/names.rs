@@ -61,6 +61,7 @@ impl TensorNames {
         let (root, layers) = match model.architecture {
             Architecture::Opt => ("model.decoder.", "layers"),
             Architecture::GptNeoX => ("gpt_neox.", "layers"),
+            Architecture::NemotronH => ("backbone.", "layers"),
             Architecture::GptJ | Architecture::Falcon => ("transformer.", "h"),
             _ => ("model.", "layers"),
         };
@@ -163,8 +164,28 @@ impl TensorNames {
                 shared_expert: "feed_forward.shared_expert",
                 ..llama
             },
+            Architecture::Gemma4 => {
+                Self { router: "router.proj", experts: "experts", shared_expert: "mlp", ..llama }
+            }
+            Architecture::NemotronH => llama.of_nemotron(model),
             // Models that `check_runnable` refuses never get here.
             _ => llama,
+        }
+    }
+
+    /// Nemotron-H's names: every layer has one sublayer, its mixer.
+    fn of_nemotron(self, model: &Model) -> Self {
+        let recurrent = matches!(model.mixer, Mixer::Recurrent(_));
+        Self {
+            embed: "embeddings",
+            attn_norm: "norm",
+            qkv: &["mixer.q_proj", "mixer.k_proj", "mixer.v_proj"],
+            out: if recurrent { "mixer.out_proj" } else { "mixer.o_proj" },
+            ffn_norm: "norm",
+            up: &["mixer.up_proj"],
+            down: "mixer.down_proj",
+            head_norm: "norm_f",
+            ..self
         }
     }
 

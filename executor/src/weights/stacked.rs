@@ -30,6 +30,8 @@ const DOWN: Stack = Stack { name: "experts.down_proj", parts: &["down_proj"] };
 enum Content {
     /// \[expert, inputs, outputs\].
     Columns,
+    /// \[expert, outputs, inputs\], the matrices one after another.
+    Rows,
     /// \[expert, outputs\].
     Bias,
     /// MXFP4: \[expert, outputs, inputs / 32, 16 bytes\].
@@ -44,14 +46,16 @@ const CONTENTS: [(&str, Content); 3] =
 /// # Errors
 /// [`ExecutorError::MissingTensor`] for blocks without their exponents.
 pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), ExecutorError> {
-    if !stacks(model) {
+    if !is_stacked(model) {
         return Ok(());
     }
     let in_turn = model.architecture == Architecture::GptOss;
+    let by_rows = model.architecture == Architecture::Gemma4;
     let mut added = Vec::new();
     for (number, shard) in shards.iter().enumerate() {
         for (name, stored) in &shard.tensors {
             let Some((layer, stack, content)) = stack_of(name) else { continue };
+            let content = if by_rows && content == Content::Columns { Content::Rows } else { content };
             let scales = match content {
                 Content::Blocks => Some(scales_of(model, shards, number, name, stored)?),
                 _ => None,
@@ -66,9 +70,9 @@ pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), Exe
     Ok(())
 }
 
-/// Whether the family's folders have the matrices of all experts in one tensor.
-fn stacks(model: &Model) -> bool {
-    matches!(model.architecture, Architecture::GptOss | Architecture::Llama4)
+/// Whether a model's files have stacked experts.
+fn is_stacked(model: &Model) -> bool {
+    matches!(model.architecture, Architecture::GptOss | Architecture::Llama4 | Architecture::Gemma4)
 }
 
 /// The name under which a checkpoint has the tensor with our name.
@@ -80,7 +84,7 @@ pub(super) fn published_name(model: &Model, name: &str) -> String {
         let stack = [GATE_UP, DOWN].into_iter().find(|stack| stack.parts.contains(&part))?;
         Some(format!("{layer}{}{}", stack.name, if kind == "bias" { "_bias" } else { "" }))
     };
-    published().filter(|_| stacks(model)).unwrap_or_else(|| name.to_owned())
+    published().filter(|_| is_stacked(model)).unwrap_or_else(|| name.to_owned())
 }
 
 /// The layer's part of a stacked tensor's name, the stack, and what the tensor holds.
@@ -130,6 +134,7 @@ fn unstack(
     let parts = stack.parts.len() as u64;
     let (experts, rows, columns) = match (content, &stored.shape[..]) {
         (Content::Columns, &[experts, inputs, outputs]) => (experts, outputs, inputs),
+        (Content::Rows, &[experts, outputs, inputs]) => (experts, outputs, inputs),
         (Content::Bias, &[experts, outputs]) => (experts, outputs, 1),
         (Content::Blocks, &[experts, outputs, blocks, bytes]) if bytes == BLOCK as u64 => {
             (experts, outputs, blocks * VALUES)
@@ -146,6 +151,7 @@ fn unstack(
         let row = expert * rows + first;
         let (start, order) = match (content, scales) {
             (Content::Bias, _) => (row * element, RowOrder::Apart(apart)),
+            (Content::Rows, _) => (row * columns * element, RowOrder::Apart(apart)),
             (Content::Columns, _) => {
                 let order = RowOrder::Columns { width: rows, apart };
                 ((expert * rows * columns + first) * element, order)

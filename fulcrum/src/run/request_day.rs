@@ -11,7 +11,7 @@ use executor::{
 };
 use planner::PhasePrograms;
 use rand::{Rng, SeedableRng};
-use scenarios::{EngineChoice, EngineName, Model, Requests, Routing, Scheduler, Serving};
+use scenarios::{EngineChoice, EngineProfile, Model, Requests, Routing, Scheduler, Serving};
 use serde_json::{Map, Value, json};
 use sim::SimTime;
 use sim::serving::{
@@ -125,9 +125,9 @@ fn read_serving(file: &Path, planned: &ResolvedPlan) -> Result<(Serving, EngineC
     let Some(serving) = scenario.serving() else {
         return refused("workload: a static batch is no requests that come and go: arrivals, concurrency or trace is wanted".to_owned());
     };
-    let EngineChoice { name: engine, swap, prefix_cache, chunked_prefill, .. } = scenario.engine();
+    let EngineChoice { profile, swap, prefix_cache, chunked_prefill, .. } = scenario.engine();
     for (key, given) in [
-        ("engine.name", *engine != EngineName::Fulcrum),
+        ("engine.name", *profile != EngineProfile::default()),
         ("engine.preemption", swap.is_some()),
         ("engine.prefix_cache", prefix_cache.is_some()),
         ("engine.chunked_prefill", *chunked_prefill == Some(false)),

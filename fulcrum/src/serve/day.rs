@@ -109,7 +109,7 @@ pub(crate) fn serve_day_on(
     let heading = format!(
         "{name}{}: {}, {} KV blocks of {} tokens\n",
         if machines > 1 { format!(" × {machines}") } else { String::new() },
-        scenario.engine().name.name(),
+        scenario.engine().profile.engine,
         engine.num_blocks,
         engine.block_size,
     ) + &residency.to_text();

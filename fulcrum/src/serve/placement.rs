@@ -4,7 +4,7 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
 use hwprofiles::{Bytes, DeviceKind, Machine, Ratio};
 use planner::{CostModel, Placement};
-use scenarios::{EngineChoice, EngineName, Formats, Workload};
+use scenarios::{EngineChoice, Formats, StatePool, Workload};
 use serde_json::{Value, json};
 use sim::serving::{KvCapacity, KvCapacityError, KvOffload, NoKvRoom, ServingEngine, StateAllocation};
 
@@ -32,7 +32,7 @@ impl<'q> EngineSizing<'q> {
         Self {
             choice,
             draft: ServingEngine::from_choice(choice, 1, scenario.model().max_positions),
-            utilization: utilization.unwrap_or(sim::serving::GPU_MEMORY_UTILIZATION),
+            utilization: utilization.unwrap_or(choice.profile.serving.gpu_memory_utilization.value.get()),
         }
     }
 
@@ -53,8 +53,7 @@ impl<'q> EngineSizing<'q> {
         });
         let swap = swap.transpose().or_input()?;
         let mut engine = ServingEngine { swap, ..self.draft.clone() }.with_capacity(&capacity);
-        // vLLM leaves the prefix caching of models with states off unless it is asked for.
-        if capacity.sequence.has_state() && self.choice.name == EngineName::Vllm {
+        if capacity.sequence.has_state() && !self.choice.profile.serving.prefix_caching_of_states {
             engine.prefix_caching = self.choice.prefix_caching.unwrap_or(false);
         }
         let prefixes = self.choice.prefix_cache.as_ref();
@@ -72,7 +71,7 @@ impl<'q> EngineSizing<'q> {
         share: f64,
     ) -> Result<KvCapacity, KvCapacityError> {
         let ServingEngine { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.draft;
-        let allocation = state_allocation(self.choice.name, max_num_seqs);
+        let allocation = state_allocation(&self.choice.profile.serving.states, max_num_seqs);
         let sizes = [block_size, max_num_batched_tokens];
         KvCapacity::new(cost_model, placement, sizes, share, allocation)
     }
@@ -96,26 +95,18 @@ impl<'q> EngineSizing<'q> {
     }
 }
 
-/// SGLang's default of `mamba_full_memory_ratio`: bytes of the pool of states for each byte of the
-/// cache that grows.
-const SGLANG_STATE_RATIO: f64 = 0.9;
-
-/// Slots of the pool of states that SGLang gives to a running sequence by default: its own state,
-/// and copies for the scheduler that runs ahead.
-const SGLANG_STATE_SLOTS: u64 = 5;
-
-/// Tokens that llama.cpp computes at once (`--ubatch-size`).
-const LLAMA_CPP_STEP: u64 = 512;
-
-/// How each engine gives memory to states and windows.
-fn state_allocation(engine: EngineName, sequences: u64) -> StateAllocation {
-    match engine {
-        EngineName::Fulcrum | EngineName::Vllm | EngineName::TrtLlm => StateAllocation::Shared,
-        EngineName::Sglang => StateAllocation::Split {
-            share: Ratio::new(SGLANG_STATE_RATIO / (1.0 + SGLANG_STATE_RATIO)).unwrap_or(Ratio::ONE),
-            slots: SGLANG_STATE_SLOTS,
-        },
-        EngineName::LlamaCpp => StateAllocation::Reserved { sequences, step_tokens: LLAMA_CPP_STEP },
+/// How an engine of at most `sequences` sequences gives memory to states and windows.
+fn state_allocation(pool: &StatePool, sequences: u64) -> StateAllocation {
+    match pool {
+        StatePool::Shared => StateAllocation::Shared,
+        StatePool::Split { ratio, slots } => {
+            let ratio = ratio.value.get();
+            let share = Ratio::new(ratio / (1.0 + ratio)).unwrap_or(Ratio::ONE);
+            StateAllocation::Split { share, slots: slots.value }
+        }
+        StatePool::Reserved { step_tokens } => {
+            StateAllocation::Reserved { sequences, step_tokens: step_tokens.value }
+        }
     }
 }
 
@@ -194,6 +185,9 @@ impl ServingPlacement {
     /// largest batch of such requests that has a plan. That plan need not keep the limits: they are
     /// on requests, queueing included.
     pub(crate) fn new(scenario: &PreparedScenario) -> Result<Self> {
+        if scenario.is_forced() {
+            return Self::planned(scenario);
+        }
         for machine in scenario.machines() {
             if let Some(placed) = Self::on_a_gpu(scenario, machine)? {
                 return Ok(placed);
@@ -206,6 +200,9 @@ impl ServingPlacement {
     /// with an engine on each group. Where no size has room, the only one is that of
     /// [`ServingPlacement::new`].
     pub(crate) fn alternatives(scenario: &PreparedScenario) -> Result<Vec<Self>> {
+        if scenario.is_forced() {
+            return Ok(vec![Self::planned(scenario)?]);
+        }
         let mut all = Vec::new();
         for machine in scenario.machines() {
             let Some(mut placed) = Self::on_a_gpu(scenario, machine)? else { continue };

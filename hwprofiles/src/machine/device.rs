@@ -91,13 +91,18 @@ pub struct DeviceDetails {
     /// What it costs to compute with quantised weights that have no measured table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dequantisation: Option<Dequantisation>,
-    /// The shortest time of a kernel that computes no product, its launch included. Absent where
-    /// only bytes count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub small_kernel: Option<Sourced<Seconds>>,
     /// The kernels that its rates were measured with, where they are ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<String>,
+    /// The shortest time of a kernel, its launch included. Absent where only bytes and FLOP count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Sourced<Seconds>>,
+    /// The rate at which an engine's kernels read quantised weights, dequantisation included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantised_read: Option<Sourced<BytesPerSec>>,
+    /// Whether a kernel of its own rounds activations to fp8 before each fp8 product.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantises_activations: Option<bool>,
 }
 
 /// The most that matrix products reach, by where their operands come from.
@@ -124,4 +129,7 @@ pub struct Ranks {
     pub count: u64,
     /// How they sum what each has computed.
     pub all_reduce: AllReduce,
+    /// The name of the link part that joins them, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }

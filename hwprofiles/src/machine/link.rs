@@ -34,6 +34,9 @@ pub struct Link {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkDetails {
+    /// The name of the part of a link between GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
     /// The rate on the wire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Sourced<BytesPerSec>>,

@@ -69,6 +69,9 @@ pub struct Memory {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryDetails {
+    /// The peak rate of its channels, where `bandwidth` is a share of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Sourced<BytesPerSec>>,
     /// Write bandwidth, where it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Sourced<BytesPerSec>>,

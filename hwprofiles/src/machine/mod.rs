@@ -3,6 +3,7 @@
 
 mod check;
 mod device;
+mod execution;
 mod file;
 mod footnotes;
 mod graph;
@@ -18,6 +19,7 @@ mod times;
 
 pub use check::Finding;
 pub use device::{CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Ranks};
+pub use execution::{EngineAllReduce, EngineExecution, OpOffload};
 pub(crate) use footnotes::{Footnotes, wrapped};
 pub use graph::Machine;
 pub use link::{Link, LinkDetails, LinkId};

@@ -44,7 +44,7 @@ impl Device {
     /// The highest rate of products with weights of `dtype` among the points of its table, or of
     /// the table of the format that it is computed like.
     pub fn fastest_product(&self, dtype: DType) -> Option<Sourced<FlopPerSec>> {
-        let kin = || self.kin(dtype).and_then(|(kin, _)| self.table(kin));
+        let kin = || self.kin(dtype).and_then(|kin| self.table(kin));
         self.table(dtype).or_else(kin)?.fastest()
     }
 
@@ -60,6 +60,29 @@ impl Device {
             return Ok(Estimate::ZERO);
         }
         let product = Product { m, n, k };
+        let own = self.details.quantised_read.as_ref();
+        let Some(rate) = own.filter(|_| dtype.is_quantised() && !self.is_native(dtype)) else {
+            return self.known_product(dtype, product, factor, self.details.dequantisation.as_ref());
+        };
+        // The engine's rate holds dequantisation.
+        let estimate = self.known_product(dtype, product, factor, None)?;
+        let read = dtype.matrix_bytes(n, k) / (rate.value * factor.get().min(1.0));
+        Ok(match read > estimate.time {
+            true => Estimate::with_default_band(read, Bound::Memory, Basis::Estimated),
+            false => estimate,
+        })
+    }
+
+    /// The time of a product by the kernels that the rates were measured with, with this cost of
+    /// dequantisation.
+    fn known_product(
+        &self,
+        dtype: DType,
+        product: Product,
+        factor: Ratio,
+        cost: Option<&Dequantisation>,
+    ) -> Result<Estimate, MissingRate> {
+        let Product { m, n, k } = product;
         // If reading the weights for m rows takes the time t at one rate, then at the other rate
         // factor · m rows take t, both for reading and for computing.
         let rows = ((m as f64 * factor.get()).round() as u64).max(1);
@@ -68,14 +91,14 @@ impl Device {
             let estimate = estimate.ok_or_else(|| self.missing_gemm(dtype))?;
             let measured = matches!(rates.source, Provenance::Measured { .. });
             let dequantises = dtype.is_quantised() && !measured && !self.is_native(dtype);
-            return Ok(match &self.details.dequantisation {
+            return Ok(match cost {
                 Some(cost) if dequantises => {
                     dequantised(&estimate, cost, Dequantisation::weight(dtype), product.values())
                 }
                 _ => estimate,
             });
         }
-        let (kin, cost) = self.kin(dtype).ok_or_else(|| self.missing_gemm(dtype))?;
+        let kin = self.kin(dtype).ok_or_else(|| self.missing_gemm(dtype))?;
         let rates = self.table(kin).ok_or_else(|| self.missing_gemm(dtype))?;
         let like = like(rates, kin, dtype, Product { m: rows, ..product });
         let like = like.ok_or_else(|| self.missing_gemm(dtype))?.shorter(factor);
@@ -91,9 +114,9 @@ impl Device {
         self.gemm.get(&dtype).filter(|rates| !rates.points().is_empty())
     }
 
-    /// The format that `dtype` is computed like, and the cost of dequantisation. Without a known
-    /// cost only measured integers stand for other blocks: their unpacking is in their time.
-    fn kin(&self, dtype: DType) -> Option<(DType, Option<&Dequantisation>)> {
+    /// The format that `dtype` is computed like. Without a known cost of dequantisation only
+    /// measured integers stand for other blocks: their unpacking is in their time.
+    fn kin(&self, dtype: DType) -> Option<DType> {
         let number = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
         if number || !dtype.holds_weights() {
             return None;
@@ -115,7 +138,7 @@ impl Device {
             Some(_) => exact.or_else(integer).or_else(wide),
             None => integer(),
         };
-        kin.filter(|kin| *kin != dtype).map(|kin| (kin, cost))
+        kin.filter(|kin| *kin != dtype)
     }
 
     /// Whether the device multiplies the 4-bit floats of `dtype` as they lie.

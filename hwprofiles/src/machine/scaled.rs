@@ -20,7 +20,7 @@ impl Device {
         n: u64,
         k: u64,
     ) -> Result<Estimate, MissingRate> {
-        self.product_time(weights, [m, n, k], factor)
+        self.product_time(weights, [m, n, k], factor).map(|estimate| self.as_run(weights, [m, k], estimate))
     }
 
     /// [`Device::attention_time`] with the KV cache in a memory that is `factor` times as fast as
@@ -51,7 +51,7 @@ impl Device {
             Bound::Launch => {
                 device.launch.value = device.launch.value / factor.get();
                 device.sync.value = device.sync.value / factor.get();
-                let others = [&mut device.issue, &mut device.details.small_kernel];
+                let others = [&mut device.issue, &mut device.details.kernel];
                 others.into_iter().flatten().for_each(|time| time.value = time.value / factor.get());
             }
         }

@@ -191,8 +191,8 @@ impl<'m> Grouping<'m> {
 
     fn device(&self, id: DeviceId, memory: MemoryId) -> Device {
         let one = self.machine.device(id);
-        let all_reduce = match &one.ranks {
-            Some(ranks) => ranks.all_reduce.clone(),
+        let (all_reduce, link) = match &one.ranks {
+            Some(ranks) => (ranks.all_reduce.clone(), ranks.link.clone()),
             None => self.all_reduce(),
         };
         Device {
@@ -201,19 +201,19 @@ impl<'m> Grouping<'m> {
             power: one.power.as_ref().map(|power| self.times(power)),
             idle_power: one.idle_power.as_ref().map(|power| self.times(power)),
             price: one.price.as_ref().map(|price| self.times(price)),
-            ranks: Some(Ranks { count: one.ranks() * self.together, all_reduce }),
+            ranks: Some(Ranks { count: one.ranks() * self.together, all_reduce, link }),
             ..one.clone()
         }
     }
 
-    /// The all-reduce over the link between the first two GPUs of a group.
-    fn all_reduce(&self) -> AllReduce {
+    /// The all-reduce over the link between the first two GPUs of a group, and that link's part.
+    fn all_reduce(&self) -> (AllReduce, Option<String>) {
         let ends = [0, 1].map(|member| self.machine.device(self.groups[0][member]).memory);
         let link = self.machine.link_between(ends[0], ends[1]).expect("twins are linked");
         let link = self.machine.link(link);
         let plain =
             || AllReduce { step: link.latency.clone(), bandwidth: link.bandwidth.clone(), measured: None };
-        link.details.all_reduce.clone().unwrap_or_else(plain)
+        (link.details.all_reduce.clone().unwrap_or_else(plain), link.details.part.clone())
     }
 
     fn memory(&self, one: &Memory, group: usize) -> Memory {

@@ -48,6 +48,7 @@ impl Device {
     /// The format has no table, and the device states no cost of dequantisation.
     pub fn gemm_time(&self, weights: DType, m: u64, n: u64, k: u64) -> Result<Estimate, MissingRate> {
         self.product_time(weights, [m, n, k], Ratio::ONE)
+            .map(|estimate| self.as_run(weights, [m, k], estimate))
     }
 
     /// The time of an elementwise operator that reads and writes `bytes` of activations, without
@@ -57,11 +58,35 @@ impl Device {
             return Estimate::ZERO;
         }
         let basis = Basis::Interpolated.sourced(&self.elementwise.source);
-        let moved = bytes / self.elementwise.value;
-        let least = self.details.small_kernel.as_ref().map_or(Seconds::ZERO, |time| time.value);
-        let least = (least - self.launch.value).max(Seconds::ZERO);
-        let bound = if least > moved { Bound::Launch } else { Bound::Memory };
-        Estimate::with_default_band(moved.max(least), bound, basis)
+        let estimate = Estimate::with_default_band(bytes / self.elementwise.value, Bound::Memory, basis);
+        self.whole_kernel(estimate)
+    }
+
+    /// A product as an engine runs it: no shorter than its shortest kernel, unless it was measured,
+    /// and with a kernel that rounds the [m, k] activations to fp8 where it has one.
+    pub(super) fn as_run(&self, weights: DType, [m, k]: [u64; 2], product: Estimate) -> Estimate {
+        let product = match product.basis {
+            Basis::Measured | Basis::Interpolated => product,
+            Basis::Extrapolated | Basis::Estimated => self.whole_kernel(product),
+        };
+        let is_fp8 = matches!(weights, DType::Fp8 | DType::Fp8Block);
+        if !is_fp8 || self.details.quantises_activations != Some(true) {
+            return product;
+        }
+        // 16 bits are read and 8 are written.
+        let bytes = Bytes::new(m.saturating_mul(k).saturating_mul(3));
+        product.then(&self.elementwise_time(bytes))
+    }
+
+    /// The estimate, or the device's shortest kernel where that takes longer. The launch that every
+    /// kernel costs is part of the shortest kernel.
+    pub(super) fn whole_kernel(&self, estimate: Estimate) -> Estimate {
+        let Some(kernel) = &self.details.kernel else { return estimate };
+        let shortest = kernel.value - self.launch.value;
+        match estimate.time > Seconds::ZERO && shortest > estimate.time {
+            true => Estimate::with_default_band(shortest, Bound::Launch, Basis::Estimated),
+            false => estimate,
+        }
     }
 }
 

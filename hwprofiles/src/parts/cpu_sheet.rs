@@ -2,7 +2,9 @@
 //!
 //! Where a part does not give the rates that it reaches, long products with weights streamed from
 //! memory reach 20 % of the peak by tile instructions and 65 % by vector instructions. LIA's
-//! Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of 5.6 by AVX-512.
+//! Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of 5.6 by AVX-512. Decode
+//! attention computes like products by 256-bit vectors, however wide they are: latent attention at
+//! 28 FLOP per cycle of a core on a Threadripper PRO 7975WX, 17 on 88 cores of a Xeon 6980P.
 //!
 //! Reads of memory reach 80 % of the peak of two channels and 58 % of that of a socket with more.
 //! Decoding on a Xeon 6454S, a Xeon 8480+ and an EPYC 9355 reads at 52 to 63 % of their peaks, well
@@ -62,7 +64,7 @@ impl CpuSheet {
             },
         });
         let capacity = self.dram.capacity.clone().or(own).ok_or_else(|| {
-            let example = "`dram: {capacity: {value: 512 GB, source: {estimated: {reason: as bought}}}}`";
+            let example = "`dram: {capacity: 512 GB}`";
             let message = format!(
                 "the CPU '{}' does not say how much memory it has: say it, as {example}",
                 self.part.cpu
@@ -78,8 +80,19 @@ impl CpuSheet {
             within: None,
             stripes: vec![],
             price_per_gb: None,
-            details: MemoryDetails::default(),
+            details: MemoryDetails { peak: self.peak_bandwidth(), ..MemoryDetails::default() },
         })
+    }
+
+    /// The peak rate of all channels; unknown where a composition gives a measured rate.
+    fn peak_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
+        if let Some(stated) = &self.dram.bandwidth {
+            let measured = matches!(stated.source, Provenance::Measured { .. });
+            return Some(stated.clone()).filter(|_| !measured);
+        }
+        let Sourced { value, source } = &self.part.dram.bandwidth;
+        let source = times(self.sockets, &value.to_string(), source);
+        Some(Sourced { value: *value * self.sockets as f64, source })
     }
 
     /// The device `cpu`. Refuses more cores than there are.
@@ -101,7 +114,9 @@ impl CpuSheet {
             if dtype.holds_weights() {
                 gemm.insert(dtype, self.gemm(dtype, &paths, bandwidth.value, source.clone()));
             }
-            attention.insert(dtype, AttentionRates::roofline(dtype, fastest, bandwidth.value, source));
+            let rates = AttentionRates::roofline(dtype, fastest, bandwidth.value, source);
+            let vectors = self.vector_peak().map(|peak| peak * OF_PEAK_VECTORS);
+            attention.insert(dtype, vectors.into_iter().fold(rates, AttentionRates::with_decode_rate));
         }
         let per_socket = |name: &str, source: &Provenance| times(self.sockets, name, source);
         let part = &self.part;
@@ -252,6 +267,13 @@ impl CpuSheet {
         paths
     }
 
+    /// The peak in 32 bits of the narrowest vectors that it has, by the cores in use.
+    fn vector_peak(&self) -> Option<FlopPerSec> {
+        let mut sets = self.part.rates.iter().filter(|(set, _)| **set != InstructionSet::Amx);
+        let peak = sets.find_map(|(_, by_format)| by_format.get(&DType::F32))?;
+        Some(peak.resident.value * self.scale())
+    }
+
     fn source(&self, paths: &[ComputePath<'_>], bandwidth: &Sourced<BytesPerSec>) -> Provenance {
         let ways: Vec<_> = paths.iter().map(|p| format!("{} {}", p.instructions, p.rate)).collect();
         let reason = format!("roofline of {} and {} of DRAM", ways.join(", "), bandwidth.value);
@@ -318,7 +340,9 @@ impl SheetRates {
     pub fn streamed_rate(&self, instructions: InstructionSet) -> FlopPerSec {
         let share = match instructions {
             InstructionSet::Amx => OF_PEAK_TILES,
-            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 => OF_PEAK_VECTORS,
+            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 | InstructionSet::Neon => {
+                OF_PEAK_VECTORS
+            }
         };
         self.streamed.as_ref().map_or(self.resident.value * share, |streamed| streamed.value)
     }

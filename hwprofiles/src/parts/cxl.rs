@@ -88,6 +88,7 @@ impl CxlExpanders {
             stripes: vec![],
             price_per_gb: part.price_per_gb.clone(),
             details: MemoryDetails {
+                peak: None,
                 write: write.clone(),
                 loaded: part.loaded.clone(),
                 interleave: self.interleave,

@@ -21,6 +21,9 @@ impl GpuPart {
     pub fn device(&self, memory: MemoryId) -> Device {
         let bandwidth = self.reached_bandwidth();
         let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
+        // A cache in fewer bits is widened before it is multiplied.
+        let widened = self.reached_peak(DType::Bf16).or_else(|| self.reached_peak(DType::F16));
+        let widened = widened.map(|rate| rate.value);
         for dtype in self.formats() {
             if let Some(peak) = self.reached_peak(dtype) {
                 let source = || peak.source.clone();
@@ -28,7 +31,8 @@ impl GpuPart {
                     gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, source()));
                 }
                 if dtype.holds_kv() {
-                    let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source());
+                    let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source())
+                        .with_decode_rate(widened.unwrap_or(peak.value) * OF_RATE_DECODE_ATTENTION);
                     attention.insert(dtype, rates);
                 }
             }
@@ -55,7 +59,7 @@ impl GpuPart {
             details: DeviceDetails {
                 lifetime: self.lifetime.clone(),
                 dequantisation: self.dequantisation_cost(),
-                small_kernel: Some(self.small_kernel.clone().unwrap_or_else(small_kernel)),
+                kernel: Some(self.kernel.clone().unwrap_or_else(small_kernel)),
                 ..DeviceDetails::default()
             },
         }
@@ -96,6 +100,10 @@ impl GpuPart {
         }
     }
 }
+
+/// The share of the rate of long products at which decode attention computes: its tiles hold the
+/// few queries of one group, and one of them in two is empty.
+const OF_RATE_DECODE_ATTENTION: f64 = 0.5;
 
 const SMALL_KERNEL: Seconds = Seconds::new(2.4e-6);
 

@@ -5,6 +5,7 @@ mod attention_accuracy;
 mod composition;
 mod dequantisation;
 mod estimates;
+mod execution;
 mod gemm_accuracy;
 mod hosts;
 mod library;

@@ -293,6 +293,7 @@ mod tests {
             down: down.view(),
             gate: GateFunction::Silu,
             biases: [&[]; 2],
+            weighs_input: false,
             tokens: &[(0, 1.0), (1 << 61, 1.0)],
         };
         experts(&pool, &mut [0.0; 16], &[1.0; 16], &[expert], &mut scratch);

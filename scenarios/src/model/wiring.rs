@@ -89,6 +89,16 @@ pub struct Wiring {
     /// Whether values are the keys before rotation: none are projected, but both are cached.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keys_are_values: bool,
+    /// Whether each head's value is normed too, without weights.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub value_norm: bool,
+    /// Whether a layer multiplies the residual behind it by a learned number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub layer_scale: bool,
+    /// Whether experts and shared expert read the residual through norms of their own, as does the
+    /// router; each has a norm behind it, and their sum has another one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub norms_beside: bool,
     /// Whether the norms of q and k span all heads instead of one head.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub norms_whole_qk: bool,

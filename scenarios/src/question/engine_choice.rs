@@ -2,48 +2,19 @@
 //!
 //! ```yaml
 //! engine: vllm
-//! engine: {name: vllm, max_num_seqs: 256, scheduler: slo}
+//! engine: {name: vllm, version: "0.19", max_num_seqs: 256, scheduler: slo}
+//! engine: {file: my-engine.yaml, stream_interval: 10}
 //! ```
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
+use crate::question::engine_library::{EngineFile, known_engines, sourced};
+use crate::question::engine_profile::EngineProfile;
 use crate::question::objective::{Slo, read_slo};
 use hwprofiles::{Bytes, Seconds};
 use serde::Serialize;
-use serde_json::Value;
-
-/// The engine whose scheduling defaults and overheads are simulated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EngineName {
-    /// Fulcrum's own engine, with measured overheads only.
-    #[default]
-    Fulcrum,
-    /// vLLM.
-    Vllm,
-    /// TensorRT-LLM.
-    TrtLlm,
-    /// SGLang.
-    Sglang,
-    /// llama.cpp's server.
-    LlamaCpp,
-}
-
-impl EngineName {
-    /// Every engine.
-    pub const ALL: [Self; 5] = [Self::Fulcrum, Self::Vllm, Self::TrtLlm, Self::Sglang, Self::LlamaCpp];
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fulcrum => "fulcrum",
-            Self::Vllm => "vllm",
-            Self::TrtLlm => "trtllm",
-            Self::Sglang => "sglang",
-            Self::LlamaCpp => "llama.cpp",
-        }
-    }
-}
+use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// The order in which waiting requests are served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -80,8 +51,8 @@ pub struct SwapChoice {
 /// An engine, and the settings in which it differs from its defaults. `None` means the default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct EngineChoice {
-    /// The engine.
-    pub name: EngineName,
+    /// The engine, with the scenario's changes to what no other field holds.
+    pub profile: EngineProfile,
     /// Most sequences that run at once.
     pub max_num_seqs: Option<u64>,
     /// Most tokens of one step.
@@ -110,8 +81,7 @@ pub struct EngineChoice {
     pub host_per_sequence: Option<Seconds>,
 }
 
-const KEYS: [&str; 16] = [
-    "name",
+const KEYS: [&str; 15] = [
     "max_num_seqs",
     "max_num_batched_tokens",
     "block_size",
@@ -129,49 +99,81 @@ const KEYS: [&str; 16] = [
     "host_per_sequence",
 ];
 
-/// Reads `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`.
-pub(crate) fn read_engine(root: &DocumentSection<'_>) -> Result<EngineChoice, ScenarioError> {
+/// Keys that say which engine it is.
+const WHICH: [&str; 4] = ["name", "version", "file", "execution"];
+
+/// Keys that are written over those of the engine's own section `serving`: numbers, which get a
+/// source, and words.
+const CHANGES: [&str; 4] = ["host_per_request", "stream_interval", "tokeniser", "detokeniser"];
+const WORDS: [&str; 1] = ["reserve"];
+
+/// Reads `engine: vllm`, or `engine: {name: vllm, max_num_seqs: 256, …}`. Relative paths start at
+/// `folder`.
+pub(crate) fn read_engine(root: &DocumentSection<'_>, folder: &Path) -> Result<EngineChoice, ScenarioError> {
     match root.get("engine") {
         None => Ok(EngineChoice::default()),
         Some(Value::Object(_)) => {
             let section = root.section("engine")?.expect("it is a mapping");
-            let choice = read_choice(root, &section)?;
+            let known = [&WHICH[..], &KEYS, &CHANGES, &WORDS].concat();
+            section.only(&known)?;
+            let profile = read_profile(&section, folder)?;
+            let choice = read_choice(root, &section, profile)?;
             check_choice(&section, &choice)?;
             Ok(choice)
         }
         Some(value) => {
-            let name = value.as_str().and_then(engine_named);
-            Ok(EngineChoice {
-                name: name.ok_or_else(|| root.wrong("engine", &engines_wanted()))?,
-                ..EngineChoice::default()
-            })
+            let name = value.as_str().unwrap_or_default();
+            let profile = EngineProfile::shipped(name);
+            let profile = profile.ok_or_else(|| root.wrong("engine", &known_engines(name)))?;
+            Ok(EngineChoice { profile, ..EngineChoice::default() })
         }
     }
 }
 
-fn engine_named(text: &str) -> Option<EngineName> {
-    EngineName::ALL.into_iter().find(|engine| engine.name() == text)
+/// Reads which engine of which version it is, and what differs in it.
+fn read_profile(section: &DocumentSection<'_>, folder: &Path) -> Result<EngineProfile, ScenarioError> {
+    let file = match (section.text("name")?, section.text("file")?) {
+        (Some(_), Some(_)) => {
+            return Err(section.wrong("file", "the file says its name: leave one of them out"));
+        }
+        (None, Some(file)) => EngineFile::read(&folder.join(file))?,
+        (name, None) => {
+            let name = name.unwrap_or("fulcrum");
+            EngineFile::shipped(name).ok_or_else(|| section.wrong("name", &known_engines(name)))?
+        }
+    };
+    let version = match section.get("version") {
+        None => None,
+        Some(Value::String(version)) => Some(version.clone()),
+        Some(Value::Number(version)) => Some(version.to_string()),
+        Some(_) => return Err(section.wrong("version", "a version is wanted, like \"0.19\"")),
+    };
+    let numbers = CHANGES.into_iter().filter_map(|key| Some((key.to_owned(), sourced(section.get(key)?))));
+    let words = WORDS.into_iter().filter_map(|key| Some((key.to_owned(), section.get(key)?.clone())));
+    let mut changes = Map::new();
+    changes.insert("serving".to_owned(), Value::Object(numbers.chain(words).collect()));
+    changes.insert("execution".to_owned(), section.get("execution").map_or(json!({}), sourced));
+    let version = version.as_deref();
+    file.engine(version, &Map::new()).map_err(|error| file.located(&error))?;
+    file.engine(version, &changes).map_err(|error| {
+        let key = error.key.trim_start_matches("serving.").trim_end_matches(".value");
+        section.wrong(key, &error.message)
+    })
 }
 
-fn engines_wanted() -> String {
-    format!("one of {} is wanted", EngineName::ALL.map(EngineName::name).join(", "))
-}
-
-/// Reads every key of `engine`.
+/// Reads the settings that are the choice's own.
 fn read_choice(
     root: &DocumentSection<'_>,
     section: &DocumentSection<'_>,
+    profile: EngineProfile,
 ) -> Result<EngineChoice, ScenarioError> {
-    section.only(&KEYS)?;
-    let text = section.text("name")?.unwrap_or(EngineName::Fulcrum.name());
-    let name = engine_named(text).ok_or_else(|| section.wrong("name", &engines_wanted()))?;
     let share = section.positive("gpu_memory_utilization")?;
     if share.is_some_and(|share| share > 1.0) {
         return Err(section.wrong("gpu_memory_utilization", "a share from 0 to 1 is wanted"));
     }
     let time = |key: &str| section.quantity(key, ["a time", "1 ms"], |time: &Seconds| time.get());
     Ok(EngineChoice {
-        name,
+        profile,
         max_num_seqs: section.count("max_num_seqs", 1 << 20)?,
         max_num_batched_tokens: section.count("max_num_batched_tokens", 1 << 24)?,
         block_size: section.count("block_size", 1 << 12)?,

@@ -117,10 +117,21 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key("costs.per_kwh", "`0.12 USD`", "The price of a kilowatt-hour."),
     key(
         "engine",
-        "`fulcrum`, `vllm`, `trtllm`, `sglang`, `llama.cpp`, `{name: vllm, …}`",
-        "The serving engine that is simulated. Default `fulcrum`: without overheads that were not measured.",
+        "`fulcrum`, `vllm`, `trtllm`, `sglang`, `llama.cpp`, `ktransformers`, `{name: vllm, …}`",
+        "The engine that is simulated: a shipped one. Default `fulcrum`: without overheads that were not measured.",
     ),
     key("engine.name", "`vllm`", "The engine, where other keys stand beside it."),
+    key(
+        "engine.file",
+        "`my-engine.yaml`",
+        "An engine of your own: the keys in which it differs from `fulcrum`.",
+    ),
+    key("engine.version", "`\"0.19\"`", "Its version. Default: the newest that is known."),
+    key(
+        "engine.execution",
+        "`{hop: 20 us, graphs: true}`",
+        "What it adds to a step on any machine, where that differs from the engine's file.",
+    ),
     key("engine.max_num_seqs", "`256`", "Sequences that run at once. Default: the engine's."),
     key("engine.max_num_batched_tokens", "`8192`", "Tokens of a step. Default: the engine's."),
     key("engine.block_size", "`16`", "Tokens of a KV block. Default: the engine's."),
@@ -166,6 +177,31 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "The host's time for each sequence of a step. Default: the engine's.",
     ),
     key(
+        "engine.host_per_request",
+        "`20 ms`",
+        "The time from a request's arrival until it may be scheduled. Default: the engine's.",
+    ),
+    key(
+        "engine.stream_interval",
+        "`10`",
+        "Tokens that reach the client together, the first with the last. Default: the engine's.",
+    ),
+    key(
+        "engine.tokeniser",
+        "`{per_request: 20 ms, per_token: 10 us}`",
+        "What turns prompts into tokens, one request after another. Default: the engine's.",
+    ),
+    key(
+        "engine.detokeniser",
+        "`{per_token: 100 us}`",
+        "What turns answers into text, one token after another. Default: the engine's.",
+    ),
+    key(
+        "engine.reserve",
+        "`chunk`, `prompt`, `answer`, `whole_answer`",
+        "The tokens that must have room before a request is admitted. Default: the engine's.",
+    ),
+    key(
         "shifts",
         "`[{from: 2 min, until: 6 min, device: cpu, slower: 2}]`",
         "Changes during a served day: a `slower` device, `longer` prompts, or a `busier` time.",
@@ -187,6 +223,36 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "Tokens that it proposes, or several numbers to choose from.",
     ),
     key("speculative.acceptance", "`0.8`", "The chance that a proposed token is accepted."),
+    key(
+        "placement.gpu_layers",
+        "`20`, `99`",
+        "A placement that is forced, as llama.cpp's `-ngl`: the last layers with their KV cache are on the GPUs; with \
+         more than there are, the output projection too. Default, beside the keys below: all where there is a GPU.",
+    ),
+    key(
+        "placement.cpu_moe_layers",
+        "`30`",
+        "Routed experts of the first layers stay with the host (`--n-cpu-moe`).",
+    ),
+    key("placement.cpu_moe", "`all`", "The routed experts of all layers do (`-cmoe`)."),
+    key(
+        "placement.override_tensor",
+        "`[\"blk\\\\.(0|1)\\\\.ffn.*=CUDA0\", \"exps=CPU\"]`",
+        "Patterns of llama.cpp's tensor names with their buffers (`-ot`), before the keys above; the first that \
+         matches wins. A matrix whose tensors go different ways is divided by their sizes.",
+    ),
+    key(
+        "placement.op_offload",
+        "`true`, `false`, `1024`",
+        "Whether the GPU fetches the host's weights for products of 32 tokens and more, or of how many. Default true.",
+    ),
+    key("placement.micro_batch", "`2048`", "Tokens of one step of prefill (`-ub`). Default 512."),
+    key(
+        "placement.rule",
+        "`all-cpu`, `fill-memory`, `flexgen`",
+        "The placement of one of the rules that plans are compared with.",
+    ),
+    key("placement.plan", "`plan.yaml`", "The placement of a plan."),
     key(
         "capacity.load",
         "`60 req/s`, `900 users`",

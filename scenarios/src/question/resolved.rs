@@ -8,12 +8,13 @@ use crate::load::workload::{Misfit, Workload};
 use crate::load::workload_kind::WorkloadKind;
 use crate::model::operators::formats::{Formats, WeightClass};
 use crate::model::transformer::Model;
-use crate::question::engine_choice::{EngineChoice, EngineName};
+use crate::question::engine_choice::EngineChoice;
 use crate::question::format_choice::FormatChoice;
 use crate::question::lookup::{Catalog, Reference};
+use crate::question::placement_choice::PlacementChoice;
 use crate::question::requirements::Requirements;
 use crate::question::scenario::Scenario;
-use hwprofiles::{DType, Machine};
+use hwprofiles::{EngineExecution, Machine};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use std::sync::Arc;
 /// A scenario with its machine and its model looked up: everything that a plan depends on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedScenario {
-    /// The machine, once for each way in which its GPUs may be grouped; at least one.
+    /// The machine as the engine runs it, once for each way in which its GPUs may be grouped; at
+    /// least one.
     pub machines: Arc<[Machine]>,
     /// The model.
     pub model: Model,
     /// The number formats that may be chosen. Where the scenario names none, weights are in the
-    /// model's own format, the KV cache is in bf16, and activations are in f32, or in bf16 with an
-    /// engine other than Fulcrum's.
+    /// model's own format, and the KV cache and activations are in the engine's.
     pub formats: FormatChoice,
     /// The draft model of speculative decoding, and how many tokens it may propose.
     pub speculative: Option<SpeculationChoice<Model>>,
@@ -40,6 +41,8 @@ pub struct ResolvedScenario {
     pub training: Option<Training>,
     /// The engine that runs the workload.
     pub engine: EngineChoice,
+    /// The placement that is forced instead of planned.
+    pub placement: Option<PlacementChoice>,
 }
 
 impl ResolvedScenario {
@@ -55,10 +58,21 @@ impl ResolvedScenario {
             serving: &'a Option<Serving>,
             training: &'a Option<Training>,
             engine: &'a EngineChoice,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            placement: &'a Option<PlacementChoice>,
         }
-        let Self { machines: _, model: _, formats, speculative, requirements, serving, training, engine } =
-            self;
-        let identity = Identity { formats, speculative, requirements, serving, training, engine };
+        let Self {
+            machines: _,
+            model: _,
+            formats,
+            speculative,
+            requirements,
+            serving,
+            training,
+            engine,
+            placement,
+        } = self;
+        let identity = Identity { formats, speculative, requirements, serving, training, engine, placement };
         serde_json::to_string(&identity).expect("all fields are numbers, texts and lists of them")
     }
 }
@@ -85,6 +99,11 @@ impl Scenario {
         let speculative = self.find_draft(&model, &workload, catalog)?;
         let formats = self.format_choice(&model)?;
         let machines = catalog.machines(&self.machine, &self.tensor_parallel)?;
+        let execution = &self.engine.profile.execution;
+        let machines = match *execution == EngineExecution::default() {
+            true => machines,
+            false => machines.iter().map(|machine| machine.run_by(execution)).collect(),
+        };
         Ok(ResolvedScenario {
             machines,
             model,
@@ -99,6 +118,7 @@ impl Scenario {
             serving: self.workload.serving().cloned(),
             training: self.workload.training(),
             engine: self.engine.clone(),
+            placement: self.placement.clone(),
         })
     }
 
@@ -119,6 +139,11 @@ impl Scenario {
             ),
             other => other,
         })
+    }
+
+    /// The error for the value `value` of the key at `path`.
+    pub fn refuse(&self, path: &[String], value: String, wanted: String) -> ScenarioError {
+        self.wrong(&path.join("."), value, wanted)
     }
 
     /// The error for a wrong value.
@@ -152,13 +177,9 @@ impl Scenario {
 
     /// The formats that may be chosen for `model`; at least one must remain.
     fn format_choice(&self, model: &Model) -> Result<FormatChoice, ScenarioError> {
-        // Fulcrum's own executor keeps f32 between operators; other engines keep 16 bits.
-        let activations = match self.engine.name {
-            EngineName::Fulcrum => DType::F32,
-            _ => DType::Bf16,
-        };
         let weights = model.published.as_deref().map_or(model.dtype.into(), |published| (*published).into());
-        let default = Formats { weights, kv: DType::Bf16, activations };
+        let serving = &self.engine.profile.serving;
+        let default = Formats { weights, kv: serving.kv, activations: serving.activations };
         if model.experts.is_none()
             && let Some(named) = self.dtype.weights.classes.get(&WeightClass::Experts)
         {

@@ -2,6 +2,7 @@
 
 mod architectures;
 mod config;
+mod engines;
 mod experts;
 mod families;
 mod formats;
@@ -9,6 +10,7 @@ mod keys;
 mod mixtures;
 mod no_panic;
 mod operator_laws;
+mod placement;
 mod presets;
 mod published;
 mod scenario;

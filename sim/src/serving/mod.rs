@@ -22,8 +22,8 @@ mod rebalance;
 mod schedule;
 
 pub use engine::{
-    AdmissionPolicy, EngineObserver, GPU_MEMORY_UTILIZATION, HostTimes, ObservedSteps, RejectReason, Request,
-    RequestOutcome, RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots,
+    AdmissionPolicy, EngineObserver, HostTimes, ObservedSteps, RejectReason, Request, RequestOutcome,
+    RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots,
 };
 pub use fleet::{
     FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ShiftedSource,
@@ -37,7 +37,10 @@ pub use metrics::{
     Account, EngineCount, LatencyStats, RequestCounts, ResourceMeter, ResourceUse, Series, SeriesBucket,
     ServingTimeline, SloLimits, Summary, SummaryCollector, TimelineTooLong,
 };
-pub use prices::{Batch, CsvTableError, LayerTimes, PlanPrices, PrefillChunk, StepLine, StepPrices};
+pub use prices::{
+    Batch, LayerRanks, LayerRow, LayerTables, LayerTime, LayerTimes, OperatorTime, PlanPrices, PrefillChunk, StepLine,
+    StepPrices, TableText,
+};
 pub use rebalance::{
     Demand, DeviceTimes, ForecastTables, MultiPlanPrices, PlanAlternative, PlanForecast, PlanMove,
     RebalanceRecord, Rebalancer, SwitchablePrices, WallClock,

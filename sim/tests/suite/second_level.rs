@@ -3,7 +3,7 @@
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
 use planner::{CostModel, PhasePrograms, Placement};
-use scenarios::{EngineChoice, EngineName, Formats, Model, RequestTrace, SwapChoice, WeightFormats};
+use scenarios::{EngineChoice, EngineProfile, Formats, Model, RequestTrace, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
@@ -34,7 +34,7 @@ fn placed<T>(machine: &Machine, test: impl FnOnce(CostModel<'_>, &Placement, Ser
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let cost_model = CostModel { machine, model: &model, formats: &BF16 };
     let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
-    let engine = EngineChoice { name: EngineName::Vllm, ..EngineChoice::default() };
+    let engine = EngineChoice { profile: EngineProfile::shipped("vllm").unwrap(), ..EngineChoice::default() };
     let engine = ServingEngine::from_choice(&engine, blocks, model.max_positions);
     test(cost_model, &placement, engine)
 }

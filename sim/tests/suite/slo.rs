@@ -3,7 +3,7 @@
 
 use hwprofiles::{DType, Library, Machine, Seconds, yaml};
 use planner::{CostModel, PhasePrograms, Placement};
-use scenarios::{Arrivals, EngineChoice, EngineName, Formats, Length, Model, Scheduler, WeightFormats};
+use scenarios::{Arrivals, EngineChoice, EngineProfile, Formats, Length, Model, Scheduler, WeightFormats};
 use sim::serving::{
     GeneratedRequests, PlanPrices, Replica, ServingEngine, SloLimits, Summary, SummaryCollector, kv_blocks,
     serve,
@@ -37,7 +37,7 @@ struct Service {
 
 impl Service {
     /// A day of an engine with either scheduler.
-    fn day(&self, engine: EngineName, arrivals: Arrivals, slo: bool) -> Summary {
+    fn day(&self, engine: &str, arrivals: Arrivals, slo: bool) -> Summary {
         let (machine, model) = (machine(self.gpus), Model::preset(self.model).unwrap());
         let cost_model = CostModel { machine: &machine, model: &model, formats: &BF16 };
         let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
@@ -45,7 +45,11 @@ impl Service {
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let (ttft, tpot) = (Seconds::new(self.ttft), Seconds::new(self.tpot));
         let scheduler = if slo { Scheduler::Slo { ttft, tpot } } else { Scheduler::Fcfs };
-        let choice = EngineChoice { name: engine, scheduler, ..EngineChoice::default() };
+        let choice = EngineChoice {
+            profile: EngineProfile::shipped(engine).unwrap(),
+            scheduler,
+            ..EngineChoice::default()
+        };
         let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
         let engine = ServingEngine::from_choice(&choice, blocks, model.max_positions);
         let mut replica = Replica::new(engine, PlanPrices::new(cost_model, &programs));
@@ -58,7 +62,7 @@ impl Service {
 
 /// Attainment with both schedulers, first come, first served first.
 fn attained(service: &Service, arrivals: Arrivals) -> [f64; 2] {
-    [false, true].map(|slo| service.day(EngineName::Vllm, arrivals, slo).slo_attainment)
+    [false, true].map(|slo| service.day("vllm", arrivals, slo).slo_attainment)
 }
 
 #[test]

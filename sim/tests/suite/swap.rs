@@ -3,7 +3,7 @@
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
 use planner::{CostModel, PhasePrograms, Placement};
-use scenarios::{EngineChoice, EngineName, Formats, Length, Model, SwapChoice, WeightFormats};
+use scenarios::{EngineChoice, EngineProfile, Formats, Length, Model, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
@@ -73,7 +73,7 @@ fn day(machine: &Machine, num_blocks: u64, prefix_caching: bool, swap: Option<Sw
     placed(machine, |cost_model, placement| {
         let programs = PhasePrograms::lower(machine, cost_model.model, placement).unwrap();
         let engine = EngineChoice {
-            name: EngineName::Vllm,
+            profile: EngineProfile::shipped("vllm").unwrap(),
             prefix_caching: Some(prefix_caching),
             ..EngineChoice::default()
         };

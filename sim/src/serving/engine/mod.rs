@@ -6,6 +6,5 @@ pub(crate) mod settings;
 
 pub use observer::{EngineObserver, ObservedSteps, RequestOutcome};
 pub use request::{RejectReason, Request, RequestTotals, ServedRequest};
-pub use settings::{
-    AdmissionPolicy, GPU_MEMORY_UTILIZATION, HostTimes, Reserve, ServingEngine, StateSnapshots,
-};
+pub use scenarios::{Reserve, StateSnapshots};
+pub use settings::{AdmissionPolicy, HostTimes, ServingEngine};

@@ -5,9 +5,11 @@ use crate::serving::engine::request::{RejectReason, Request};
 use crate::serving::kv::capacity::KvCapacity;
 use crate::serving::kv::offload::{KvOffload, KvOffloadError, OffloadPurpose};
 use crate::serving::kv::sequence_blocks::SequenceBlocks;
-use hwprofiles::{Bytes, Seconds};
+use hwprofiles::{Bytes, Seconds, Sourced};
 use planner::{CostModel, Placement};
-use scenarios::{EngineChoice, EngineName, MOONCAKE_TOKENS, Scheduler, SwapChoice};
+use scenarios::{
+    EngineChoice, EngineServing, MOONCAKE_TOKENS, Reserve, Scheduler, StateSnapshots, SwapChoice,
+};
 use serde::{Deserialize, Serialize};
 
 /// The order in which waiting requests are admitted.
@@ -39,61 +41,6 @@ impl From<Scheduler> for AdmissionPolicy {
                 ttft: SimTime::rounding_up(ttft, Tick::Picosecond),
                 tpot: SimTime::rounding_up(tpot, Tick::Picosecond),
             },
-        }
-    }
-}
-
-/// The tokens that must have room in the KV cache before a request is admitted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reserve {
-    /// The tokens that enter in its first step.
-    Chunk,
-    /// Its whole prompt, as in vLLM.
-    #[default]
-    Prompt,
-    /// Its prompt and its answer, beside the expected rest of the running answers, as in SGLang.
-    Answer,
-}
-
-impl Reserve {
-    /// The most tokens of an answer that are reserved.
-    pub(crate) const MOST: u64 = 4096;
-
-    /// Tokens that are reserved for `left` tokens of running answers, `steps` decode steps after
-    /// the engine began or last preempted a sequence. At first seven tenths of them are reserved.
-    /// After six hundred steps it is a seventh of that (SGLang's `new_token_ratio`).
-    pub(crate) fn expected(left: u64, steps: u64) -> u64 {
-        const FIRST: f64 = 0.7;
-        const LEAST: f64 = 0.14 * FIRST;
-        const STEPS: u64 = 600;
-        let share = FIRST - (FIRST - LEAST) * steps.min(STEPS) as f64 / STEPS as f64;
-        (left as f64 * share).ceil() as u64
-    }
-}
-
-/// Where the states of prefixes are kept, for prompts that begin alike. A recurrence's state holds
-/// all tokens before it, so a prefix can be found again only where its state was kept. Each
-/// snapshot costs the state's bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StateSnapshots {
-    /// At the end of every name, as vLLM does at the end of each of its blocks, which hold as many
-    /// tokens of attention as take the bytes of a state.
-    #[default]
-    EveryName,
-    /// At the first name's end after each multiple of so many tokens, and at the prompt's last.
-    Interval(u64),
-    /// At the end of a prompt's last name alone, as the leaves of SGLang's radix tree and
-    /// llama.cpp's checkpoints.
-    PromptEnd,
-}
-
-impl StateSnapshots {
-    fn of_engine(engine: EngineName) -> Self {
-        match engine {
-            EngineName::Fulcrum | EngineName::Vllm | EngineName::TrtLlm => Self::EveryName,
-            EngineName::Sglang | EngineName::LlamaCpp => Self::PromptEnd,
         }
     }
 }
@@ -160,38 +107,35 @@ impl ServingEngine {
     /// The engine's own defaults fill in what the scenario does not set.
     /// [`KvOffload::new_swap_space`] and [`ServingEngine::prefix_level`] make `swap` and
     /// `second_level`.
-    ///
-    /// The default host times are the difference between the engines' published runs and the time
-    /// of the GPU (`scripts/gpu_serving.py`).
     pub fn from_choice(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
-        let defaults = EngineDefaults::new(choice.name);
-        let block_size = choice.block_size.unwrap_or(defaults.block_size);
+        let defaults: &EngineServing = &choice.profile.serving;
+        let block_size = choice.block_size.unwrap_or(defaults.block_size.value);
         // Each sequence needs a token of the step.
         let tokens = choice.max_num_batched_tokens;
         let max_num_seqs =
-            choice.max_num_seqs.unwrap_or(defaults.max_num_seqs.min(tokens.unwrap_or(u64::MAX)));
-        let time = |seconds: Option<Seconds>, default: SimTime| {
-            seconds.map_or(default, |seconds| SimTime::rounding_up(seconds, Tick::Picosecond))
+            choice.max_num_seqs.unwrap_or(defaults.max_num_seqs.value.min(tokens.unwrap_or(u64::MAX)));
+        let time = |seconds: Option<Seconds>, default: &Sourced<Seconds>| {
+            SimTime::rounding_up(seconds.unwrap_or(default.value), Tick::Picosecond)
         };
         Self {
             max_num_seqs,
-            max_num_batched_tokens: tokens.unwrap_or(defaults.max_num_batched_tokens.max(max_num_seqs)),
+            max_num_batched_tokens: tokens.unwrap_or(defaults.max_num_batched_tokens.value.max(max_num_seqs)),
             max_model_len,
             num_blocks: choice.num_blocks.unwrap_or(num_blocks),
             block_size,
             sequence: SequenceBlocks::default(),
-            snapshots: StateSnapshots::of_engine(choice.name),
-            chunked_prefill: choice.chunked_prefill.unwrap_or(true),
-            prefix_caching: choice.prefix_caching.unwrap_or(true),
+            snapshots: defaults.snapshots,
+            chunked_prefill: choice.chunked_prefill.unwrap_or(defaults.chunked_prefill),
+            prefix_caching: choice.prefix_caching.unwrap_or(defaults.prefix_caching),
             prefix_tokens: MOONCAKE_TOKENS.next_multiple_of(block_size),
-            prefill_first: choice.prefill_first.unwrap_or(choice.name == EngineName::Sglang),
-            reserve: if choice.name == EngineName::Sglang { Reserve::Answer } else { Reserve::Prompt },
+            prefill_first: choice.prefill_first.unwrap_or(defaults.prefill_first),
+            reserve: defaults.reserve,
             policy: choice.scheduler.into(),
             swap: None,
             second_level: None,
             host: HostTimes {
-                per_step: time(choice.host_per_step, defaults.host.per_step),
-                per_sequence: time(choice.host_per_sequence, defaults.host.per_sequence),
+                per_step: time(choice.host_per_step, &defaults.host_per_step),
+                per_sequence: time(choice.host_per_sequence, &defaults.host_per_sequence),
             },
         }
     }
@@ -310,39 +254,6 @@ impl ServingEngine {
             Some(RejectReason::BeyondKvCache)
         } else {
             None
-        }
-    }
-}
-
-/// The share of a device's memory that an engine uses if a scenario does not set it.
-pub const GPU_MEMORY_UTILIZATION: f64 = 0.9;
-
-/// The defaults of an engine.
-struct EngineDefaults {
-    max_num_seqs: u64,
-    max_num_batched_tokens: u64,
-    block_size: u64,
-    host: HostTimes,
-}
-
-impl EngineDefaults {
-    fn new(engine: EngineName) -> Self {
-        let host = |per_step: u64| HostTimes {
-            per_step: SimTime::from_picos(per_step),
-            per_sequence: SimTime::ZERO,
-        };
-        let defaults = |max_num_seqs, max_num_batched_tokens, block_size, host| Self {
-            max_num_seqs,
-            max_num_batched_tokens,
-            block_size,
-            host,
-        };
-        match engine {
-            EngineName::Fulcrum => defaults(256, 8192, 16, host(0)),
-            EngineName::Vllm => defaults(256, 8192, 16, host(800_000_000)),
-            EngineName::TrtLlm => defaults(2048, 8192, 32, host(800_000_000)),
-            EngineName::Sglang => defaults(1024, 8192, 16, host(500_000_000)),
-            EngineName::LlamaCpp => defaults(64, 2048, 32, host(0)),
         }
     }
 }

@@ -323,6 +323,12 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
         whole + (likely as f64 * share).ceil() as u64
     }
 
+    /// The blocks that a running sequence still needs until it ends.
+    fn promised(&self, sequence: &ReferenceSequence) -> usize {
+        let all = sequence.request.prompt_tokens + sequence.request.output_tokens - 1;
+        (blocks_of(self.cache.engine, all) as usize).saturating_sub(sequence.blocks.len())
+    }
+
     /// Admits the first waiting sequence. Returns whether there was room.
     fn admit(&mut self, entering: &mut Vec<u64>) -> bool {
         let engine = self.cache.engine;
@@ -356,10 +362,14 @@ impl<P: StepPrices> ReferenceEngine<'_, P> {
             Reserve::Chunk => computed + new,
             Reserve::Prompt => known,
             Reserve::Answer => known + left - 1,
+            Reserve::WholeAnswer => known + first.request.output_tokens - first.generated - 1,
         };
         let mut reserved = (blocks_of(engine, reserved) as usize).saturating_sub(hits.len());
         if engine.reserve == Reserve::Answer {
             reserved += self.expected().div_ceil(size) as usize;
+        }
+        if engine.reserve == Reserve::WholeAnswer {
+            reserved += self.running.iter().map(|s| self.promised(s)).sum::<usize>();
         }
         let full = hits.len() as u64 * size;
         let idle = hits.iter().filter(|&&block| self.cache.holders[block] == 0).count();

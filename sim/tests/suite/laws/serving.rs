@@ -47,7 +47,12 @@ pub fn engines() -> impl Strategy<Value = ServingEngine> {
         tpot: SimTime::from_picos(tpot),
     });
     let policy = prop_oneof![Just(AdmissionPolicy::Fcfs), Just(AdmissionPolicy::ShortestFirst), slo];
-    let reserve = prop_oneof![Just(Reserve::Chunk), Just(Reserve::Prompt), Just(Reserve::Answer)];
+    let reserve = prop_oneof![
+        Just(Reserve::Chunk),
+        Just(Reserve::Prompt),
+        Just(Reserve::Answer),
+        Just(Reserve::WholeAnswer)
+    ];
     let transfer = || {
         (0u64..500, 0u64..400).prop_map(|(a, b)| KvTransfer {
             start: SimTime::from_picos(a),

@@ -1,11 +1,27 @@
 //! Admission of waiting sequences.
 
 use super::Replica;
+use crate::serving::engine::Reserve;
 use crate::serving::engine::observer::EngineObserver;
-use crate::serving::engine::settings::Reserve;
+use crate::serving::engine::request::Request;
 use crate::serving::prices::batch::{PrefillChunk, StepPrices};
 use crate::serving::schedule::prefix::{FoundPrefix, find, hold};
+use crate::serving::schedule::sequence::Sequence;
 use hwprofiles::MissingRate;
+
+/// The most tokens of an answer for which [`Reserve::Answer`] keeps room.
+const MOST_RESERVED: u64 = 4096;
+
+/// Tokens that [`Reserve::Answer`] keeps for `left` tokens of running answers, `steps` decode steps
+/// after the engine began or last preempted a sequence. At first seven tenths of them are kept.
+/// After six hundred steps it is a seventh of that (SGLang's `new_token_ratio`).
+fn expected_rest(left: u64, steps: u64) -> u64 {
+    const FIRST: f64 = 0.7;
+    const LEAST: f64 = 0.14 * FIRST;
+    const STEPS: u64 = 600;
+    let share = FIRST - (FIRST - LEAST) * steps.min(STEPS) as f64 / STEPS as f64;
+    (left as f64 * share).ceil() as u64
+}
 
 /// A waiting sequence that may enter the step.
 struct Candidate {
@@ -80,15 +96,17 @@ impl<P: StepPrices> Replica<P> {
         let Candidate { cached, idle, computed, new, .. } = *candidate;
         let sequence = &self.sequences[candidate.place as usize];
         let known = sequence.known();
-        let left = (sequence.request.output_tokens - sequence.generated).min(Reserve::MOST);
-        let (reserved, expected) = match self.engine.reserve {
+        let left = sequence.request.output_tokens - sequence.generated;
+        // The last token is sampled, not computed, so it needs no room.
+        let (reserved, beside) = match self.engine.reserve {
             Reserve::Chunk => (computed + new, 0),
             Reserve::Prompt => (known, 0),
-            // The last token is sampled, not computed, so it needs no room.
-            Reserve::Answer => (known + left - 1, self.expected_tokens()),
+            Reserve::Answer => {
+                (known + left.min(MOST_RESERVED) - 1, self.engine.growing_blocks(self.expected_tokens()))
+            }
+            Reserve::WholeAnswer => (known + left - 1, self.promised_blocks()),
         };
-        let reserved =
-            self.engine.blocks(reserved).saturating_sub(cached) + self.engine.growing_blocks(expected);
+        let reserved = self.engine.blocks(reserved).saturating_sub(cached) + beside;
         reserved <= self.blocks.free() - idle
     }
 
@@ -110,6 +128,19 @@ impl<P: StepPrices> Replica<P> {
         self.places.push(place);
     }
 
+    /// Blocks that running sequences need beyond theirs until they end.
+    fn promised_blocks(&self) -> u64 {
+        let rest = |sequence: &Sequence| {
+            let Request { prompt_tokens, output_tokens, .. } = sequence.request;
+            let held = match sequence.joined {
+                Some(joined) => self.engine.blocks(prompt_tokens + self.decoding.generated(joined) - 1),
+                None => sequence.held,
+            };
+            self.engine.blocks(prompt_tokens + output_tokens - 1).saturating_sub(held)
+        };
+        self.running.iter().map(|&place| rest(&self.sequences[place as usize])).sum()
+    }
+
     /// Tokens that running sequences are expected to need beyond their blocks: the rest of the
     /// entering prompt, and the rest of their answers.
     fn expected_tokens(&self) -> u64 {
@@ -117,7 +148,7 @@ impl<P: StepPrices> Replica<P> {
         for sequence in self.running.iter().map(|&place| &self.sequences[place as usize]) {
             let generated =
                 sequence.joined.map_or(sequence.generated, |joined| self.decoding.generated(joined));
-            let left = (sequence.request.output_tokens - generated).min(Reserve::MOST);
+            let left = (sequence.request.output_tokens - generated).min(MOST_RESERVED);
             match sequence.joined {
                 Some(_) => likely += left,
                 None => {
@@ -126,6 +157,6 @@ impl<P: StepPrices> Replica<P> {
                 }
             }
         }
-        whole + Reserve::expected(likely, self.decoding.steps - self.settled)
+        whole + expected_rest(likely, self.decoding.steps - self.settled)
     }
 }

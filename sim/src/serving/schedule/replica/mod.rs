@@ -14,9 +14,10 @@ mod resize;
 mod slo;
 
 use crate::clock::SimTime;
+use crate::serving::engine::Reserve;
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps, notify_gaps};
 use crate::serving::engine::request::{RejectReason, Request, RequestTotals, ServedRequest};
-use crate::serving::engine::settings::{AdmissionPolicy, Reserve, ServingEngine};
+use crate::serving::engine::settings::{AdmissionPolicy, ServingEngine};
 use crate::serving::kv::blocks::Blocks;
 use crate::serving::kv::second_level::SecondLevelCache;
 use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};

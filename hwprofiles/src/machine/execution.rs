@@ -1,0 +1,192 @@
+//! What an engine adds to the times of a machine: its kernels, its hand-overs, its all-reduces.
+//!
+//! A part says what the hardware reaches with kernels that suit it. An engine's own kernels may
+//! reach less. [`Machine::run_by`] puts the engine's values in the place of the part's, so nothing
+//! that prices operators on a machine needs to know of engines.
+
+use crate::machine::device::{Device, DeviceKind, Ranks};
+use crate::machine::graph::Machine;
+use crate::machine::memory::{MemoryId, MemoryKind};
+use crate::rates::{AllReduce, Bound};
+use crate::units::{BytesPerSec, Ratio, Seconds, Sourced};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What an engine adds to a step on any machine. What is absent stays as the machine's parts say.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineExecution {
+    /// The share of the peak rate of host memory that its CPU kernels reach in decoding. It changes
+    /// memories whose peak is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_read: Option<Sourced<Ratio>>,
+    /// The shortest time of a GPU kernel, its launch included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Sourced<Seconds>>,
+    /// What each launch on a GPU costs beyond the part's own: the further kernels of operators that
+    /// are not fused, the rounding of activations before a product.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Sourced<Seconds>>,
+    /// The share of a GPU's attention rate that its kernels reach where they compute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Sourced<Ratio>>,
+    /// The share of a GPU's bandwidth that its attention reaches where it reads the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_read: Option<Sourced<Ratio>>,
+    /// Whether the kernels of a step are replayed as a graph, so that none is issued by the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graphs: Option<bool>,
+    /// The host's time to issue one kernel where they are no graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issue: Option<Sourced<Seconds>>,
+    /// What each hand-over between CPU and GPU takes beyond the device's own wake-up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hop: Option<Sourced<Seconds>>,
+    /// When the GPU computes with weights that lie in host memory. No time of a machine depends on
+    /// it: it is for those who place operators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op_offload: Option<OpOffload>,
+    /// The share of a GPU's memory bandwidth at which its kernels read quantised weights,
+    /// dequantisation included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_read: Option<Sourced<Ratio>>,
+    /// The share of a host link's bandwidth that is left where weights are not page-locked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pageable_link: Option<Sourced<Ratio>>,
+    /// Whether activations are rounded to fp8 by a kernel of its own before each fp8 product.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantises_activations: Option<bool>,
+    /// Its all-reduces, by the beginning of the name of the link between GPUs: `nvlink`, `pcie4`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub all_reduce: BTreeMap<String, EngineAllReduce>,
+}
+
+/// When weights in host memory are copied to the GPU to be multiplied there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpOffload {
+    /// From so many tokens of a step on.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub min_batch: Sourced<u64>,
+    /// Tokens that are computed with one copy.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub micro_batch: Sourced<u64>,
+    /// Whether experts are copied only from so many tokens on that `min_batch` of them go to each
+    /// expert.
+    #[serde(default)]
+    pub by_expert: bool,
+}
+
+/// An engine's own all-reduce over one kind of link, in the terms of [`AllReduce`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineAllReduce {
+    /// α of one step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<Sourced<Seconds>>,
+    /// β.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Sourced<BytesPerSec>>,
+}
+
+impl Machine {
+    /// The machine as `engine` runs it: its devices, memories and links reach what the engine's
+    /// kernels and copies reach. An empty description changes nothing.
+    pub fn run_by(&self, engine: &EngineExecution) -> Self {
+        let mut machine = self.clone();
+        engine.slow_host_memory(&mut machine);
+        engine.slow_links(&mut machine);
+        let has_both = [DeviceKind::Cpu, DeviceKind::Gpu]
+            .map(|kind| self.devices.iter().any(|device| device.kind == kind));
+        for device in &mut machine.devices {
+            if let Some(hop) = engine.hop.as_ref().filter(|_| has_both == [true, true]) {
+                let reason = format!("{} and {} of the engine's own", device.sync.value, hop.value);
+                device.sync = Sourced::estimated(device.sync.value + hop.value, &reason);
+            }
+            if device.kind == DeviceKind::Gpu {
+                let bandwidth = self.memories[device.memory.0].bandwidth.value / device.ranks() as f64;
+                engine.change_gpu(device, bandwidth);
+            }
+        }
+        machine
+    }
+}
+
+impl EngineExecution {
+    /// Reads at the engine's share of the peak, by the CPU's kernels and by whoever else reads.
+    fn slow_host_memory(&self, machine: &mut Machine) {
+        let Some(share) = &self.host_read else { return };
+        for id in machine.memory_ids().collect::<Vec<_>>() {
+            let memory = &mut machine.memories[id.0];
+            let Some(peak) = memory.details.peak.clone() else { continue };
+            let rate = peak.value * share.value.get();
+            let factor = Ratio::new(rate / memory.bandwidth.value);
+            let reason = format!("{} of the peak of {} ({})", share.value, peak.value, share.source);
+            memory.bandwidth = Sourced::estimated(rate, &reason);
+            let reads = |device: &&mut Device| device.memory == id && device.kind != DeviceKind::Gpu;
+            for device in machine.devices.iter_mut().filter(reads) {
+                if let Some(factor) = factor {
+                    *device = device.faster(Bound::Memory, factor);
+                }
+            }
+        }
+        machine.restripe();
+    }
+
+    /// Copies between host memory and GPUs at the rate of memory that is not page-locked.
+    fn slow_links(&self, machine: &mut Machine) {
+        let Some(share) = &self.pageable_link else { return };
+        let kind = |memory: MemoryId| machine.memories[memory.0].kind;
+        let joins = |ends: [MemoryKind; 2]| ends.contains(&MemoryKind::Hbm) && ends[0] != ends[1];
+        let slowed: Vec<bool> =
+            machine.links.iter().map(|link| joins([kind(link.from), kind(link.to)])).collect();
+        for (link, _) in machine.links.iter_mut().zip(slowed).filter(|(_, slowed)| *slowed) {
+            let reason = format!("{} of {} ({})", share.value, link.bandwidth.value, share.source);
+            link.bandwidth = Sourced::estimated(link.bandwidth.value * share.value.get(), &reason);
+        }
+    }
+
+    /// `bandwidth` is that of one GPU's memory.
+    fn change_gpu(&self, device: &mut Device, bandwidth: BytesPerSec) {
+        match self.graphs {
+            Some(true) => device.issue = None,
+            Some(false) if self.issue.is_some() => device.issue.clone_from(&self.issue),
+            Some(false) | None => {}
+        }
+        if let Some(more) = &self.launch {
+            let reason = format!("{} and {} of the engine's kernels", device.launch.value, more.value);
+            device.launch = Sourced::estimated(device.launch.value + more.value, &reason);
+        }
+        for (bound, share) in [(Bound::Compute, &self.attention), (Bound::Memory, &self.kv_read)] {
+            let Some(share) = share else { continue };
+            device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, share.value));
+        }
+        let details = &mut device.details;
+        if self.kernel.is_some() {
+            details.kernel.clone_from(&self.kernel);
+        }
+        if self.quantises_activations.is_some() {
+            details.quantises_activations = self.quantises_activations;
+        }
+        if let Some(share) = &self.gpu_read {
+            let reason = format!("{} of {bandwidth} ({})", share.value, share.source);
+            details.quantised_read = Some(Sourced::estimated(bandwidth * share.value.get(), &reason));
+        }
+        if let Some(ranks) = &mut device.ranks {
+            self.change_all_reduce(ranks);
+        }
+    }
+
+    fn change_all_reduce(&self, ranks: &mut Ranks) {
+        let Some(link) = &ranks.link else { return };
+        let of_link = |(name, _): &(&String, &EngineAllReduce)| link.starts_with(name.as_str());
+        let own = self.all_reduce.iter().filter(of_link).max_by_key(|(name, _)| name.len());
+        let Some((_, EngineAllReduce { step, bandwidth })) = own else { return };
+        let AllReduce { step: known_step, bandwidth: known_bandwidth, .. } = &ranks.all_reduce;
+        ranks.all_reduce = AllReduce {
+            step: step.clone().unwrap_or_else(|| known_step.clone()),
+            bandwidth: bandwidth.clone().unwrap_or_else(|| known_bandwidth.clone()),
+            measured: None,
+        };
+    }
+}

@@ -1,0 +1,124 @@
+//! What an engine adds to a machine.
+
+use hwprofiles::{
+    Bytes, BytesPerSec, DType, Device, DeviceKind, EngineExecution, Library, Machine, MemoryKind, Seconds,
+    yaml,
+};
+
+fn engine(text: &str) -> EngineExecution {
+    yaml::read(text, "engine.yaml").unwrap()
+}
+
+/// Four RTX 4090 in a desktop, or what a scenario's machine names.
+fn machine(name: &str, gpus: u64) -> Machine {
+    Library::default().machine_with(name, gpus).unwrap()
+}
+
+fn device(machine: &Machine, kind: DeviceKind) -> &Device {
+    machine.devices.iter().find(|device| device.kind == kind).unwrap()
+}
+
+fn source() -> &'static str {
+    "source: {estimated: {reason: a test}}"
+}
+
+#[test]
+fn an_engine_without_values_changes_nothing() {
+    let plain = machine("rtx-4090", 2);
+    assert_eq!(plain.run_by(&EngineExecution::default()), plain);
+}
+
+#[test]
+fn small_kernels_take_their_shortest_time_and_long_ones_their_own() {
+    let plain = machine("rtx-5090", 1);
+    let run = plain.run_by(&engine(&format!("kernel: {{value: 4 us, {}}}", source())));
+    let (before, after) = (device(&plain, DeviceKind::Gpu), device(&run, DeviceKind::Gpu));
+    for bytes in [1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 30].map(Bytes::new) {
+        let [before, after] =
+            [before, after].map(|gpu| (gpu.elementwise_time(bytes).time + gpu.launch.value).get());
+        assert!((after - before.max(4e-6)).abs() < 1e-12, "{bytes}: {before} {after}");
+    }
+    let product = |gpu: &Device, m, n| gpu.gemm_time(DType::Bf16, m, n, n).unwrap().time + gpu.launch.value;
+    assert!((product(after, 1, 64).get() - 4e-6).abs() < 1e-12);
+    assert_eq!(product(after, 4096, 8192), product(before, 4096, 8192));
+    assert_eq!(after.elementwise_time(Bytes::ZERO).time, Seconds::ZERO, "no kernel without work");
+}
+
+#[test]
+fn host_memory_is_read_at_the_engines_share_of_its_peak() {
+    let plain = machine("rtx-5090", 1);
+    let run = plain.run_by(&engine(&format!("host_read: {{value: 0.5, {}}}", source())));
+    let memory = |machine: &Machine| {
+        machine.memories.iter().find(|memory| memory.kind == MemoryKind::Dram).unwrap().clone()
+    };
+    let peak = memory(&plain).details.peak.unwrap().value;
+    assert_eq!(memory(&run).bandwidth.value, peak * 0.5);
+    let slower = memory(&plain).bandwidth.value / memory(&run).bandwidth.value;
+    let row = |machine| device(machine, DeviceKind::Cpu).gemm_time(DType::Bf16, 1, 8192, 8192).unwrap().time;
+    assert!((row(&run) / row(&plain) / slower - 1.0).abs() < 1e-3, "one row is read, not computed");
+    let gpu = |machine| device(machine, DeviceKind::Gpu).gemm_time(DType::Bf16, 1, 8192, 8192).unwrap().time;
+    assert_eq!(gpu(&run), gpu(&plain));
+}
+
+#[test]
+fn hops_links_and_graphs_are_the_engines() {
+    let plain = machine("rtx-5090", 2);
+    let text = format!(
+        "hop: {{value: 20 us, {s}}}\ngraphs: false\nissue: {{value: 5 us, {s}}}\npageable_link: {{value: 0.5, {s}}}",
+        s = source()
+    );
+    let run = plain.run_by(&engine(&text));
+    for (before, after) in plain.devices.iter().zip(&run.devices) {
+        assert!((after.sync.value - before.sync.value - Seconds::new(20e-6)).get().abs() < 1e-12);
+        assert_eq!(after.issue.is_some(), after.kind == DeviceKind::Gpu);
+    }
+    let graphs = run.run_by(&engine("graphs: true"));
+    assert!(graphs.devices.iter().all(|device| device.issue.is_none()));
+    for (before, after) in plain.links.iter().zip(&run.links) {
+        let of_host = [before.from, before.to].iter().any(|&end| plain.memory(end).kind != MemoryKind::Hbm);
+        let share = if of_host { 0.5 } else { 1.0 };
+        assert_eq!(after.bandwidth.value, before.bandwidth.value * share, "{}", before.name);
+    }
+}
+
+#[test]
+fn quantised_weights_are_read_at_the_engines_share() {
+    let plain = machine("rtx-5090", 1);
+    let run = plain.run_by(&engine(&format!("gpu_read: {{value: 0.25, {}}}", source())));
+    let (gpu, id) = (device(&run, DeviceKind::Gpu), device(&plain, DeviceKind::Gpu).memory);
+    let rate: BytesPerSec = plain.memory(id).bandwidth.value * 0.25;
+    let read = DType::Q4K.matrix_bytes(8192, 8192) / rate;
+    assert_eq!(gpu.gemm_time(DType::Q4K, 1, 8192, 8192).unwrap().time, read);
+    let many = |gpu: &Device| gpu.gemm_time(DType::Q4K, 4096, 8192, 8192).unwrap().time;
+    assert!(many(gpu) > read, "many rows are computed, not read");
+    let bf16 = |machine| device(machine, DeviceKind::Gpu).gemm_time(DType::Bf16, 1, 8192, 8192).unwrap();
+    assert_eq!(bf16(&run), bf16(&plain));
+}
+
+#[test]
+fn the_all_reduce_of_the_longest_name_that_fits_the_link_is_taken() {
+    let nvlink = machine("h100-sxm", 4).with_tensor_parallel(4).unwrap();
+    let text = format!(
+        "all_reduce:\n  nvlink: {{step: {{value: 1 us, {s}}}}}\n  nvlink4: {{step: {{value: 2 us, {s}}}}}\n  pcie: {{step: {{value: 9 us, {s}}}}}",
+        s = source()
+    );
+    let step = |machine: &Machine| {
+        let gpu = device(machine, DeviceKind::Gpu).ranks.clone().unwrap();
+        (gpu.all_reduce.step.value, gpu.all_reduce.bandwidth.value)
+    };
+    let engine = engine(&text);
+    assert_eq!(step(&nvlink.run_by(&engine)), (Seconds::new(2e-6), step(&nvlink).1));
+    let pcie = machine("rtx-4090", 2).with_tensor_parallel(2).unwrap();
+    assert_eq!(step(&pcie.run_by(&engine)).0, Seconds::new(9e-6));
+}
+
+#[test]
+fn rounding_activations_adds_a_pass_over_them_to_fp8_products_alone() {
+    let plain = machine("h100-sxm", 1);
+    let run = plain.run_by(&engine("quantises_activations: true"));
+    let [before, after] = [&plain, &run].map(|machine| device(machine, DeviceKind::Gpu));
+    let time = |gpu: &Device, dtype| gpu.gemm_time(dtype, 256, 4096, 8192).unwrap().time;
+    let pass = before.elementwise_time(Bytes::new(256 * 8192 * 3)).time;
+    assert_eq!(time(after, DType::Fp8), time(before, DType::Fp8) + pass);
+    assert_eq!(time(after, DType::Bf16), time(before, DType::Bf16));
+}

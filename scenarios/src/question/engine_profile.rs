@@ -1,0 +1,154 @@
+//! Serving engines as data: what each does by default and what its host code costs, by version.
+//!
+//! A file holds the keys in which an engine differs from `fulcrum`, and under `versions` those that
+//! changed with a version. Later versions keep what earlier ones changed.
+
+use hwprofiles::{DType, EngineExecution, Ratio, Seconds, Sourced};
+use serde::{Deserialize, Serialize};
+
+/// An engine of one version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineProfile {
+    /// Its name.
+    pub engine: String,
+    /// The version that was asked for; where absent, the newest that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// A note for readers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// How it serves requests.
+    pub serving: EngineServing,
+    /// What it adds to a step on any machine.
+    #[serde(default)]
+    pub execution: EngineExecution,
+}
+
+/// How an engine serves requests. vLLM's names are used for the settings that vLLM has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineServing {
+    /// The most sequences that run at once.
+    pub max_num_seqs: Sourced<u64>,
+    /// The most tokens of one step.
+    pub max_num_batched_tokens: Sourced<u64>,
+    /// Tokens of a KV block.
+    pub block_size: Sourced<u64>,
+    /// The share of a device's memory that it uses.
+    pub gpu_memory_utilization: Sourced<Ratio>,
+    /// The host's time for each step, in which the devices wait.
+    pub host_per_step: Sourced<Seconds>,
+    /// The host's time for each sequence of a step.
+    pub host_per_sequence: Sourced<Seconds>,
+    /// The time from a request's arrival until it may be scheduled, however few others there are.
+    pub host_per_request: Sourced<Seconds>,
+    /// Tokens that are sent to the client together: the first of them arrives with the last.
+    pub stream_interval: Sourced<u64>,
+    /// What turns prompts into tokens, one request after another.
+    pub tokeniser: FrontEndStation,
+    /// What turns tokens into text, one token after another.
+    pub detokeniser: FrontEndStation,
+    /// The tokens that must have room in the KV cache before a request is admitted.
+    pub reserve: Reserve,
+    /// Whether prompts enter in steps of their own before any sequence decodes.
+    pub prefill_first: bool,
+    /// Whether a prompt may enter in chunks.
+    pub chunked_prefill: bool,
+    /// Whether KV blocks of a known prefix are found again.
+    pub prefix_caching: bool,
+    /// The same for models with states.
+    pub prefix_caching_of_states: bool,
+    /// Where the states of prefixes are kept.
+    pub snapshots: StateSnapshots,
+    /// How it gives memory to states and windows.
+    pub states: StatePool,
+    /// The format of the KV cache.
+    pub kv: DType,
+    /// The format between operators.
+    pub activations: DType,
+}
+
+impl EngineServing {
+    /// The first count that no engine can have, and what would be right.
+    pub(crate) fn wrong_count(&self) -> Option<(&'static str, String)> {
+        let counts = [
+            ("max_num_seqs", &self.max_num_seqs),
+            ("max_num_batched_tokens", &self.max_num_batched_tokens),
+            ("block_size", &self.block_size),
+            ("stream_interval", &self.stream_interval),
+        ];
+        let zero = counts.into_iter().find(|(_, count)| count.value == 0);
+        if let Some((key, _)) = zero {
+            return Some((key, "a whole number from 1 is wanted".to_owned()));
+        }
+        let share = self.gpu_memory_utilization.value;
+        (share > Ratio::ONE)
+            .then(|| ("gpu_memory_utilization", format!("it is {share}: a share from 0 to 1 is wanted")))
+    }
+}
+
+/// One server of the front end with a queue before it. What is absent takes no time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FrontEndStation {
+    /// Its time for each request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_request: Option<Sourced<Seconds>>,
+    /// Its time for each token: of the prompt for the tokeniser, of the answer for the detokeniser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_token: Option<Sourced<Seconds>>,
+}
+
+/// The tokens that must have room in the KV cache before a request is admitted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reserve {
+    /// The tokens that enter in its first step.
+    Chunk,
+    /// Its whole prompt, as in vLLM.
+    #[default]
+    Prompt,
+    /// Its prompt and its answer, beside the expected rest of the running answers, as in SGLang.
+    Answer,
+    /// Its prompt and its answer, beside the whole rest of the running answers, so that none is
+    /// ever preempted, as in TensorRT-LLM.
+    WholeAnswer,
+}
+
+/// Where the states of prefixes are kept, for prompts that begin alike. A recurrence's state holds
+/// all tokens before it, so a prefix can be found again only where its state was kept. Each
+/// snapshot costs the state's bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateSnapshots {
+    /// At the end of every name, as vLLM does at the end of each of its blocks, which hold as many
+    /// tokens of attention as take the bytes of a state.
+    #[default]
+    EveryName,
+    /// At the first name's end after each multiple of so many tokens, and at the prompt's last.
+    Interval(u64),
+    /// At the end of a prompt's last name alone, as the leaves of SGLang's radix tree and
+    /// llama.cpp's checkpoints.
+    PromptEnd,
+}
+
+/// How an engine divides memory between what grows with a sequence and what does not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum StatePool {
+    /// One pool of blocks for all, as in vLLM.
+    Shared,
+    /// States have a pool of their own, as in SGLang.
+    Split {
+        /// Its bytes for each byte of the cache that grows.
+        ratio: Sourced<Ratio>,
+        /// Slots of it that a sequence takes.
+        slots: Sourced<u64>,
+    },
+    /// Every sequence has its states from the beginning, as in llama.cpp.
+    Reserved {
+        /// Tokens of a step that a window holds beside its own.
+        step_tokens: Sourced<u64>,
+    },
+}
