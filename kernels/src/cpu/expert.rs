@@ -77,15 +77,11 @@ fn run_batch(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[ExpertWeights<'
         assert!(expert.tokens.iter().all(|(token, _)| *token < rows), "a token beyond {rows} rows");
     }
     // Each token with the factor of its input.
-    let inputs = |expert: &ExpertWeights<'_>| {
-        let weighs_input = expert.weighs_input;
-        expert
-            .tokens
-            .to_vec()
-            .into_iter()
-            .map(move |(t, weight)| (t, if weighs_input { weight } else { 1.0 }))
-    };
-    let tokens: Vec<_> = experts.iter().flat_map(inputs).collect();
+    let factor = |expert: &ExpertWeights<'_>, weight| if expert.weighs_input { weight } else { 1.0 };
+    let inputs = experts
+        .iter()
+        .flat_map(|expert| expert.tokens.iter().map(move |&(token, weight)| (token, factor(expert, weight))));
+    let tokens: Vec<_> = inputs.collect();
     let m = tokens.len();
     let (input, rest) = scratch.floats().split_at_mut(m * hidden);
     let (up, rest) = rest.split_at_mut(m * 2 * inner);
@@ -157,6 +153,16 @@ mod tests {
     use crate::runtime::{MemoryArena, Path, affinity};
     use hwprofiles::{Bytes, DType};
 
+    fn gated_by(limit: Option<f64>, gate: f64, up: f64) -> f64 {
+        match limit {
+            Some(limit) => {
+                let low = gate.min(limit);
+                low / (1.0 + (-1.702 * low).exp()) * (up.clamp(-limit, limit) + 1.0)
+            }
+            None => gate / (1.0 + (-gate).exp()) * up,
+        }
+    }
+
     #[test]
     fn an_expert_is_its_formula_for_any_tokens_and_leaves_the_others_alone() {
         let memory = MemoryArena::new("test", Bytes::new(1 << 30));
@@ -211,13 +217,8 @@ mod tests {
                             .enumerate()
                             .map(|(i, y)| y + bias(0, i))
                             .collect();
-                        let gated = |i: usize| {
-                            let (gate, up, limit) = (rows[i], rows[i + inner], f64::from(limit));
-                            let low = gate.min(limit);
-                            let limited =
-                                low / (1.0 + (-1.702 * low).exp()) * (up.clamp(-limit, limit) + 1.0);
-                            if step == 2 { limited } else { gate / (1.0 + (-gate).exp()) * up }
-                        };
+                        let bounds = (step == 2).then_some(f64::from(limit));
+                        let gated = |i: usize| gated_by(bounds, rows[i], rows[i + inner]);
                         for (column, (out, before)) in out.iter().zip(before).enumerate() {
                             let down = &down[column * inner..][..inner];
                             let made: f64 =

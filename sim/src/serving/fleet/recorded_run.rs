@@ -189,7 +189,7 @@ pub enum RecordedRunError {
 
 /// The largest time, in seconds from the first arrival, and the most tokens of a request.
 const LONGEST: f64 = 1e7;
-const MOST_TOKENS: f64 = 1e9;
+const MOST_TOKENS: f64 = (1_u64 << 30) as f64;
 
 fn read_requests(table: TableText<'_>) -> Result<Vec<ServedRequest>, RowsError> {
     let mut rows = TableRows::new(table.text.as_bytes(), table.file)?;
