@@ -4,7 +4,7 @@ use super::cached_catalog::CachedCatalog;
 use super::format_trial::FormatTrial;
 use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
-use hwprofiles::Machine;
+use hwprofiles::{EngineExecution, Machine};
 #[cfg(feature = "run")]
 use planner::Rule;
 use planner::{
@@ -60,7 +60,13 @@ impl PreparedScenario {
     /// The same where some machines and models are known.
     pub(crate) fn cached(scenario: &Scenario, catalog: &CachedCatalog) -> Result<Self> {
         let resolved = scenario.resolve(catalog).or_input()?;
-        let identities = catalog.identities(&scenario.machine, &scenario.tensor_parallel);
+        let execution = &resolved.engine.profile.execution;
+        let execution = Some(execution).filter(|own| **own != EngineExecution::default()).cloned();
+        // The catalog knows the machines without an engine.
+        let identities = match execution {
+            None => catalog.identities(&scenario.machine, &scenario.tensor_parallel),
+            Some(_) => None,
+        };
         let tensor_parallel = match &resolved.machines[..] {
             [only] => Some(only.tensor_parallel()).filter(|degree| *degree > 1),
             _ => None,
@@ -71,6 +77,7 @@ impl PreparedScenario {
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
             draft: scenario.speculative.as_ref().map(|choice| choice.draft.anchored()),
             tensor_parallel,
+            execution,
         };
         Ok(Self { resolved, identities, origin: Some(origin) })
     }

@@ -98,6 +98,7 @@ pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Res
         expert_skew: None,
         draft: None,
         tensor_parallel: None,
+        execution: None,
     };
     let (loads, rules) = match options.full {
         true => (FULL, &Rule::ALL[..]),

@@ -1,7 +1,7 @@
 //! Identities of the machine and the model of a document.
 
 use crate::placement::PlanError;
-use hwprofiles::Machine;
+use hwprofiles::{EngineExecution, Machine};
 use scenarios::{MachineSource, Model};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,9 @@ pub struct PlanOrigin {
     /// Number of the machine's GPUs that compute as one device. Absent if 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor_parallel: Option<u64>,
+    /// What the engine adds to the machine. Absent if nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<EngineExecution>,
 }
 
 pub(crate) fn check_identity(
