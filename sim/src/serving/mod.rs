@@ -22,9 +22,8 @@ mod rebalance;
 mod schedule;
 
 pub use engine::{
-    AdmissionPolicy, EngineObserver, FrontEnd, HostTimes, ObservedSteps, RejectReason, Request, RequestOutcome,
-    RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots,
-    StationTimes,
+    AdmissionPolicy, EngineObserver, FrontEnd, HostTimes, ObservedSteps, RejectReason, Request,
+    RequestOutcome, RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots, StationTimes,
 };
 pub use fleet::{
     FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ShiftedSource,

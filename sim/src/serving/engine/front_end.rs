@@ -81,7 +81,8 @@ impl Detokeniser {
         if each == SimTime::ZERO {
             return;
         }
-        let left = |work: SimTime, time: SimTime| SimTime::from_picos(work.picos().saturating_sub(time.picos()));
+        let left =
+            |work: SimTime, time: SimTime| SimTime::from_picos(work.picos().saturating_sub(time.picos()));
         let (work, all, time) = (left(self.work, begin - self.at), each.times(steps), end - begin);
         // It works all the time; or it is idle once in the first step, or in the last one.
         let after_first = SimTime::from_picos(time.picos() - time.picos() / steps.max(1));

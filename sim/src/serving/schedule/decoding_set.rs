@@ -61,8 +61,8 @@ impl DecodingSet {
         self.ends.push(Reverse((self.steps + left, place, sequence.life)));
     }
 
-    /// Notes that `sequence` at `place`, which has just joined, has its first `together` tokens sent
-    /// when it has them all.
+    /// Notes that `sequence` at `place`, which has just joined, has its first `together` tokens
+    /// sent when it has them all.
     pub fn send_together(&mut self, place: u32, sequence: &Sequence, together: u64) {
         if sequence.generated < together && together < sequence.request.output_tokens {
             let left = together - sequence.generated;

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use scenarios::Length;
 use sim::SimTime;
 use sim::serving::{
-    EngineObserver, FrontEnd, GeneratedRequests, Replica, Request, RequestOutcome, RequestSource, ServedRequest,
-    ServingEngine, StationTimes, serve,
+    EngineObserver, FrontEnd, GeneratedRequests, Replica, Request, RequestOutcome, RequestSource,
+    ServedRequest, ServingEngine, StationTimes, serve,
 };
 
 struct Served(Vec<ServedRequest>);
