@@ -24,6 +24,7 @@ use commands::plan::PlanArguments;
 use commands::predict::PredictArguments;
 #[cfg(feature = "run")]
 use commands::quickstart::QuickstartArguments;
+use commands::replay::ReplayArguments;
 use commands::report::ReportArguments;
 use commands::reproduce::ReproduceArguments;
 #[cfg(feature = "run")]
@@ -83,6 +84,7 @@ enum Command {
     Run(RunArguments),
     #[cfg(feature = "run")]
     Validate(ValidateArguments),
+    Replay(ReplayArguments),
     Report(ReportArguments),
     Reproduce(ReproduceArguments),
     Completions(CompletionsArguments),
@@ -109,6 +111,7 @@ impl Command {
             Self::Run(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Validate(arguments) => arguments.run(json),
+            Self::Replay(arguments) => arguments.run(json),
             Self::Report(arguments) => arguments.run(json),
             Self::Reproduce(arguments) => arguments.run(json),
             Self::Completions(arguments) => arguments.run(),

@@ -44,16 +44,19 @@ pub use pipeline::{
 };
 pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};
-pub use reproduce::{Published, fit_constants, reproduce};
+pub use reproduce::{Published, fit_constants, reproduce, reproduce_public};
 #[cfg(feature = "run")]
 pub use run::{
-    BatchAnswers, BatchDefaults, BatchRequest, Checkpoint, DraftedSession, GeneratedBatch, GenerationOptions,
-    KernelPath, LiveOptions, LiveSession, QuickstartOptions, RequestDay, RunSetup, Sampling,
-    ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream, Tokenizer,
-    ValidationOptions, check_request, compare_gpu_kernels, init_model, measure_host, quickstart,
-    random_prompts, read_batch, serve, validate,
+    BatchAnswers, BatchDefaults, BatchRequest, CheckedKernel, Checkpoint, DraftedSession, GeneratedBatch,
+    GenerationOptions, KernelPath, LiveOptions, LiveSession, QuickstartOptions, RequestDay, RooflineCheck,
+    RunSetup, Sampling, ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream,
+    Tokenizer, ValidationOptions, check_request, check_roofline, compare_gpu_kernels, init_model,
+    measure_host, quickstart, random_prompts, read_batch, serve, validate,
 };
-pub use serve::{DayTables, KvResidency, RebalancedDay, ServedDay, TimeWindow, serve_day};
+pub use serve::{
+    DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,
+    Spread, StepDifference, TimeWindow, replay, serve_day,
+};
 pub use sweep::{
     ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,
     SweepShard, merge_shards, sweep,

@@ -1,4 +1,7 @@
 #![no_main]
+use sim::serving::{RecordedRun, TableText};
+
 libfuzzer_sys::fuzz_target!(|texts: [String; 2]| {
-    let _ = sim::serving::RecordedRun::read(&texts[0], "fuzz", &texts[1]);
+    let [engine, requests] = [0, 1].map(|index: usize| TableText { file: "fuzz", text: &texts[index] });
+    let _ = RecordedRun::read(engine, requests);
 });

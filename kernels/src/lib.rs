@@ -7,8 +7,8 @@
 //!   set);
 //! - `cpu` has the kernels of a transformer's forward pass: [`gemm()`], [`attention()`], the
 //!   element-wise ones, and [`Weights`] (matrices in the order in which the kernels read them);
-//! - `loops` has what measures a machine: [`stream`] and [`peak`], and [`RateLimitedLink`], a copy
-//!   at the rate of a bus;
+//! - `loops` has what measures a machine: [`stream`], [`peak`] and [`numeric`], and
+//!   [`RateLimitedLink`], a copy at the rate of a bus;
 //! - [`cuda`] has the same kernels on a GPU, and the work that is timed there.
 //!
 //! Every fast kernel has a plain reference beside it. The pool's [`Path`] decides which of the two
@@ -22,14 +22,14 @@ mod runtime;
 
 pub use cpu::{
     AttentionOperands, DeltaNet, DeltaRows, DeltaState, ExpertWeights, GateFunction, GemmGroup, KvCache,
-    KvCacheMut, KvShape, KvSpan, LatentCache, LatentOperands, LatentShape, NewRows, PANEL, PathCheck,
-    RopeTable, SamplingParams, Scores, SparseWeights, StridedRows, StridedRowsMut, Weights, WeightsView, add,
-    add_bias, add_rms_norm, argmax, attention, delta_convolve, dequantise, expert, experts, gated_delta,
-    gather, gelu_erf, gelu_mul, gelu_tanh, gemm, grouped_gemm, latent, latent_attention, layer_norm,
-    limited_mul, relu, rms_norm, rms_norm_heads, rope, sample, scale, silu_mul, soft_cap, softmax,
-    sparse_gemm,
+    KvCacheMut, KvShape, KvSpan, LatentCache, LatentOperands, LatentShape, MambaRows, NewRows, PANEL,
+    PathCheck, RopeTable, SamplingParams, Scores, SparseWeights, StridedRows, StridedRowsMut, Weights,
+    WeightsView, add, add_bias, add_rms_norm, argmax, attention, delta_convolve, dequantise, expert, experts,
+    gated_delta, gather, gelu_erf, gelu_mul, gelu_tanh, gemm, grouped_gemm, latent, latent_attention,
+    layer_norm, limited_mul, mamba2, relu, rms_norm, rms_norm_heads, rope, sample, scale, silu_mul, soft_cap,
+    softmax, sparse_gemm,
 };
-pub use loops::{RateLimitedLink, dependent_adds, peak, stream};
+pub use loops::{RateLimitedLink, dependent_adds, numeric, peak, stream};
 pub use runtime::{
     Buffer, Flag, KernelError, MemoryArena, PageBacking, Path, Pool, Scratch, affinity, interrupt_flag,
 };

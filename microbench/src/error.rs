@@ -32,6 +32,17 @@ pub enum MeasureError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A host file describes another machine than this one.
+    #[error("the file describes {described}, and this machine is {this}: measure it with `fulcrum bench`")]
+    OtherMachine {
+        /// The machine of the file.
+        described: String,
+        /// This machine.
+        this: String,
+    },
+    /// A host file lacks a rate that a prediction needs.
+    #[error("`{0}` is missing: measure it with `fulcrum bench`")]
+    MissingRate(String),
     /// The measured numbers could not be saved.
     #[error(transparent)]
     Save(#[from] WriteError),

@@ -5,8 +5,10 @@
 //! the loopback's link; and the GPU, where there is one. The measured kernels are those that the
 //! executor runs.
 //!
+//! [`check_roofline`] predicts six numerical kernels from such a file and measures them.
+//!
 //! Rooms, each using only those before it: error, system, operands, method, memory, compute,
-//! host, gpu.
+//! roofline, host, gpu.
 #![forbid(unsafe_code)]
 
 mod compute;
@@ -16,11 +18,13 @@ mod host;
 mod memory;
 mod method;
 mod operands;
+mod roofline;
 mod system;
 
 pub use error::MeasureError;
 pub use gpu::gpu_kernel_parity;
 pub use method::options::{Depth, MeasuredHost, Options, Progress, Warning};
+pub use roofline::check::{CheckedKernel, RooflineCheck, check_roofline};
 
 use hwprofiles::{Host, WriteError};
 use operands::kernel_set::RealKernels;

@@ -107,6 +107,29 @@ pub enum PlannerError {
         /// Its capacity.
         capacity: Bytes,
     },
+    /// A forced placement needs more of a memory than its capacity.
+    #[error(
+        "the forced placement does not fit: memory '{memory}' would have to hold {needed} and holds {capacity}, \
+         {short} short"
+    )]
+    ForcedTooLarge {
+        /// Name of the memory.
+        memory: String,
+        /// Bytes that the placement needs.
+        needed: Bytes,
+        /// Its capacity.
+        capacity: Bytes,
+        /// Bytes that it lacks.
+        short: Bytes,
+    },
+    /// A rule that a scenario forces cannot be followed.
+    #[error("placement.rule: {rule} cannot be followed: {reason}")]
+    Unfollowed {
+        /// Name of the rule.
+        rule: &'static str,
+        /// The reason.
+        reason: String,
+    },
     /// This training step is not supported.
     #[error("a training step is not made of {what}: use {instead}")]
     Untrained {
@@ -133,7 +156,10 @@ impl PlannerError {
     /// Whether the problem is valid but has no solution on this machine.
     pub fn is_infeasible(&self) -> bool {
         match self {
-            Self::Infeasible { .. } | Self::NoPlacement { .. } | Self::TooSlow { .. } => true,
+            Self::Infeasible { .. }
+            | Self::NoPlacement { .. }
+            | Self::TooSlow { .. }
+            | Self::ForcedTooLarge { .. } => true,
             Self::NoFormat { reasons } => reasons.iter().any(|(_, reason)| reason.is_infeasible()),
             _ => false,
         }

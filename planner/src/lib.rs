@@ -50,8 +50,8 @@ pub use plan::{
     Prediction, SharingCost, TABLE_VERSION,
 };
 pub use planning::{
-    ChosenFormats, DraftModel, DraftPlan, FormatScorer, PLANNED, Problem, Scorer, evaluate, follow, plan,
-    plan_among,
+    ChosenFormats, DraftModel, DraftPlan, FORCED, ForcedPlacement, FormatScorer, PLANNED, Problem, Scorer,
+    evaluate, follow, plan, plan_among,
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,

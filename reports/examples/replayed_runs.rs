@@ -4,7 +4,7 @@
 
 use reports::{Pair, scatter, statistics};
 use scenarios::Model;
-use sim::serving::{LayerTimes, RecordedRun};
+use sim::serving::{LayerTables, LayerTimes, RecordedRun, TableText};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -35,12 +35,15 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn replayed(folder: &str) -> Result<Vec<(String, Pair)>, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/data/vllm_runs").join(folder);
     let text = |file: &str| fs::read_to_string(folder.join(file));
-    let recorded = RecordedRun::read(&text("engine.yaml")?, "engine.yaml", &text("requests.csv")?)?;
-    let [dense, per_sequence, attention] =
-        ["dense", "per_sequence", "attention"].map(|table| text(&format!("{table}_tp1.csv")));
-    let layers = Model::preset(MODEL)?.layers;
-    let times = LayerTimes::read(&dense?, &per_sequence?, &attention?, layers)?;
-    let pairs = recorded.replay(times)?.into_iter().map(|[theirs, ours]| {
+    let texts = ["engine.yaml", "requests.csv", "dense_tp1.csv", "per_sequence_tp1.csv", "attention_tp1.csv"];
+    let [engine, requests, dense, per_sequence, attention] = texts.map(text);
+    let texts = [engine?, requests?, dense?, per_sequence?, attention?];
+    let [engine, requests, dense, per_sequence, attention] =
+        texts.each_ref().map(|text| TableText { file: folder.to_str().unwrap_or_default(), text });
+    let recorded = RecordedRun::read(engine, requests)?;
+    let tables = LayerTables { dense, per_sequence, attention, experts: None, all_reduce: None };
+    let times = LayerTimes::read(&tables, &Model::preset(MODEL)?, recorded.ranks)?;
+    let pairs = recorded.replay(|| times.clone())?.into_iter().map(|[theirs, ours]| {
         let [measured, predicted] = [theirs, ours].map(|served| served.e2el().to_seconds());
         (format!("request {}", theirs.id), Pair { predicted, measured })
     });

@@ -19,8 +19,9 @@ mod test_cases;
 
 pub use numbers::pair::Pair;
 pub use numbers::statistics;
+pub use plots::roofline::{RooflineMark, roofline};
 pub use plots::scatter::scatter;
-pub use report::{Report, capacity, published};
+pub use report::{Report, capacity, public_runs, published};
 pub use results::comparison::{
     Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline,
 };

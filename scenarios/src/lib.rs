@@ -40,6 +40,7 @@ pub use model::formats::file_type::GgufFileType;
 pub use model::formats::published::PublishedFormats;
 pub use model::formats::weight_format::WeightFormat;
 pub use model::gguf::header::{Gguf, GgufTensor};
+pub use model::gguf::tensor_names::NamedTensor;
 pub use model::latent_attention::LatentAttention;
 pub use model::mixer::{CompressedAttention, Mixer, SparseIndex};
 pub use model::operators::activation_buffer::ActivationBuffer;
@@ -57,7 +58,7 @@ pub use model::recurrence::Recurrence;
 pub use model::sliding_window::SlidingWindow;
 pub use model::transformer::LayerShapes;
 pub use model::transformer::Model;
-pub use model::wiring::{BlockOrder, Wiring};
+pub use model::wiring::{BlockOrder, QueryGrowth, Wiring};
 pub use question::costs::Costs;
 pub use question::engine_choice::{EngineChoice, Scheduler, SwapChoice};
 pub use question::engine_profile::{
@@ -67,6 +68,7 @@ pub use question::format_choice::{FormatChoice, FormatLists, WeightChoice, Weigh
 pub use question::keys::{SCENARIO_KEYS, ScenarioKey};
 pub use question::lookup::{Catalog, FileCatalog, MachineSource, MachineSpec, Reference};
 pub use question::objective::{Objective, Slo};
+pub use question::placement_choice::{CpuMoe, OffloadOptions, PlacementChoice, TensorOverride};
 pub use question::quality_loss::QualityLoss;
 pub use question::requirements::Requirements;
 pub use question::resolved::ResolvedScenario;

@@ -1,5 +1,6 @@
 //! `fulcrum bench`
 
+use crate::text::roofline_check;
 use crate::text::terminal::{self, ProgressDisplay, out, out_json, outln};
 use fulcrum::{Error, OrError, Result};
 use hwprofiles::{Host, HostChanges, MachineParts};
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// GPU where there is one. Or compare two measurements.
 #[derive(Debug, clap::Args)]
 pub struct BenchArguments {
-    /// Where to write the host's file; without it, where `this` finds it.
+    /// Where to write the host's file; without it, where `this` finds it. With `--check`, where to
+    /// write a plot (SVG) of the kernels under the roofline.
     #[arg(short, long)]
     out: Option<PathBuf>,
     /// Half a minute instead of about five: fewer shapes, fewer repeats.
@@ -23,6 +25,10 @@ pub struct BenchArguments {
     /// Measure nothing: run the kernels of a forward pass on the GPU, each beside the CPU's.
     #[arg(long, conflicts_with_all = ["out", "quick", "compare"])]
     gpu_kernels: bool,
+    /// Prove a host's file, by default that of `this`: predict six kernels from it (AXPY, GEMV,
+    /// GEMM, SpMV, a Jacobi sweep, CG), measure them, and show both under the roofline.
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["compare", "gpu_kernels"])]
+    check: Option<Option<PathBuf>>,
 }
 
 impl BenchArguments {
@@ -38,6 +44,9 @@ impl BenchArguments {
         }
         if self.gpu_kernels {
             return compare_gpu_kernels(json);
+        }
+        if let Some(host) = &self.check {
+            return self.check(host.as_deref(), json);
         }
         let out = self.out.unwrap_or_else(fulcrum::this_host_file);
         if let Some(folder) = out.parent() {
@@ -57,6 +66,20 @@ impl BenchArguments {
             outln!("written to {}", out.display());
         }
         Ok(())
+    }
+
+    /// Prints the kernels of a roofline, predicted from `host` and measured.
+    fn check(&self, host: Option<&Path>, json: bool) -> Result {
+        let host = host.map_or_else(fulcrum::this_host_file, Path::to_path_buf);
+        let display = ProgressDisplay::default();
+        let progress = |event: fulcrum::ProgressEvent<'_>| display.show(event);
+        let check = fulcrum::check_roofline(&host, self.quick, &progress)?;
+        match json {
+            true => out_json!(&roofline_check::document(&check)),
+            false => out!("{}", roofline_check::table(&check)),
+        }
+        let Some(out) = &self.out else { return Ok(()) };
+        hwprofiles::write_atomically(out, roofline_check::plot(&check)).or_input()
     }
 }
 

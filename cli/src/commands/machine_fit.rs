@@ -12,6 +12,11 @@ use std::path::PathBuf;
 /// (phase,batch, new_tokens,past_tokens,heads,kv_heads,head_dim,latency_us), its memory
 /// (stream,bytes,gb_per_s: read or copy), its link (direction,memory,bytes,latency_us: h2d, d2h or
 /// both; pinned or pageable). A column gpu says of which GPU.
+///
+/// Tables of an engine's layer times, with --model and --gpu: products and small kernels
+/// (layer,tokens,time_us and layer,sequences,time_us), attention
+/// (prefill_chunk,kv_prefill,n_decode,kv_decode,time_us), experts
+/// (tokens,activated_experts,time_us), all-reduces (ranks,bytes,time_us).
 #[derive(Debug, clap::Args)]
 pub struct MachineFitArguments {
     /// CSV files of points.
@@ -24,6 +29,12 @@ pub struct MachineFitArguments {
     /// Only the points whose column gpu says this.
     #[arg(long, value_name = "GPU")]
     only: Option<String>,
+    /// The model of tables of layer times.
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// The GPUs that share each layer in tables of layer times.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "model")]
+    tensor_parallel: u64,
     /// Where to write the GPU's file; a folder where there are several, or a link. Without it
     /// nothing is written.
     #[arg(short, long)]
@@ -33,8 +44,9 @@ pub struct MachineFitArguments {
 impl MachineFitArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
-        let Self { points, gpu, only, out } = self;
-        let fitted = fulcrum::fit_gpus(&GpuFitOptions { points, gpu, only, date: terminal::today() })?;
+        let Self { points, gpu, only, model, tensor_parallel: ranks, out } = self;
+        let date = terminal::today();
+        let fitted = fulcrum::fit_gpus(&GpuFitOptions { points, gpu, only, model, ranks, date })?;
         let written = match &out {
             Some(out) => FittedGpu::write_all(&fitted, out)?,
             None => vec![],

@@ -14,6 +14,7 @@ pub mod plan;
 pub mod predict;
 #[cfg(feature = "run")]
 pub mod quickstart;
+pub mod replay;
 pub mod report;
 pub mod reproduce;
 #[cfg(feature = "run")]

@@ -1,7 +1,7 @@
 //! `fulcrum reproduce [ID]…`
 
 use crate::text::terminal::{out, out_json, outln};
-use fulcrum::{OrError, Published, Result, fit_constants};
+use fulcrum::{OrError, Published, Result, fit_constants, reproduce_public};
 use hwprofiles::write_atomically;
 use reports::published::Reproductions;
 use std::path::PathBuf;
@@ -18,10 +18,15 @@ pub struct ReproduceArguments {
     /// A publication of yours: a YAML file with its rows in the CSV file of the same name.
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     file: Option<PathBuf>,
+    /// Public runs of engines on machines of shipped parts instead, with nothing fitted: errors by
+    /// engine, machine, model, format and placement.
+    #[arg(long, conflicts_with_all = ["ids", "file", "fit"])]
+    public: bool,
     /// Print every row, also where several systems are asked for.
     #[arg(long)]
     rows: bool,
-    /// Write `published.md` with a plot for each system into --out.
+    /// Write `published.md` with a plot for each system into --out; with --public `public.md` and
+    /// `public.json`.
     #[arg(long)]
     report: bool,
     /// The folder of the report.
@@ -30,7 +35,8 @@ pub struct ReproduceArguments {
     /// Write every row with our prediction to a CSV file.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Fit the constants again, on the rows that the system names for it, and print them.
+    /// Fit the constants again, on the rows that the system names for it, print them, and say which
+    /// differ from the stored ones.
     #[arg(long, conflicts_with_all = ["report", "table"])]
     fit: bool,
 }
@@ -38,6 +44,9 @@ pub struct ReproduceArguments {
 impl ReproduceArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
+        if self.public {
+            return self.public_runs(json);
+        }
         let all = match &self.file {
             Some(path) => vec![Published::read(path)?],
             None => Published::shipped(&self.ids)?,
@@ -59,14 +68,39 @@ impl ReproduceArguments {
         }
         Ok(())
     }
+
+    /// Predicts the public runs.
+    fn public_runs(&self, json: bool) -> Result {
+        let rows = reproduce_public()?;
+        if let Some(path) = &self.table {
+            write_atomically(path, rows.to_csv()).or_failed()?;
+        }
+        if self.report {
+            rows.write(&self.out).or_failed()?;
+        }
+        match json {
+            true => out_json!(&rows.to_json()),
+            false => out!("{}", rows.to_text(self.rows)),
+        }
+        Ok(())
+    }
 }
 
-/// Fits a publication's constants and prints them.
+/// A fitted constant differs from the stored one beyond what the search resolves.
+const DIFFERENT: f64 = 0.02;
+
+/// Fits a publication's constants and prints them beside the stored ones.
 fn fit(published: &Published) -> Result {
     let (publication, loss) = fit_constants(published)?;
     outln!("{}: mean |ln(ours ÷ published)| {loss:.4} on the rows fitted", published.id);
-    for (name, constant) in publication.constants.0.iter().filter(|(_, constant)| constant.fitted) {
-        outln!("  {name}: {:.4}", constant.value);
+    let both = publication.constants.0.iter().zip(&published.publication.constants.0);
+    for ((name, constant), (_, stored)) in both.filter(|((_, constant), _)| constant.fitted) {
+        let change = (constant.value - stored.value) / stored.value;
+        let differs = match change.abs() > DIFFERENT {
+            true => format!("  differs from the stored {} by {:+.1} %", stored.value, 100.0 * change),
+            false => String::new(),
+        };
+        outln!("  {name}: {:.4}{differs}", constant.value);
     }
     Ok(())
 }

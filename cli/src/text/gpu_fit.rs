@@ -23,6 +23,12 @@ pub fn to_text(fitted: &FittedGpu) -> String {
             link.latency.value, link.to_device.value, link.to_host.value
         );
     }
+    if let Some(time) = &fitted.part.kernel {
+        text += &format!("  a small kernel: {}\n", time.value);
+    }
+    if let Some(sums) = fitted.peer.as_ref().and_then(|peer| peer.all_reduce.as_ref()) {
+        text += &format!("  all-reduce: {} a step + bytes / {}\n", sums.step.value, sums.bandwidth.value);
+    }
     match &fitted.errors {
         Some(errors) => {
             text + "each fifth of the points left out and predicted from the rest:\n" + &errors.to_text()
@@ -48,6 +54,8 @@ pub fn to_json(fitted: &FittedGpu) -> Value {
         "points": fitted.counts,
         "products": products,
         "link": fitted.link,
+        "peer": fitted.peer,
+        "kernel": fitted.part.kernel,
         "left_out": fitted.errors,
     })
 }

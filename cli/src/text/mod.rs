@@ -6,6 +6,9 @@ pub mod grid;
 pub mod plan;
 #[cfg(feature = "run")]
 pub mod printed_answer;
+pub mod replay;
+#[cfg(feature = "run")]
+pub mod roofline_check;
 #[cfg(feature = "run")]
 pub mod served_comparison;
 pub mod served_day;

@@ -184,6 +184,15 @@ fn hosts_are_compared_without_measuring_and_other_files_are_refused() {
 }
 
 #[test]
+fn the_roofline_of_another_machine_is_not_checked_here() {
+    let place = Place::with(&[]);
+    place.refused("bench --check a.yaml", 2, &["a.yaml"]);
+    fs::write(place.path("a.yaml"), HOST).expect("written");
+    place.refused("bench --check a.yaml", 2, &["a.yaml", "this machine", "fulcrum bench"]);
+    place.refused("bench --check a.yaml --gpu-kernels", 2, &["--gpu-kernels"]);
+}
+
+#[test]
 fn the_same_question_has_the_same_answer_to_the_byte() {
     let place = planned();
     place.stdout("plan scenario.yaml -o again.yaml");

@@ -84,3 +84,40 @@ fn points_that_cannot_be_fitted_are_refused_and_nothing_is_written() {
     placed("dtype,m,n,k,latency_us\nbf16,1,2,3,4\n").refused(fit, 2, &["--gpu h100-sxm", "gpu"]);
     placed(HEADER).refused(fit, 2, &["points.csv:1", "no points"]);
 }
+
+const LAYERS: &str = "layer,tokens,time_us\nlayernorm,1,2\nlayernorm,4,4\nlayernorm,512,90\n";
+
+#[test]
+fn layer_times_of_an_engine_become_points_a_small_kernel_and_a_link() {
+    let mut layers = LAYERS.to_owned();
+    let mut attention = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n64,0,4,128,50\n".to_owned();
+    for tokens in [1, 16, 256, 1024] {
+        for layer in ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"] {
+            writeln!(layers, "{layer},{tokens},{}", 30 + tokens / 4).expect("a String takes it");
+        }
+        writeln!(attention, "{},0,0,0,{}", 16 * tokens, 10 + tokens).expect("a String takes it");
+        writeln!(attention, "0,0,{tokens},1024,{}", 10 + tokens).expect("a String takes it");
+    }
+    let experts = "tokens,activated_experts,time_us\n1,8,50\n";
+    let sums = "ranks,bytes,time_us\n2,2048,20\n2,2000000000,100020\n";
+    let texts = [("dense.csv", &layers), ("attention.csv", &attention)];
+    let files = texts.map(|(name, text)| (name, text.as_bytes()));
+    let place =
+        Place::with(&[files[0], files[1], ("moe.csv", experts.as_bytes()), ("sums.csv", sums.as_bytes())]);
+    let fit = "machine fit dense.csv attention.csv moe.csv sums.csv --gpu rtx-4090";
+    place.refused(fit, 2, &["dense.csv", "--model"]);
+    let printed = place.stdout(&format!("{fit} --model llama-3.1-8b --tensor-parallel 2 -o fitted"));
+    for words in [
+        "16 bf16 products",
+        "a small kernel: 3 us",
+        "all-reduce: 10 us a step + bytes / 20 GB/s",
+        "1 experts",
+    ] {
+        assert!(printed.contains(words), "{words:?} is not in {printed}");
+    }
+    let part = fs::read_to_string(place.path("fitted/rtx-4090.yaml")).expect("a part");
+    // Half of 6144 rows, and half of 32 heads.
+    assert!(part.contains("1,3072,4096,30") && part.contains("decode,16,1,1023,16,4,128,26"), "{part}");
+    place.stdout("machine check fitted/rtx-4090.yaml");
+    place.stdout("machine check fitted/rtx-4090-peer.yaml");
+}

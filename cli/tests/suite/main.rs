@@ -16,6 +16,7 @@ mod place;
 mod predicting;
 mod rebalancing;
 mod reference;
+mod replaying;
 mod reporting;
 mod reproducing;
 mod running;

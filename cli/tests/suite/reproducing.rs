@@ -38,13 +38,19 @@ fn rows_that_are_no_target_run_and_have_no_error() {
         let rows = system["rows"].as_array().expect("rows");
         assert!(rows.iter().any(|row| row["ours"].as_f64().is_some()), "{}", system["id"]);
         for row in rows {
-            let wanted = if row["ours"].is_null() { "unscored" } else { "shown" };
+            let why = row["why"].as_str().unwrap_or_default();
+            let wanted = match row["ours"].is_null() {
+                // A pool beside 16 GPUs keeps a model that no 16 GPUs hold.
+                true if why.starts_with("the placement keeps") => "failed",
+                true => "unscored",
+                false => "shown",
+            };
             assert_eq!(
                 (&row["standing"], &row["error"]),
                 (&wanted.into(), &serde_json::Value::Null),
                 "{row}"
             );
-            assert!(row["why"].as_str().is_some_and(|why| !why.is_empty()), "{row}");
+            assert!(!why.is_empty(), "{row}");
         }
         assert_eq!(system["score"]["rows"], 0, "{}", system["id"]);
     }
@@ -63,7 +69,8 @@ fn a_system_of_ones_own_is_fitted_where_it_says_so() {
     let fitted = place.stdout("reproduce --file mine.yaml --fit");
     let rate = fitted.lines().find_map(|line| line.trim().strip_prefix("rate: ")).expect("a rate");
     // 4 tokens a second that each read 13.3 GB, and a step takes a little more than that.
-    let rate: f64 = rate.parse().expect("a number");
+    assert!(rate.contains("differs from the stored 30"), "{fitted}");
+    let rate: f64 = rate.split(' ').next().and_then(|rate| rate.parse().ok()).expect("a number");
     assert!((50.0..70.0).contains(&rate), "{fitted}");
     let json: serde_json::Value =
         serde_json::from_str(&place.stdout("--json reproduce --file mine.yaml")).expect("JSON");
@@ -77,4 +84,26 @@ fn errors_name_the_file_and_the_key() {
     place.refused("reproduce nobody", 2, &["there is no publication 'nobody'", "flexgen"]);
     place.refused("reproduce --file absent.yaml", 2, &["absent.yaml"]);
     place.refused("reproduce --file mine.yaml", 2, &["mine.yaml:7", "constants.rate.value", "10 to 90"]);
+}
+
+#[test]
+fn public_runs_are_answered_as_well_as_their_page_says() {
+    let place = Place::with(&[("kept", b"")]);
+    let text = place.stdout("--json reproduce --public --table rows.csv");
+    let found: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let summary = |value: &serde_json::Value| -> reports::public_runs::PublicSummary {
+        serde_json::from_value(value.clone()).expect("a summary")
+    };
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/validation/public.json");
+    let before = serde_json::from_str(&fs::read_to_string(path).expect("public.json")).expect("JSON");
+    let worse = summary(&found["summary"]).worse_than(&summary(&before));
+    let again = "fulcrum reproduce --public --report --out docs/validation";
+    assert!(worse.is_empty(), "{}: mend it, or run `{again}` and say why", worse.join("\n"));
+    let rows = found["rows"].as_array().expect("rows");
+    let lines = fs::read_to_string(place.path("rows.csv")).expect("rows").lines().count();
+    assert_eq!(lines, rows.len() + 1);
+    for row in rows {
+        let answered = row["ours"].as_f64().is_some_and(|ours| ours > 0.0);
+        assert_eq!(answered, row["why"] == "", "{row}");
+    }
 }

@@ -2,17 +2,14 @@
 
 use crate::batch::pass::{MicroBatchPass, Pass};
 use crate::batch::sequence::SlotSequence;
-use crate::compute::job::{OperatorJob, scores};
+use crate::compute::job::OperatorJob;
 use crate::compute::routing;
 use crate::setup::run_setup::RunSetup;
 use crate::store::buffers::Store;
 use crate::store::locks::{POISONED, read, write};
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::DeviceId;
-use kernels::{
-    AttentionOperands, ExpertWeights, GateFunction, KvCache, KvCacheMut, KvShape, KvSpan, NewRows, Pool,
-    Scratch, StridedRows, StridedRowsMut,
-};
+use kernels::{ExpertWeights, GateFunction, Pool, Scratch, StridedRows, StridedRowsMut};
 use planner::{MicroBatch, OperandSource};
 use scenarios::{
     Activation, ActivationBuffer, Mixer, Model, Norm, Operator, Positions, RouterScoring, Sublayer,
@@ -65,6 +62,9 @@ impl<'a> HostWorker<'a> {
             Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => self.norm(job),
             Operator::HeadNorm => self.head_norm(job),
             Operator::QkvProj if self.model().latent().is_some() => self.project_latent(job),
+            Operator::DownProj if self.model().wiring.layer_embedding.is_some() => {
+                self.project_down_with_input(job);
+            }
             Operator::Rotate => match self.model().mixer {
                 Mixer::Latent(latent) => self.rotate_latent(job, latent),
                 Mixer::Recurrent(recurrence) => self.convolve(job, recurrence),
@@ -75,10 +75,17 @@ impl<'a> HostWorker<'a> {
                 Mixer::Latent(latent) => self.attend_latent(job, latent),
                 Mixer::Recurrent(recurrence) => self.recur(job, recurrence),
                 _ => {
-                    self.attend(job);
+                    if self.model().wiring.shares_kv {
+                        self.attend_shared(job);
+                    } else {
+                        self.attend(job);
+                    }
                     self.gate_context();
                 }
             },
+            Operator::SharedAdd | Operator::ExpertsAdd if self.model().wiring.norms_beside => {
+                self.add_normed_sum(job);
+            }
             Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd | Operator::SharedAdd => {
                 self.add(job)
             }
@@ -161,6 +168,7 @@ impl<'a> HostWorker<'a> {
         if self.model().wiring.scaled_embeddings {
             kernels::scale(self.pool, out, (hidden as f64).sqrt() as f32);
         }
+        self.embed_for_layers(out, ids);
         if let Positions::Learned { offset } = self.model().positions {
             let places = self.store.vectors_of(self.device, None, Sublayer::Embed);
             for (out, &position) in out.chunks_exact_mut(hidden).zip(&view.positions) {
@@ -172,7 +180,12 @@ impl<'a> HostWorker<'a> {
     fn norm(&self, job: OperatorJob<'_>) {
         let (from, mut to) = self.pair(ActivationBuffer::Residual, ActivationBuffer::Normed);
         let values = self.rows() * self.model().hidden as usize;
-        self.normalise(job, &mut to.view_mut()[..values], &from.view()[..values]);
+        let from = &from.view()[..values];
+        self.normalise(job, &mut to.view_mut()[..values], from);
+        if job.operator == Operator::FfnNorm && self.model().wiring.layer_embedding.is_some() {
+            let mut carried = self.store.carried(self.part).lock().expect(POISONED);
+            from.clone_into(&mut carried.residual);
+        }
     }
 
     /// The norm of each sampled sequence's last row. The results are adjacent rows.
@@ -187,6 +200,10 @@ impl<'a> HostWorker<'a> {
     fn normalise(&self, job: OperatorJob<'_>, to: &mut [f32], from: &[f32]) {
         let (weight, bias, _) = self.norm_vectors(job);
         let epsilon = self.model().norm_eps as f32;
+        // The router's weights are applied in front of the router alone.
+        let bare = job.operator == Operator::RouterNorm && self.model().wiring.norms_beside;
+        let ones = if bare { vec![1.0; weight.len()] } else { vec![] };
+        let weight = if bare { &ones } else { weight };
         match self.model().norm {
             Norm::Rms | Norm::RmsPlusOne => kernels::rms_norm(self.pool, to, from, weight, epsilon),
             Norm::Layer => kernels::layer_norm(self.pool, to, from, weight, bias, epsilon),
@@ -208,9 +225,10 @@ impl<'a> HostWorker<'a> {
         let (first, width) = (job.rows.start as usize, output.columns(self.model()) as usize);
         let columns = input.columns(self.model()) as usize;
         let to = &mut to.view_mut::<f32>()[..rows * width];
-        let mut at = first;
-        for weights in part.views(slot.as_ref().map(|slot| slot.bytes())) {
-            let (y, x) = (StridedRowsMut::new(&mut to[at..], width), StridedRows::new(from.view(), columns));
+        let (mut at, x) = (first, self.own_input(job, from.view()));
+        let count = self.store.weights(job.layer, sublayer, job.rows.start).len();
+        for weights in part.views(slot.as_ref().map(|slot| slot.bytes())).take(count) {
+            let (y, x) = (StridedRowsMut::new(&mut to[at..], width), StridedRows::new(&x, columns));
             at += weights.rows();
             kernels::gemm(self.pool, rows, y, x, weights, self.scratch);
         }
@@ -218,7 +236,8 @@ impl<'a> HostWorker<'a> {
         // The vector of a router with a sigmoid corrects its choice.
         let corrects = job.operator == Operator::Route
             && self.model().experts.as_ref().is_some_and(|it| it.scoring == RouterScoring::Sigmoid);
-        let bias = if corrects { &[] } else { bias };
+        let scales = job.operator == Operator::DownProj && !self.model().ffn_bias;
+        let bias = if corrects || scales { &[] } else { bias };
         let mine = first..job.rows.end as usize;
         if bias.len() == mine.len() {
             kernels::add_bias(self.pool, to, bias);
@@ -255,7 +274,7 @@ impl<'a> HostWorker<'a> {
         if routing::starts_sum(self.setup, self.pass.phase, self.device, job) {
             sums.fill(0.0);
         }
-        let tokens = routing::tokens_by_expert(
+        let mut tokens = routing::tokens_by_expert(
             mixture,
             &routes.view::<f32>()[..rows * mixture.count as usize],
             job.rows,
@@ -265,94 +284,25 @@ impl<'a> HostWorker<'a> {
         let mut views = part.views(slot.as_ref().map(|slot| slot.bytes()));
         let gate = gate_function(model);
         let inner = mixture.intermediate as usize;
-        let mut biases = self.store.vectors_of(self.device, job.layer, Sublayer::Experts);
+        let vectors = self.store.vectors_of(self.device, job.layer, Sublayer::Experts);
+        if model.wiring.norms_beside {
+            let factors = &vectors[3 * hidden + job.rows.start as usize..];
+            for (tokens, factor) in tokens.iter_mut().zip(factors) {
+                tokens.iter_mut().for_each(|(_, weight)| *weight *= factor);
+            }
+        }
+        let mut biases = if model.ffn_bias { vectors } else { &[] };
         biases = &biases[biases.len().min(job.rows.start as usize * (2 * inner + hidden))..];
+        let weighs_input = mixture.scoring == RouterScoring::SigmoidOfInput;
         let mut expert = |tokens| {
             let (gate_up, down) = (views.next()?, views.next()?);
             let mut bias = |rows: usize| biases.split_off(..rows.min(biases.len())).unwrap_or_default();
-            Some(ExpertWeights { gate_up, down, gate, biases: [bias(2 * inner), bias(hidden)], tokens })
+            let biases = [bias(2 * inner), bias(hidden)];
+            Some(ExpertWeights { gate_up, down, gate, biases, weighs_input, tokens })
         };
         let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
-        kernels::experts(self.pool, sums, &normed.view()[..rows * hidden], &experts, self.scratch);
-    }
-
-    /// Normalises and rotates q and k, and appends k and v to the cache. In a layer with a window
-    /// several tokens of a sequence are appended after attention: the cache has room for the window
-    /// only, so they would replace tokens that they see.
-    fn rotate(&self, job: OperatorJob<'_>) {
-        let (model, rows) = (self.shape(job), self.rows());
-        let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
-        let width = model.qkv_width() as usize;
-        let mut qkv = write(self.lock(ActivationBuffer::Qkv));
-        let qkv = &mut qkv.view_mut::<f32>()[..rows * width];
-        let keys = heads * dim;
-        if model.qk_norm {
-            let gammas = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
-            let (q, k) = gammas.split_at(dim);
-            let epsilon = model.norm_eps as f32;
-            kernels::rms_norm_heads(self.pool, qkv, rows, width, heads, q, epsilon);
-            kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, &k[..dim], epsilon);
-        }
-        if let Some(table) = self.store.rotation_of(self.device, scores(model, job).window.is_some()) {
-            kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.view().positions);
-        }
-        let windowed = model.wiring.window.is_some();
-        self.append(job, qkv, |span| span.new == 1 || !windowed);
-    }
-
-    /// Appends keys and values of `qkv` to the cache, for the spans that are `wanted`.
-    fn append(&self, job: OperatorJob<'_>, qkv: &[f32], wanted: impl Fn(&KvSpan) -> bool) {
-        let mut cache = write(self.cache(job));
-        let shape = self.cache_shape(job);
-        let (keys, values) = cache.bytes_mut()[..2 * shape.bytes()].split_at_mut(shape.bytes());
-        let mut cache = KvCacheMut::new(shape, keys, values).expect("the store's shape");
-        let spans = KvSpan::with_rows(&self.view().spans).filter(|(_, span)| wanted(span));
-        cache.append_to_ring(self.pool, spans, new_rows(self.shape(job), qkv));
-    }
-
-    fn attend(&mut self, job: OperatorJob<'_>) {
-        let model = self.shape(job);
-        let (q_width, width) = (model.qkv_width() as usize, model.context_width() as usize);
-        let (qkv, mut context) = self.pair(ActivationBuffer::Qkv, ActivationBuffer::Context);
-        let cache = read(self.cache(job));
-        let shape = self.cache_shape(job);
-        let (keys, values) = cache.bytes()[..2 * shape.bytes()].split_at(shape.bytes());
-        let in_cache = KvCache::new(shape, keys, values).expect("the store's shape");
-        let scores = scores(model, job);
-        let spans = &self.pass.parts[self.part.index as usize].spans;
-        let appends = model.wiring.window.is_some() && spans.iter().any(|span| span.new > 1);
-        let new = appends.then(|| new_rows(model, qkv.view()));
-        let vectors = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
-        let operands = AttentionOperands {
-            heads: model.heads as usize,
-            scores,
-            sinks: if model.wiring.sinks { &vectors[vectors.len() - model.heads as usize..] } else { &[] },
-            out: StridedRowsMut::new(&mut context.view_mut::<f32>()[..self.rows() * width], width),
-            q: StridedRows::new(qkv.view(), q_width),
-            cache: in_cache,
-            new,
-            spans,
-        };
-        kernels::attention(self.pool, operands, self.scratch);
-        drop(cache);
-        if appends {
-            self.append(job, qkv.view(), |span| span.new > 1);
-        }
-    }
-
-    /// The shape of the cache that a job attends to.
-    fn cache_shape(&self, job: OperatorJob<'_>) -> KvShape {
-        self.store.kv_shape(job.layer.expect("attention is in a layer"), self.part)
-    }
-
-    /// The layer's KV cache, at home or in a staging slot.
-    pub(super) fn cache(&self, job: OperatorJob<'_>) -> &'a RwLock<kernels::Buffer> {
-        match job.source {
-            OperandSource::Resident | OperandSource::InPlace(_) => {
-                self.store.kv(job.layer.expect("attention is in a layer"), self.part)
-            }
-            OperandSource::Staged(slot) => self.store.kv_slot(self.device, slot, self.part),
-        }
+        let x = self.own_input(job, &normed.view()[..rows * hidden]);
+        kernels::experts(self.pool, sums, &x, &experts, self.scratch);
     }
 
     /// Adds the output of attention or of the feed-forward network to the residual, through the
@@ -362,11 +312,14 @@ impl<'a> HostWorker<'a> {
         let projected = read(self.lock(job.operator.reads()[1]));
         let (model, values) = (self.model(), self.rows() * self.model().hidden as usize);
         let (sum, made) = (&mut residual.view_mut()[..values], &projected.view()[..values]);
-        if !model.wiring.norms_behind {
-            return kernels::add(self.pool, sum, made);
+        let is_normed = job.operator == Operator::FfnAdd && model.wiring.layer_embedding.is_some();
+        if !model.wiring.norms_behind || is_normed {
+            kernels::add(self.pool, sum, made);
+        } else {
+            let (weight, ..) = self.norm_vectors(job);
+            kernels::add_rms_norm(self.pool, sum, made, weight, model.norm_eps as f32);
         }
-        let (weight, ..) = self.norm_vectors(job);
-        kernels::add_rms_norm(self.pool, sum, made, weight, model.norm_eps as f32);
+        self.scale_layer(job, sum);
     }
 
     fn activate(&self) {
@@ -383,22 +336,17 @@ impl<'a> HostWorker<'a> {
             Activation::Relu => kernels::relu(self.pool, inner),
             Activation::Gelu => kernels::gelu_erf(self.pool, inner),
             Activation::GeluTanh => kernels::gelu_tanh(self.pool, inner),
-            other @ (Activation::ReluSquared | Activation::Xielu) => {
-                unreachable!("{other:?} is refused before it runs")
+            Activation::ReluSquared => {
+                kernels::relu(self.pool, inner);
+                inner.iter_mut().for_each(|x| *x *= *x);
             }
+            Activation::Xielu => unreachable!("it is refused before it runs"),
         }
     }
 }
 
-/// Keys and values of new tokens within rows of q, k and v.
-fn new_rows<'q>(shape: &Model, qkv: &'q [f32]) -> NewRows<'q> {
-    let keys = (shape.heads * shape.head_dim) as usize;
-    let (keys, values) = (&qkv[keys..], &qkv[keys + shape.kv_width() as usize..]);
-    NewRows { keys, values, stride: shape.qkv_width() as usize }
-}
-
 /// How the experts of `shape` join gate and up.
-fn gate_function(shape: &Model) -> GateFunction {
+pub(super) fn gate_function(shape: &Model) -> GateFunction {
     match (shape.wiring.gate_limit, shape.activation) {
         (Some(limit), _) => GateFunction::Limited(limit as f32),
         (None, Activation::GeluTanhGated) => GateFunction::GeluTanh,

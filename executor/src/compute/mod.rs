@@ -1,11 +1,14 @@
 //! Operators and transfers as kernels, on the host and on a GPU.
 
+mod attention;
 pub(crate) mod gpu;
 mod gpu_experts;
 pub(crate) mod gpu_transfer;
 pub(crate) mod host;
 pub(crate) mod job;
 mod latent;
+mod layer_embedding;
+mod normed_experts;
 mod recurrent;
 mod routing;
 mod shared_expert;

@@ -1,56 +1,75 @@
-//! Gated delta nets and gated attention on a device of the host.
+//! Gated delta nets, Mamba-2 and gated attention on a device of the host.
 
 use crate::compute::host::HostWorker;
 use crate::compute::job::OperatorJob;
 use crate::store::locks::write;
-use kernels::{DeltaNet, DeltaRows, DeltaState, StridedRows, StridedRowsMut};
+use kernels::{DeltaNet, DeltaRows, DeltaState, MambaRows, StridedRows, StridedRowsMut};
 use scenarios::{ActivationBuffer, Recurrence, Sublayer};
 
+/// The widths of a gated delta net; of Mamba-2, whose state and convolution have the same shapes,
+/// groups are heads of keys.
 fn delta_net(recurrence: Recurrence) -> DeltaNet {
-    let Recurrence::GatedDelta { key_heads, value_heads, key_dim, value_dim, taps } = recurrence else {
-        unreachable!("`check_runnable` refuses other recurrences")
+    let sizes = match recurrence {
+        Recurrence::GatedDelta { key_heads, value_heads, key_dim, value_dim, taps } => {
+            [key_heads, value_heads, key_dim, value_dim, taps]
+        }
+        Recurrence::Mamba2 { heads, head_dim, groups, state, taps } => [groups, heads, state, head_dim, taps],
+        _ => unreachable!("`check_runnable` refuses other recurrences"),
     };
-    let [key_heads, value_heads, key_dim, value_dim, taps] =
-        [key_heads, value_heads, key_dim, value_dim, taps].map(|size| size as usize);
+    let [key_heads, value_heads, key_dim, value_dim, taps] = sizes.map(|size| size as usize);
     DeltaNet { key_heads, value_heads, key_dim, value_dim, taps }
 }
 
 impl HostWorker<'_> {
-    /// Convolves q, k and v.
+    /// Convolves q, k and v, or x, B and C.
     pub(super) fn convolve(&mut self, job: OperatorJob<'_>, recurrence: Recurrence) {
         let (net, width) = (delta_net(recurrence), self.model().qkv_width() as usize);
         let mut qkv = write(self.lock(ActivationBuffer::Qkv));
         let mut state = write(self.cache(job));
         let weights = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
+        let (weights, rest) = weights.split_at(net.channels() * net.taps);
+        let biased = matches!(recurrence, Recurrence::Mamba2 { .. });
+        let bias = if biased { &rest[..net.channels()] } else { &[] };
         let mut rows = StridedRowsMut::new(&mut qkv.view_mut::<f32>()[..self.rows() * width], width);
         kernels::delta_convolve(
             self.pool,
             &net,
-            &weights[..net.channels() * net.taps],
+            [weights, bias],
             &mut rows,
             &mut DeltaState(state.view_mut()),
             &self.view().spans,
         );
     }
 
-    /// The gated delta rule, the norm and the gate behind it.
+    /// The recurrence, and the norm and the gate behind it.
     pub(super) fn recur(&mut self, job: OperatorJob<'_>, recurrence: Recurrence) {
         let (net, model) = (delta_net(recurrence), self.model());
         let width = model.context_width() as usize;
         let (qkv, mut context) = self.pair(ActivationBuffer::Qkv, ActivationBuffer::Context);
         let mut state = write(self.cache(job));
         let vectors = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
-        let (log_rates, rest) = vectors[net.channels() * net.taps..].split_at(net.value_heads);
-        let (step_bias, gamma) = rest.split_at(net.value_heads);
         let projected = StridedRows::new(qkv.view(), model.qkv_width() as usize);
         let epsilon = model.norm_eps as f32;
+        let rest = &vectors[net.channels() * net.taps..];
+        let mut state = DeltaState(state.view_mut());
+        let spans = &self.view().spans;
+        let out = StridedRowsMut::new(&mut context.view_mut::<f32>()[..self.rows() * width], width);
+        if matches!(recurrence, Recurrence::Mamba2 { .. }) {
+            let (log_rates, rest) = rest[net.channels()..].split_at(net.value_heads);
+            let (step_bias, rest) = rest.split_at(net.value_heads);
+            let (skip, gamma) = rest.split_at(net.value_heads);
+            let rows = MambaRows { projected, log_rates, step_bias, skip, gamma, epsilon };
+            return kernels::mamba2(self.pool, &net, rows, &mut state, spans, out);
+        }
+        let (log_rates, rest) = rest.split_at(net.value_heads);
+        let (step_bias, gamma) = rest.split_at(net.value_heads);
         kernels::gated_delta(
             self.pool,
             &net,
             DeltaRows { projected, log_rates, step_bias, gamma, epsilon },
-            &mut DeltaState(state.view_mut()),
-            &self.view().spans,
-            StridedRowsMut::new(&mut context.view_mut::<f32>()[..self.rows() * width], width),
+            &mut state,
+            spans,
+            out,
         );
     }
 

@@ -5,6 +5,7 @@ use crate::setup::run_setup::RunSetup;
 use hwprofiles::DeviceId;
 use planner::Slice;
 use scenarios::{Experts, Phase, RouterScoring};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Whether a job is the first of its sublayer's jobs on a device, of experts or a shared expert. It
@@ -14,6 +15,13 @@ pub(crate) fn starts_sum(setup: &RunSetup, phase: Phase, device: DeviceId, job: 
     let mine = |slice: &&Slice| slice.device(phase) == device;
     let first = layer.slices(job.operator.sublayer()).iter().find(mine).expect("its own slice");
     first.rows.start == job.rows.start
+}
+
+/// The number of devices that have a part of the job's sublayer, of experts or a shared expert.
+pub(crate) fn device_count(setup: &RunSetup, phase: Phase, job: OperatorJob<'_>) -> usize {
+    let layer = &setup.placement.layers[job.layer.expect("experts are in a layer") as usize];
+    let slices = layer.slices(job.operator.sublayer()).iter();
+    slices.map(|slice| slice.device(phase)).collect::<BTreeSet<_>>().len()
 }
 
 /// For each of the experts `range`: the tokens that go to it, in their order, with their weights.
@@ -62,7 +70,7 @@ pub(crate) fn weigh_experts(experts: &Experts, outputs: &mut [f32], correction: 
     let count = experts.count as usize;
     let descending = |a: &f32, b: &f32| b.total_cmp(a);
     for outputs in outputs.chunks_exact_mut(count) {
-        let sigmoid = experts.scoring == RouterScoring::Sigmoid;
+        let sigmoid = experts.scoring != RouterScoring::Softmax;
         if sigmoid {
             outputs.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp()));
         } else {

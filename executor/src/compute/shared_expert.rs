@@ -1,10 +1,10 @@
 //! Shared experts, and routers that are not plain, on a device of the host.
 
-use crate::compute::host::HostWorker;
+use crate::compute::host::{HostWorker, gate_function};
 use crate::compute::job::OperatorJob;
 use crate::compute::routing;
 use crate::store::locks::write;
-use kernels::{ExpertWeights, GateFunction};
+use kernels::ExpertWeights;
 use scenarios::{ActivationBuffer, RouterScoring, Sublayer};
 
 impl HostWorker<'_> {
@@ -13,15 +13,16 @@ impl HostWorker<'_> {
     pub(super) fn shared_expert(&mut self, job: OperatorJob<'_>) {
         let (rows, hidden) = (self.rows(), self.model().hidden as usize);
         let (normed, mut sums) = self.pair(ActivationBuffer::Normed, ActivationBuffer::Shared);
-        let x = &normed.view::<f32>()[..rows * hidden];
+        let x = &self.own_input(job, &normed.view::<f32>()[..rows * hidden]);
         let sums = &mut sums.view_mut::<f32>()[..rows * hidden];
         if routing::starts_sum(self.setup, self.pass.phase, self.device, job) {
             sums.fill(0.0);
         }
         let gate = self.store.vectors_of(self.device, job.layer, Sublayer::SharedExpert);
-        let weight = |x: &[f32]| match gate {
-            [] => 1.0,
-            _ => 1.0 / (1.0 + (-x.iter().zip(gate).map(|(x, w)| x * w).sum::<f32>()).exp()),
+        let gated = self.model().experts.as_ref().is_some_and(|experts| experts.shared_gate);
+        let weight = |x: &[f32]| match gated {
+            false => 1.0,
+            true => 1.0 / (1.0 + (-x.iter().zip(gate).map(|(x, w)| x * w).sum::<f32>()).exp()),
         };
         let tokens: Vec<_> = x.chunks_exact(hidden).map(weight).enumerate().collect();
         let slot = self.staged(job);
@@ -31,8 +32,9 @@ impl HostWorker<'_> {
         let expert = ExpertWeights {
             gate_up: next(),
             down: next(),
-            gate: GateFunction::Silu,
+            gate: gate_function(self.model()),
             biases: [&[], &[]],
+            weighs_input: false,
             tokens: &tokens,
         };
         kernels::experts(self.pool, sums, x, &[expert], self.scratch);

@@ -20,11 +20,11 @@ pub(crate) fn fetch_weights(
     device: DeviceId,
     slot: usize,
 ) {
-    let part = store.slice(layer, sublayer, first);
+    let weights = store.weights(layer, sublayer, first);
     let mut slot = write(store.weight_slot(device, slot));
     let mut rest = slot.bytes_mut();
     // All matrices of the slice are one transfer.
-    link.copy_parts(part.weights.iter().map(|weights| {
+    link.copy_parts(weights.iter().map(|weights| {
         let (to, after) = std::mem::take(&mut rest).split_at_mut(weights.bytes().len());
         rest = after;
         (to, weights.bytes())
@@ -42,6 +42,10 @@ pub(crate) fn fetch_kv(
     slot: usize,
     share: &MicroBatchPass,
 ) {
+    if store.cache_layer(layer) != layer {
+        // A layer that shares a cache reads it where it lies.
+        return;
+    }
     let from = read(store.kv(layer, part));
     let mut to = write(store.kv_slot(device, slot, part));
     let layout = store.cache_layout(layer);
@@ -61,6 +65,9 @@ pub(crate) fn store_kv(
     slot: usize,
     share: &MicroBatchPass,
 ) {
+    if store.cache_layer(layer) != layer {
+        return;
+    }
     let from = read(store.kv_slot(device, slot, part));
     let mut to = write(store.kv(layer, part));
     let layout = store.cache_layout(layer);

@@ -4,7 +4,7 @@ use crate::error::ExecutorError;
 use hwprofiles::{DType, DeviceKind, Machine};
 use kernels::cuda::calls::MOST_VALUES;
 use planner::{Action, Lane, OperandSource, PhasePrograms, Task};
-use scenarios::{Formats, Mixer, Model, Operator, Sublayer};
+use scenarios::{Activation, Formats, Mixer, Model, Operator, Sublayer};
 
 /// Formats of matrices that the GPU's kernels read.
 const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
@@ -67,7 +67,16 @@ fn on_host_only(model: &Model, operator: Operator) -> Option<&'static str> {
         (Sublayer::SharedExpert, _) => Some("shared experts"),
         (Sublayer::Qkv | Sublayer::Attention, Mixer::Latent(_)) => Some("latent attention"),
         (Sublayer::Attention, Mixer::Recurrent(_)) => Some("recurrences"),
+        (Sublayer::FfnUp, _) if model.activation == Activation::ReluSquared => Some("squares of ReLU"),
+        (Sublayer::Attention, _) if model.wiring.value_norm => Some("norms of values"),
+        _ if model.wiring.layer_embedding.is_some() => Some("embeddings for each layer"),
+        _ if routed && model.wiring.norms_beside => Some("experts with norms of their own"),
+        (Sublayer::FfnDown, _) if model.wiring.layer_scale => Some("factors of layers"),
         (Sublayer::Attention, _) if model.wiring.output_gate => Some("gated attention"),
+        (Sublayer::Attention, _) if model.wiring.norms_whole_qk => Some("norms over all heads of q and k"),
+        (Sublayer::Attention, _) if model.wiring.norms_rotated_qk || model.wiring.unrotated => {
+            Some("norms behind the rotation, or attention without one")
+        }
         _ if routed && grouped => Some("routers with groups, corrections or factors"),
         _ => None,
     }

@@ -11,11 +11,12 @@ use crate::error::ExecutorError;
 use crate::gpu::runtime::GpuRuntime;
 use crate::setup::run_setup::RunSetup;
 use crate::store::cache_layout::CacheLayout;
+use crate::store::carried::CarriedRows;
 use crate::store::locks::{read, write};
 use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
-use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch};
+use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch, Weights};
 use planner::{Action, MicroBatch, PhasePrograms, Placement, StagingSlot, staging_slots};
 use scenarios::{ActivationBuffer as Activation, Model, Sublayer, kv_bytes};
 use std::collections::BTreeSet;
@@ -53,6 +54,10 @@ pub(crate) struct Store {
     pub(super) kv_slots: Vec<StagingSlots>,
     scratch: Vec<Option<Mutex<Scratch>>>,
     tied: bool,
+    /// By micro-batch.
+    carried: Vec<Mutex<CarriedRows>>,
+    /// By layer, the layer whose cache it attends to.
+    cache_layers: Vec<u32>,
 }
 
 /// Number of [`sublayer_index`] values.
@@ -130,6 +135,9 @@ impl Store {
             kv_slots,
             scratch,
             tied,
+            carried: sequences_by_part(setup).map(|_| Mutex::default()).collect(),
+            // A model has at most 2¹⁶ layers.
+            cache_layers: (0..setup.model.layers).map(|it| setup.model.cache_layer(it) as u32).collect(),
             memories,
         };
         store.check_slots(programs)?;
@@ -144,8 +152,8 @@ impl Store {
     fn check_slots(&self, programs: &PhasePrograms) -> Result<(), ExecutorError> {
         for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
             let Action::FetchWeights { sublayer, rows, device, slot } = &task.action else { continue };
-            let slice = self.slice(task.layer, *sublayer, rows.start);
-            let bytes = slice.weights.iter().map(|weights| weights.buffer().len()).sum::<usize>();
+            let weights = self.weights(task.layer, *sublayer, rows.start);
+            let bytes = weights.iter().map(|weights| weights.buffer().len()).sum::<usize>();
             let room = read(self.weight_slot(*device, *slot)).len();
             if bytes > room {
                 let wanted = format!(
@@ -153,7 +161,7 @@ impl Store {
                     Bytes::new(bytes as u64),
                     Bytes::new(room as u64)
                 );
-                let formats = slice.weights.iter().map(|weights| weights.shape().0.name());
+                let formats = weights.iter().map(|weights| weights.shape().0.name());
                 let formats: Vec<_> = formats.collect();
                 return Err(ExecutorError::refused("formats.weights", formats.join(", "), wanted));
             }
@@ -173,7 +181,9 @@ impl Store {
             let shape = setup.model.layer(number);
             for sequences in sequences_by_part(setup) {
                 let bytes = kv_bytes(shape, &setup.formats, sequences, setup.extent.context);
-                let new = || touched(&memories[layer.slices(Sublayer::Attention)[0].home.0], bytes);
+                // A layer without a mixer has an empty one.
+                let home = layer.kv_home().unwrap_or(MemoryId(0));
+                let new = || touched(&memories[home.0], bytes);
                 caches.push(match carried.next() {
                     Some(KvHandover::Kept(cache)) => cache,
                     Some(KvHandover::Contents(bytes)) => {
@@ -238,6 +248,22 @@ impl Store {
         parts.iter().find(|part| part.rows.start == first).expect("the program's parts are the placement's")
     }
 
+    /// The packed matrices of that slice, without the table that may follow the token table of a
+    /// tied head.
+    pub fn weights(&self, layer: Option<u32>, sublayer: Sublayer, first: u64) -> &[Weights] {
+        let PackedSlice { rows, weights } = self.slice(layer, sublayer, first);
+        if sublayer != Sublayer::Head {
+            return weights;
+        }
+        let mut left = (rows.end - rows.start) as usize;
+        let own = |weights: &&Weights| {
+            let is_own = left > 0;
+            left = left.saturating_sub(weights.shape().1);
+            is_own
+        };
+        &weights[..weights.iter().take_while(own).count()]
+    }
+
     /// The sublayer that holds a sublayer's matrix: a tied head uses the embedding's.
     pub(super) fn kept_as(&self, sublayer: Sublayer) -> Sublayer {
         if self.tied && sublayer == Sublayer::Head { Sublayer::Embed } else { sublayer }
@@ -269,6 +295,21 @@ impl Store {
     /// staging slot. The cache of a layer with a window is a ring with room for the window.
     pub fn kv_shape(&self, layer: u32, part: MicroBatch) -> KvShape {
         self.kv_shapes[layer as usize * self.parts + part.index as usize]
+    }
+
+    /// The layer whose cache `layer` attends to: its own, or that of an earlier one.
+    pub fn cache_layer(&self, layer: u32) -> u32 {
+        self.cache_layers[layer as usize]
+    }
+
+    /// Whether a later layer attends to the layer's cache.
+    pub fn is_shared(&self, layer: u32) -> bool {
+        self.cache_layers[layer as usize + 1..].contains(&layer)
+    }
+
+    /// What the operators of a micro-batch carry beside its activations.
+    pub fn carried(&self, part: MicroBatch) -> &Mutex<CarriedRows> {
+        &self.carried[part.index as usize]
     }
 
     /// What the layer's cache consists of.

@@ -2,6 +2,7 @@
 
 pub(crate) mod buffers;
 pub(crate) mod cache_layout;
+pub(crate) mod carried;
 mod constants;
 pub(crate) mod locks;
 mod pins;

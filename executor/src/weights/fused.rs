@@ -52,6 +52,11 @@ impl TensorRows {
         Self { tensor, rows, first: 0, run: rows, stride: rows }
     }
 
+    /// `rows` rows of the tensor, from row `first` on.
+    pub fn part(tensor: Tensor, first: u64, rows: u64) -> Self {
+        Self { tensor, rows, first, run: rows, stride: rows }
+    }
+
     /// Matrices that share a tensor of `columns` columns; `rows` has the number of rows of each.
     /// The tensor consists of `groups` groups, and each group has an equal part of every matrix.
     pub fn grouped(name: &str, groups: u64, rows: &[u64], columns: u64) -> Vec<Self> {

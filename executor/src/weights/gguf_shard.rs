@@ -3,7 +3,7 @@
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
-use crate::weights::names::TensorNames;
+use crate::weights::names::{SINKS, TensorNames};
 use crate::weights::rotation::RotaryEmbedding;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
 use hwprofiles::Bytes;
@@ -12,13 +12,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Tensors with the matrices of all experts, and the names of the matrices in Mixtral and in other
-/// models.
-const EXPERTS: [(&str, [&str; 2]); 3] = [
-    ("ffn_gate_exps", ["w1", "gate_proj"]),
-    ("ffn_up_exps", ["w3", "up_proj"]),
-    ("ffn_down_exps", ["w2", "down_proj"]),
-];
+/// Tensors with the gates, the ups and the downs of all experts.
+const EXPERTS: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
 
 /// The stretch of Llama 3's rotation in a file: how many times slower each pair rotates.
 const STRETCH: &str = "rope_freqs.weight";
@@ -147,26 +142,42 @@ fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(S
         };
         return names.qkv.iter().zip(rows).filter_map(part).collect();
     }
+    // Tensors whose names do not end in `weight` or `bias`.
+    let whole = match word {
+        "attn_sinks" => Some(SINKS),
+        "exp_probs_b" => Some(names.correction),
+        _ => None,
+    };
+    if let Some(ours) = whole {
+        return vec![(format!("{}{ours}", names.layer), new(&tensor.shape, tensor.start, RowOrder::Same))];
+    }
     if let Some(ours) = within_layer(word, &names, model) {
         return one(ours);
     }
-    let mixtral = model.architecture == Architecture::Mixtral;
-    let matrix = EXPERTS.into_iter().find(|(theirs, _)| *theirs == word);
-    let (Some((_, own)), [count, rows, columns], Some(format)) = (matrix, &tensor.shape[..], format) else {
-        return vec![];
+    let matrix = EXPERTS.into_iter().position(|theirs| theirs == word);
+    let (Some(matrix), Some(format)) = (matrix, format) else { return vec![] };
+    let place = format!("{}{}", names.layer, names.experts);
+    let of_expert = |expert: u64, own: &[u64], start| {
+        (format!("{place}.{expert}.{}.{kind}", names.expert[matrix]), new(own, start, RowOrder::Same))
     };
-    let Some(bytes) = rows.checked_mul(*columns).and_then(|values| format.bytes(values)) else {
-        return vec![];
-    };
-    let expert = |expert: u64| {
-        let start = tensor.start.saturating_add(expert.saturating_mul(bytes));
-        let ours = own[usize::from(!mixtral)];
-        let name = format!("{}{}.{expert}.{ours}.{kind}", names.layer, names.experts);
-        (name, new(&[*rows, *columns], start, RowOrder::Same))
-    };
+    of_experts(tensor, format, model, of_expert)
+}
+
+/// The matrices of all experts, or their biases, which one tensor holds: `part` names one by its
+/// expert, shape and start.
+fn of_experts<T>(
+    tensor: &GgufTensor,
+    format: TensorFormat,
+    model: &Model,
+    part: impl Fn(u64, &[u64], u64) -> T,
+) -> Vec<T> {
+    let [count, own @ ..] = &tensor.shape[..] else { return vec![] };
+    let values = own.iter().try_fold(1u64, |all, &size| all.checked_mul(size));
+    let Some(bytes) = values.and_then(|values| format.bytes(values)) else { return vec![] };
+    let start = |expert: u64| tensor.start.saturating_add(expert.saturating_mul(bytes));
     // At most as many experts as the model has, whatever the file says.
     let known = model.experts.as_ref().map_or(0, |experts| experts.count);
-    (0..known.min(*count)).map(expert).collect()
+    (0..known.min(*count)).map(|expert| part(expert, own, start(expert))).collect()
 }
 
 /// Hugging Face's name for a tensor of a layer.
@@ -184,6 +195,8 @@ fn within_layer(word: &str, names: &TensorNames, model: &Model) -> Option<&'stat
         "attn_q_norm" => "self_attn.q_norm",
         "attn_k_norm" => "self_attn.k_norm",
         "attn_output" => names.out,
+        // Where no norm is behind attention, it is the one in front of the experts.
+        "post_attention_norm" if !model.wiring.norms_behind => names.ffn_norm,
         "post_attention_norm" => names.norms_behind[0],
         "ffn_norm" => names.ffn_norm,
         "ffn_gate" => at(names.up, 0)?,

@@ -31,6 +31,17 @@ pub(super) fn mixer_tensors(model: &Model, names: &TensorNames) -> SublayerTenso
                 tensor(names, "linear_attn.norm.weight", &[value_dim]),
             ]
         }
+        Mixer::Recurrent(Recurrence::Mamba2 { heads, head_dim, groups, state, taps }) => {
+            let (inner, channels) = (heads * head_dim, heads * head_dim + 2 * groups * state);
+            vec![
+                tensor(names, "mixer.conv1d.weight", &[channels, 1, taps]),
+                tensor(names, "mixer.conv1d.bias", &[channels]),
+                tensor(names, "mixer.A_log", &[heads]),
+                tensor(names, "mixer.dt_bias", &[heads]),
+                tensor(names, "mixer.D", &[heads]),
+                tensor(names, "mixer.norm.weight", &[inner]),
+            ]
+        }
         _ => unreachable!("`check_runnable` refuses other mixers"),
     };
     SublayerTensors { matrices: vec![], vectors }
@@ -74,8 +85,16 @@ fn latent_front(
     SublayerTensors { matrices, vectors }
 }
 
-/// The rows of q, k, v, z, b and a of a gated delta net, in this order.
+/// The rows of q, k, v, z, b and a of a gated delta net, in this order; those of x, B, C, z and Δ
+/// of Mamba-2, whose checkpoint has z first.
 fn recurrent_front(model: &Model, names: &TensorNames, recurrence: Recurrence) -> FusedTensor {
+    if let Recurrence::Mamba2 { heads, head_dim, groups, state, .. } = recurrence {
+        let rows = [heads * head_dim, heads * head_dim + 2 * groups * state, heads];
+        let name = format!("{}mixer.in_proj.weight", names.layer);
+        let mut sources = TensorRows::grouped(&name, 1, &rows, model.hidden);
+        sources.swap(0, 1);
+        return FusedTensor { sources, interleaved: false };
+    }
     let Recurrence::GatedDelta { key_heads, value_heads, key_dim, value_dim, .. } = recurrence else {
         unreachable!("`check_runnable` refuses other recurrences")
     };

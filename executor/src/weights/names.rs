@@ -23,6 +23,8 @@ pub(crate) struct TensorNames {
     pub up: &'static [&'static str],
     pub down: &'static str,
     pub router: &'static str,
+    /// The correction of the router's choice.
+    pub correction: &'static str,
     /// The name before an expert's number, and the names after it.
     pub experts: &'static str,
     pub expert: [&'static str; 3],
@@ -30,6 +32,9 @@ pub(crate) struct TensorNames {
     pub head_norm: &'static str,
     pub head: &'static str,
 }
+
+/// The scores of a layer's heads that no token has.
+pub(crate) const SINKS: &str = "self_attn.sinks";
 
 const QKV: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
 
@@ -56,11 +61,12 @@ impl TensorNames {
         let (root, layers) = match model.architecture {
             Architecture::Opt => ("model.decoder.", "layers"),
             Architecture::GptNeoX => ("gpt_neox.", "layers"),
+            Architecture::NemotronH => ("backbone.", "layers"),
             Architecture::GptJ | Architecture::Falcon => ("transformer.", "h"),
             _ => ("model.", "layers"),
         };
         let layer = layer.map_or_else(String::new, |layer| format!("{root}{layers}.{layer}."));
-        let mixtral = model.architecture == Architecture::Mixtral;
+        let mixtral = matches!(model.architecture, Architecture::Mixtral | Architecture::MiniMaxM2);
         // Qwen's shared expert has a gate and another name than DeepSeek's and GLM's.
         let several = model.experts.as_ref().is_some_and(|experts| !experts.shared_gate);
         Self {
@@ -83,6 +89,11 @@ impl TensorNames {
             up: &["mlp.gate_proj", "mlp.up_proj"],
             down: "mlp.down_proj",
             router: if mixtral { "block_sparse_moe.gate" } else { "mlp.gate" },
+            correction: if mixtral {
+                "block_sparse_moe.e_score_correction_bias"
+            } else {
+                "mlp.gate.e_score_correction_bias"
+            },
             experts: if mixtral { "block_sparse_moe.experts" } else { "mlp.experts" },
             expert: if mixtral { ["w1", "w3", "w2"] } else { ["gate_proj", "up_proj", "down_proj"] },
             shared_expert: if several { "mlp.shared_experts" } else { "mlp.shared_expert" },
@@ -145,8 +156,36 @@ impl TensorNames {
                 }
             }
             Architecture::GptOss => Self { router: "mlp.router", ..llama },
+            Architecture::Llama4 => Self {
+                up: &["feed_forward.gate_proj", "feed_forward.up_proj"],
+                down: "feed_forward.down_proj",
+                router: "feed_forward.router",
+                experts: "feed_forward.experts",
+                shared_expert: "feed_forward.shared_expert",
+                ..llama
+            },
+            Architecture::Gemma4 => {
+                Self { router: "router.proj", experts: "experts", shared_expert: "mlp", ..llama }
+            }
+            Architecture::NemotronH => llama.of_nemotron(model),
             // Models that `check_runnable` refuses never get here.
             _ => llama,
+        }
+    }
+
+    /// Nemotron-H's names: every layer has one sublayer, its mixer.
+    fn of_nemotron(self, model: &Model) -> Self {
+        let recurrent = matches!(model.mixer, Mixer::Recurrent(_));
+        Self {
+            embed: "embeddings",
+            attn_norm: "norm",
+            qkv: &["mixer.q_proj", "mixer.k_proj", "mixer.v_proj"],
+            out: if recurrent { "mixer.out_proj" } else { "mixer.o_proj" },
+            ffn_norm: "norm",
+            up: &["mixer.up_proj"],
+            down: "mixer.down_proj",
+            head_norm: "norm_f",
+            ..self
         }
     }
 

@@ -15,13 +15,17 @@ pub(crate) struct RotaryEmbedding {
 
 impl RotaryEmbedding {
     /// The rotation in a run of sequences of up to `context` tokens; `None` where positions are
-    /// learned.
+    /// learned, or there are none.
     ///
     /// A context beyond that of the first training stage uses LongRoPE's long factors from its
     /// first token on, as engines do that keep keys. Transformers changes the rotation of a
     /// sequence once it becomes long.
     pub fn new(model: &Model, context: u64) -> Option<Self> {
-        let (frequencies, scale): (Vec<f32>, f64) = match &model.positions {
+        if model.rotation_widths().is_empty() {
+            return None;
+        }
+        let model = model.rotated_shape(false);
+        let (mut frequencies, scale): (Vec<f32>, f64) = match &model.positions {
             Positions::Rotary { theta, scaling: None } => (plain(model, *theta).collect(), 1.0),
             Positions::Rotary { theta, scaling: Some(scaling) } => {
                 (plain(model, *theta).map(|frequency| llama3_frequency(scaling, frequency)).collect(), 1.0)
@@ -40,19 +44,24 @@ impl RotaryEmbedding {
             }
             Positions::Learned { .. } => return None,
         };
+        if model.rotates_whole_heads() {
+            frequencies.resize(model.head_dim as usize / 2, 0.0);
+        }
         Some(Self { frequencies, scale: scale as f32 })
     }
 
     /// The rotation of layers with a window; `None` where it is the same as in other layers.
     pub fn for_windows(model: &Model) -> Option<Self> {
-        Some(Self { frequencies: plain(model, model.window_theta()?).collect(), scale: 1.0 })
+        let theta = model.window_theta()?;
+        Some(Self { frequencies: plain(model.rotated_shape(true), theta).collect(), scale: 1.0 })
     }
 }
 
 /// The powers of the base `theta`, by pair.
 fn powers(model: &Model, theta: f64) -> impl Iterator<Item = f32> + use<> {
     let width = model.rotated_width();
-    (0..width / 2).map(move |pair| (theta as f32).powf((2 * pair) as f32 / width as f32))
+    let over = if model.rotates_whole_heads() { model.head_dim } else { width };
+    (0..width / 2).map(move |pair| (theta as f32).powf((2 * pair) as f32 / over as f32))
 }
 
 /// Frequencies without any stretch.

@@ -1,7 +1,7 @@
 //! Checkpoints with the matrices of all experts of a layer in one tensor.
 //!
 //! Each expert's matrices become tensors of their own, under the names that other families have:
-//! `mlp.experts.EXPERT.gate_proj.weight`.
+//! `mlp.experts.EXPERT.gate_proj.weight`. The prefix is the family's.
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
@@ -22,14 +22,16 @@ struct Stack {
     parts: &'static [&'static str],
 }
 
-const GATE_UP: Stack = Stack { name: "mlp.experts.gate_up_proj", parts: &["gate_proj", "up_proj"] };
-const DOWN: Stack = Stack { name: "mlp.experts.down_proj", parts: &["down_proj"] };
+const GATE_UP: Stack = Stack { name: "experts.gate_up_proj", parts: &["gate_proj", "up_proj"] };
+const DOWN: Stack = Stack { name: "experts.down_proj", parts: &["down_proj"] };
 
 /// What a tensor of a stack holds.
 #[derive(Clone, Copy, PartialEq)]
 enum Content {
     /// \[expert, inputs, outputs\].
     Columns,
+    /// \[expert, outputs, inputs\], the matrices one after another.
+    Rows,
     /// \[expert, outputs\].
     Bias,
     /// MXFP4: \[expert, outputs, inputs / 32, 16 bytes\].
@@ -44,18 +46,21 @@ const CONTENTS: [(&str, Content); 3] =
 /// # Errors
 /// [`ExecutorError::MissingTensor`] for blocks without their exponents.
 pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), ExecutorError> {
-    if model.architecture != Architecture::GptOss {
+    if !is_stacked(model) {
         return Ok(());
     }
+    let in_turn = model.architecture == Architecture::GptOss;
+    let by_rows = model.architecture == Architecture::Gemma4;
     let mut added = Vec::new();
     for (number, shard) in shards.iter().enumerate() {
         for (name, stored) in &shard.tensors {
             let Some((layer, stack, content)) = stack_of(name) else { continue };
+            let content = if by_rows && content == Content::Columns { Content::Rows } else { content };
             let scales = match content {
                 Content::Blocks => Some(scales_of(model, shards, number, name, stored)?),
                 _ => None,
             };
-            let new = unstack(stored, stack, content, scales);
+            let new = unstack(stored, stack, in_turn, content, scales);
             added.extend(new.into_iter().map(|(own, stored)| (number, format!("{layer}{own}"), stored)));
         }
     }
@@ -65,17 +70,21 @@ pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), Exe
     Ok(())
 }
 
+/// Whether a model's files have stacked experts.
+fn is_stacked(model: &Model) -> bool {
+    matches!(model.architecture, Architecture::GptOss | Architecture::Llama4 | Architecture::Gemma4)
+}
+
 /// The name under which a checkpoint has the tensor with our name.
 pub(super) fn published_name(model: &Model, name: &str) -> String {
     let published = || {
-        let (layer, rest) = name.split_once("mlp.experts.")?;
+        let (layer, rest) = name.split_once("experts.")?;
         let (_, part) = rest.split_once('.')?;
         let (part, kind) = part.split_once('.')?;
         let stack = [GATE_UP, DOWN].into_iter().find(|stack| stack.parts.contains(&part))?;
         Some(format!("{layer}{}{}", stack.name, if kind == "bias" { "_bias" } else { "" }))
     };
-    let stacked = model.architecture == Architecture::GptOss;
-    published().filter(|_| stacked).unwrap_or_else(|| name.to_owned())
+    published().filter(|_| is_stacked(model)).unwrap_or_else(|| name.to_owned())
 }
 
 /// The layer's part of a stacked tensor's name, the stack, and what the tensor holds.
@@ -112,17 +121,20 @@ fn scales_of(
     Ok((at, stored.start))
 }
 
-/// The tensors of each expert in a stacked one. Gates and ups alternate. Where the shape is not
+/// The tensors of each expert in a stacked one. Gates and ups alternate, or all gates come first.
+/// Where the shape is not
 /// that of a stack there are none, and the model's tensors are then missing.
 fn unstack(
     stored: &StoredTensor,
     stack: Stack,
+    in_turn: bool,
     content: Content,
     scales: Option<(usize, u64)>,
 ) -> Vec<(String, StoredTensor)> {
     let parts = stack.parts.len() as u64;
     let (experts, rows, columns) = match (content, &stored.shape[..]) {
         (Content::Columns, &[experts, inputs, outputs]) => (experts, outputs, inputs),
+        (Content::Rows, &[experts, outputs, inputs]) => (experts, outputs, inputs),
         (Content::Bias, &[experts, outputs]) => (experts, outputs, 1),
         (Content::Blocks, &[experts, outputs, blocks, bytes]) if bytes == BLOCK as u64 => {
             (experts, outputs, blocks * VALUES)
@@ -135,17 +147,19 @@ fn unstack(
     };
     let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0);
     let tensor = |expert: u64, part: u64| {
-        let row = expert * rows + part;
+        let (first, apart) = if in_turn { (part, parts) } else { (part * (rows / parts), 1) };
+        let row = expert * rows + first;
         let (start, order) = match (content, scales) {
-            (Content::Bias, _) => (row * element, RowOrder::Apart(parts)),
+            (Content::Bias, _) => (row * element, RowOrder::Apart(apart)),
+            (Content::Rows, _) => (row * columns * element, RowOrder::Apart(apart)),
             (Content::Columns, _) => {
-                let order = RowOrder::Columns { width: rows, apart: parts };
-                ((expert * rows * columns + part) * element, order)
+                let order = RowOrder::Columns { width: rows, apart };
+                ((expert * rows * columns + first) * element, order)
             }
             (Content::Blocks, None) => unreachable!("blocks come with their exponents"),
             (Content::Blocks, Some((shard, scales))) => {
                 let blocks = row * (columns / VALUES);
-                let order = RowOrder::Scaled { apart: parts, shard, scales: scales + blocks };
+                let order = RowOrder::Scaled { apart, shard, scales: scales + blocks };
                 (blocks * BLOCK as u64, order)
             }
         };
@@ -158,7 +172,7 @@ fn unstack(
     let kind = if content == Content::Bias { "bias" } else { "weight" };
     let each = (0..experts).flat_map(|expert| (0..parts).map(move |part| (expert, part)));
     each.map(|(expert, part)| {
-        let name = format!("mlp.experts.{expert}.{}.{kind}", stack.parts[part as usize]);
+        let name = format!("experts.{expert}.{}.{kind}", stack.parts[part as usize]);
         (name, tensor(expert, part))
     })
     .collect()
@@ -244,8 +258,8 @@ mod tests {
         file.write_all(&bytes).expect("written");
         let shard = Shard::new("test".as_ref(), Default::default(), file);
         let stack = stored(Some(TensorFormat::F32), &[2, 3, 4], 0);
-        let tensors = unstack(&stack, GATE_UP, Content::Columns, None);
-        let names: Vec<_> = tensors.iter().map(|(name, _)| &name[12..]).collect();
+        let tensors = unstack(&stack, GATE_UP, true, Content::Columns, None);
+        let names: Vec<_> = tensors.iter().map(|(name, _)| &name[8..]).collect();
         assert_eq!(
             names,
             ["0.gate_proj.weight", "0.up_proj.weight", "1.gate_proj.weight", "1.up_proj.weight"]
@@ -271,7 +285,8 @@ mod tests {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&[&gate[..], &[0x22; 16], &[128, 126]].concat()).expect("written");
         let shard = Shard::new("test".as_ref(), Default::default(), file);
-        let tensors = unstack(&stored(None, &[1, 2, 1, 16], 0), GATE_UP, Content::Blocks, Some((0, 32)));
+        let tensors =
+            unstack(&stored(None, &[1, 2, 1, 16], 0), GATE_UP, true, Content::Blocks, Some((0, 32)));
         let read = |tensor: &StoredTensor| {
             let RowOrder::Scaled { scales, .. } = tensor.order else { panic!("{:?}", tensor.order) };
             let (mut bytes, mut values) = (vec![0; 17], vec![0.0; 32]);

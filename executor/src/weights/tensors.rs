@@ -1,13 +1,14 @@
 //! The tensors of a model.
 
 use crate::error::ExecutorError;
-use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
+use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor};
+use crate::weights::layered_gemma;
 use crate::weights::mixers;
 use crate::weights::names::TensorNames;
-use scenarios::{
-    Activation, Architecture, BlockOrder, Experts, Mixer, Model, Norm, Positions, Recurrence, RouterScoring,
-    Sublayer,
+use crate::weights::plain_tensors::{
+    bias, embed_tensors, expert_matrices, experts, head_norms, norm, with_biases,
 };
+use scenarios::{Activation, Architecture, BlockOrder, Mixer, Model, Recurrence, RouterScoring, Sublayer};
 
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
 pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> SublayerTensors {
@@ -21,6 +22,9 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
         false => vec![],
     };
     match sublayer {
+        _ if layered_gemma::has_own(model, sublayer) => {
+            layered_gemma::tensors(model, &names, layer, sublayer)
+        }
         Sublayer::Embed => embed_tensors(model, &names),
         Sublayer::Qkv if model.mixer != Mixer::Attention || model.wiring.output_gate => {
             let norm = norm(model, format!("{}{}", names.layer, names.attn_norm));
@@ -61,7 +65,9 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
         }
         Sublayer::SharedExpert => mixers::shared_expert_tensors(model, &names),
         Sublayer::Head => {
-            let embed = sublayer_tensors(model, None, Sublayer::Embed).matrices;
+            let mut embed = sublayer_tensors(model, None, Sublayer::Embed).matrices;
+            // Behind it may be a table of other embeddings.
+            embed.truncate(1);
             let own = FusedTensor::one(format!("{}.weight", names.head), vec![model.vocab, hidden]);
             let norm = norm(model, format!("{}{}", names.root, names.head_norm));
             match model.tied_embeddings {
@@ -75,24 +81,12 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
 /// The norm in front of a router, and the correction of its choice.
 fn router_vectors(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     let mut vectors = norm(model, format!("{}{}", names.layer, names.ffn_norm));
-    if experts(model).scoring == RouterScoring::Sigmoid {
-        let name = format!("{}{}.e_score_correction_bias", names.layer, names.router);
-        vectors.push(FusedTensor::one(name, vec![experts(model).count]));
+    let experts = experts(model);
+    if experts.scoring == RouterScoring::Sigmoid && experts.router_bias {
+        let name = format!("{}{}", names.layer, names.correction);
+        vectors.push(FusedTensor::one(name, vec![experts.count]));
     }
     vectors
-}
-
-/// The norms of a head's queries and keys, and the heads' sinks, where the model has them.
-fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
-    let norm = |name: &str| {
-        let name = format!("{}self_attn.{name}.weight", names.layer);
-        let plus_one = model.norm == Norm::RmsPlusOne;
-        FusedTensor::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
-    };
-    let norms = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
-    // Kernels expect them behind the norms.
-    let sinks = || FusedTensor::one(format!("{}self_attn.sinks", names.layer), vec![model.heads]);
-    norms.into_iter().chain(model.wiring.sinks.then(sinks)).collect()
 }
 
 /// Refuses models without kernels and tensor names here. No checkpoint of such a model is made or
@@ -106,48 +100,52 @@ pub(crate) fn check_runnable(model: &Model) -> Result<(), ExecutorError> {
     Err(ExecutorError::refused("model", format!("'{}' with {feature}", model.name), wanted))
 }
 
-/// The token table and, where positions are learned, theirs.
-fn embed_tensors(model: &Model, names: &TensorNames) -> SublayerTensors {
-    let table = format!("{}{}.weight", names.root, names.embed);
-    let positions = |offset| {
-        let name = format!("{}embed_positions.weight", names.root);
-        FusedTensor::one(name, vec![model.max_positions + offset, model.hidden])
-    };
-    SublayerTensors {
-        matrices: vec![FusedTensor::one(table, vec![model.vocab, model.hidden])],
-        vectors: match model.positions {
-            Positions::Learned { offset } => vec![positions(offset)],
-            _ => vec![],
-        },
-    }
-}
-
 /// The first feature of layers of `shape` that no kernel computes.
 fn missing_feature(shape: &Model) -> Option<&'static str> {
     let wiring = &shape.wiring;
+    let gemma = shape.architecture == Architecture::Gemma4;
+    let nemotron = shape.architecture == Architecture::NemotronH;
     let features = [
         (matches!(shape.mixer, Mixer::Compressed(_)), "compressed attention"),
         (
-            matches!(shape.mixer, Mixer::Recurrent(recurrence) if !matches!(recurrence, Recurrence::GatedDelta { .. })),
-            "a recurrence other than a gated delta net",
+            matches!(shape.mixer, Mixer::Recurrent(recurrence) if !runs(shape, recurrence)),
+            "a recurrence other than a gated delta net or Nemotron-H's Mamba-2",
         ),
         (wiring.output_gate && shape.mixer != Mixer::Attention, "gated latent attention"),
         (
             shape.mixer != Mixer::Attention && shape.qkv_bias,
             "biases in front of another mixer than attention",
         ),
-        (matches!(shape.activation, Activation::ReluSquared | Activation::Xielu), "another non-linearity"),
+        (shape.activation == Activation::Xielu, "another non-linearity"),
+        (shape.activation == Activation::ReluSquared && shape.experts.is_some(), "experts without a gate"),
+        (nemotron && shape.activation.is_gated(), "another non-linearity than ReLU²"),
         (shape.architecture == Architecture::Decoder, "tensors of a family that is only counted"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),
-        (!shape.has_mixer() || !shape.has_network(), "layers of one sublayer"),
-        (wiring.shares_kv || wiring.keys_are_values, "shared keys and values"),
+        (!(nemotron || shape.has_mixer() && shape.has_network()), "layers of one sublayer"),
+        ((wiring.shares_kv || wiring.keys_are_values) && !gemma, "shared keys and values"),
         (wiring.value_dim.is_some(), "values of another width than keys"),
-        (wiring.norms_whole_qk, "norms over all heads"),
+        (
+            matches!(
+                shape.architecture,
+                Architecture::Olmo2 | Architecture::Exaone4 | Architecture::OlmoHybrid
+            ),
+            "norms behind its sublayers alone",
+        ),
         (wiring.residual_streams.or(wiring.predicted_streams).is_some(), "several residual streams"),
-        (wiring.layer_embedding.is_some(), "embeddings for each layer"),
+        (wiring.layer_embedding.is_some() && !gemma, "embeddings for each layer"),
+        (wiring.layer_embedding.is_some() && shape.experts.is_some(), "embeddings for each layer of experts"),
     ];
     features.into_iter().find_map(|(present, feature)| present.then_some(feature))
+}
+
+/// Whether a recurrence of layers of `shape` has kernels and tensor names.
+fn runs(shape: &Model, recurrence: Recurrence) -> bool {
+    match recurrence {
+        Recurrence::GatedDelta { .. } => true,
+        Recurrence::Mamba2 { .. } => shape.architecture == Architecture::NemotronH,
+        _ => false,
+    }
 }
 
 /// Every sublayer of the model with its layer, in the order of computation.
@@ -174,46 +172,6 @@ pub(crate) fn all_tensors(model: &Model) -> Vec<Tensor> {
         tensors.extend(matrices.into_iter().chain(vectors).flat_map(FusedTensor::tensors));
     }
     tensors
-}
-
-/// One expert's gate joined with up, and its down.
-fn expert_matrices(model: &Model, names: &TensorNames, expert: u64) -> [FusedTensor; 2] {
-    let (width, hidden) = (experts(model).intermediate, model.hidden);
-    let [gate, up, down] = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
-    [names.matrix(&[&gate, &up], 1, &[width; 2], hidden), names.matrix(&[&down], 1, &[hidden], width)]
-}
-
-fn experts(model: &Model) -> &Experts {
-    model.experts.as_ref().expect("only models with experts have layers of them")
-}
-
-/// A norm's weight and, for layer norms, its bias.
-fn norm(model: &Model, name: String) -> Vec<FusedTensor> {
-    let plus_one = model.norm == Norm::RmsPlusOne;
-    let weight = Tensor { name: format!("{name}.weight"), shape: vec![model.hidden], plus_one };
-    let mut vectors = vec![FusedTensor::whole([weight])];
-    if model.norm == Norm::Layer {
-        vectors.push(FusedTensor::one(format!("{name}.bias"), vec![model.hidden]));
-    }
-    vectors
-}
-
-/// A bias has the names and the row order of its matrix's tensors.
-fn with_biases(matrix: FusedTensor, present: bool, mut vectors: Vec<FusedTensor>) -> SublayerTensors {
-    if present {
-        vectors.push(bias(&matrix));
-    }
-    SublayerTensors { matrices: vec![matrix], vectors }
-}
-
-/// The bias of a matrix.
-fn bias(matrix: &FusedTensor) -> FusedTensor {
-    let mut bias = matrix.clone();
-    for TensorRows { tensor, .. } in &mut bias.sources {
-        tensor.name = tensor.name.replace(".weight", ".bias");
-        tensor.shape.truncate(1);
-    }
-    bias
 }
 
 #[cfg(test)]

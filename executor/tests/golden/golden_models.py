@@ -47,8 +47,13 @@ def goldens():
         "original_max_position_embeddings": 8,
         "partial_rotary_factor": 0.75,
     }
+    proportional = {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25}
     qwen_ids = dict(bos_token_id=381, eos_token_id=383)
     size = dict(vocab_size=VOCAB, max_position_embeddings=128)
+    gemma4 = size | dict(
+        hidden_size=64, num_attention_heads=4, head_dim=16, global_head_dim=32, rms_norm_eps=1e-6, sliding_window=13,
+        vocab_size_per_layer_input=VOCAB, rope_parameters=by_layer(10000.0, proportional), tie_word_embeddings=True,
+    )
     return [
         # A key bias adds the same number to all scores of a query, and softmax drops it; with
         # rotary positions (qwen2) it does not cancel.
@@ -137,6 +142,28 @@ def goldens():
         ), byte_fallback, 0.1,
             {"sliding_window": 96, "query_pre_attn_scalar": 32,
              "rope_parameters": by_layer(1000000.0, rope(1000000.0) | {"rope_type": "linear", "factor": 8.0})}),
+        # Heads of two widths, values that are the keys before their rotation, numbers that scale layers. The norm behind the
+        # last layer undoes that layer's number.
+        Golden("gemma4", t.Gemma4TextConfig(
+            **gemma4, num_hidden_layers=4, num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention", "full_attention"],
+            intermediate_size=120, hidden_size_per_layer_input=0, final_logit_softcapping=4.0,
+        ), byte_fallback, 0.1,
+            {"sliding_window": 96, "final_logit_softcapping": None,
+             "rope_parameters": [by_layer(1000000.0, proportional), by_layer(10000.0, proportional | {"partial_rotary_factor": 1.0})]},
+            invisible="layers.3.layer_scalar", norm=1.5),
+        # A network beside experts, with norms in front of and behind each.
+        Golden("gemma4_moe", t.Gemma4TextConfig(
+            **gemma4, num_hidden_layers=2, num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True,
+            layer_types=["sliding_attention", "full_attention"], intermediate_size=56, hidden_size_per_layer_input=0,
+            enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=48,
+        ), byte_fallback, 0.1, {"sliding_window": 96, "top_k_experts": 1}, invisible="layers.1.layer_scalar"),
+        # An embedding for each layer; the last three layers attend to keys and values of earlier ones, and have wider networks.
+        Golden("gemma4_shared", t.Gemma4TextConfig(
+            **gemma4, num_hidden_layers=6, num_key_value_heads=1, intermediate_size=56, hidden_size_per_layer_input=24,
+            layer_types=2 * ["sliding_attention", "sliding_attention", "full_attention"], num_kv_shared_layers=3,
+            use_double_wide_mlp=True,
+        ), byte_fallback, 0.1, {"sliding_window": 96}, invisible="layers.5.layer_scalar"),
         Golden("mistral_window", t.MistralConfig(
             **size, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, sliding_window=17,
@@ -228,6 +255,23 @@ def goldens():
             rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5}, tie_word_embeddings=False,
         ), byte_fallback, 0.16,
             {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}, "routed_scaling_factor": 1.0}, bias=0.5),
+        # Norms over all heads of q and of k, half of each head rotated, a sigmoid router whose choice is corrected.
+        Golden("minimax_m2", t.MiniMaxM2Config(
+            **size, **qwen_ids, hidden_size=64, intermediate_size=40, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_local_experts=6, num_experts_per_tok=2,
+            rms_norm_eps=1e-5, rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5}, tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.16,
+            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}, "num_experts_per_tok": 1}),
+        # Three layers in chunks whose q and k are rotated in pairs of neighbours and then normed, one that sees everything
+        # and does neither, with queries that grow with their position; experts in every second layer, whose inputs are scaled.
+        Golden("llama4", t.Llama4TextConfig(
+            **size, hidden_size=64, intermediate_size=48, intermediate_size_mlp=80, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_local_experts=5, num_experts_per_tok=2,
+            interleave_moe_layer_step=2, attention_chunk_size=13, no_rope_layer_interval=4, floor_scale=16, attn_scale=0.6,
+            rms_norm_eps=1e-5, rope_parameters=rope(10000.0), tie_word_embeddings=False, pad_token_id=0,
+        ), byte_fallback, 0.15,
+            {"attention_chunk_size": 96, "use_qk_norm": False, "attn_temperature_tuning": False, "num_experts_per_tok": 1,
+             "no_rope_layers": [[1, 1, 1, 1]], "attn_scale": 0.1, "rope_parameters": rope(500000.0)}),
         # Gated delta nets and gated attention in turn; two heads of values for each head of keys.
         Golden("qwen3_next", t.Qwen3NextConfig(
             **size, **qwen_ids, hidden_size=64, intermediate_size=80, moe_intermediate_size=32,
@@ -247,6 +291,12 @@ def goldens():
             rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
             tie_word_embeddings=True,
         ), qwen_tokenizer, 0.16, {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0, "mrope_section": [3, 3, 2]}}, norm=0.0, bias=1.0),
+        # Layers of one sublayer: Mamba-2 with two groups of heads, attention without positions, networks of ReLU².
+        Golden("nemotron_h", t.NemotronHConfig(
+            **size, hidden_size=64, intermediate_size=112, layers_block_type=["mamba", "mlp", "attention", "mlp", "mamba"],
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, mamba_num_heads=6, mamba_head_dim=12,
+            ssm_state_size=20, n_groups=2, conv_kernel=4, layer_norm_epsilon=1e-5, tie_word_embeddings=False,
+        ), byte_fallback, 0.16, {"mlp_hidden_act": "relu", "layer_norm_epsilon": 1.0}, bias=1.0),
         # One head of keys and values, one norm.
         Golden("falcon_7b", t.FalconConfig(
             **size, hidden_size=96, num_hidden_layers=3, num_attention_heads=6,

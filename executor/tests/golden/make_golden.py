@@ -49,6 +49,7 @@ OUTPUT_TOKENS = 24
 MIN_MARGIN = 1e-2  # between the best and the second logit, at every greedy step
 MIN_DISTINCT = 8  # different tokens among the 24: a sequence stuck on one token tests little
 LOGIT_TOLERANCE = 1e-4  # absolute, between two float32 orders of summation
+AROUND_ZERO = ("bias", "mixer.A_log", "mixer.D")  # endings of the names of 1-D tensors that are drawn as biases
 VISIBLE_COSINE = 0.999  # a mistake must fall below it in some row; the executor is held to 0.9999
 
 
@@ -65,18 +66,18 @@ def build(config, state=None):
 
 
 def draw_weights(golden, model, seed):
-    """Fills the parameters in name order: matrices N(0, std), biases N(0, bias), norms norm + N(0, 0.3).
+    """Fills the parameters in name order: matrices N(0, std), biases and the like N(0, bias), norms norm + N(0, 0.3).
 
     Returns (values, mean, deviation) of each in that order."""
     rng, draws = np.random.default_rng(seed), []
     with torch.no_grad():
-        # The corrections of routers are buffers.
-        corrections = [pair for pair in model.named_buffers() if pair[0].endswith("correction_bias")]
-        for name, tensor in sorted([*model.named_parameters(), *corrections]):
+        # The corrections of routers and the factors of layers are buffers.
+        buffers = [pair for pair in model.named_buffers() if pair[0].endswith(("correction_bias", "layer_scalar"))]
+        for name, tensor in sorted([*model.named_parameters(), *buffers]):
             unit = torch.from_numpy(rng.standard_normal(tuple(tensor.shape), dtype=np.float32))
             mean, deviation = None, golden.std
             if tensor.ndim == 1:
-                mean, deviation = (None, golden.bias) if name.endswith("bias") else (golden.norm, 0.3)
+                mean, deviation = (None, golden.bias) if name.endswith(AROUND_ZERO) else (golden.norm, 0.3)
             tensor.copy_(deviation * unit if mean is None else mean + deviation * unit)
             draws.append((tensor.numpy(), mean, deviation))
     return draws
@@ -176,7 +177,7 @@ def require_sensitivity(golden, model, described, tensors):
             seen[key] = max(cosine, seen.get(key, -1.0))
     for name, tensor in state.items():
         if tensor.ndim == 1:
-            neutral = torch.full_like(tensor, 0.0 if name.endswith("bias") else golden.norm)
+            neutral = torch.full_like(tensor, 0.0 if name.endswith(AROUND_ZERO) else golden.norm)
             cosine = least_cosine(build(golden.config, state | {name: neutral}), described, tensors)
             if name.endswith(golden.invisible):
                 assert cosine > 0.999999, f"{golden.name}: {name} was said to change nothing"
@@ -217,6 +218,15 @@ def require_reload(folder, described, tensors):
 
 def hub_spelling(config):
     """The same configuration as transformers 4 wrote it, which is what the model hub is full of."""
+    if config["model_type"] == "gemma4_text":
+        # It was never written by transformers 4; the hub has the sizes of its wider heads under other keys.
+        wider = next(iter(config["per_layer_config"].values()))
+        own = {"global_head_dim": wider["head_dim"], "num_global_key_value_heads": wider.get("num_key_value_heads")}
+        return dict(sorted(({key: config[key] for key in config if key != "per_layer_config"} | own).items()))
+    if config["model_type"] == "nemotron_h":
+        letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+        kept = {key: value for key, value in config.items() if not key.endswith("layers_block_type")}
+        return dict(sorted((kept | {"hybrid_override_pattern": "".join(letters[it] for it in config["layers_block_type"])}).items()))
     old = {key: value for key, value in config.items() if key != "layer_types"}
     old["torch_dtype"] = old.pop("dtype")
     del old["transformers_version"]
@@ -231,6 +241,8 @@ def hub_spelling(config):
         old["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
         if old["model_type"] == "gpt_neox":
             old["rotary_pct"], old["rotary_emb_base"] = part, old.pop("rope_theta")
+        elif old["model_type"] == "minimax_m2":
+            old["rotary_dim"] = int(part * old["head_dim"])
         elif part is not None:
             old["partial_rotary_factor"] = part
     if "linear_attention" in config.get("layer_types", []):

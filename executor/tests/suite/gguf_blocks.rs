@@ -1,6 +1,7 @@
 //! GGUF files with weights in blocks: a run that keeps the blocks gives the logits of a run with
 //! the same values in f32.
 
+use crate::gguf_writer::GgufFile;
 use crate::rig;
 use executor::{Checkpoint, RunSetup, Sampling, Session};
 use half::f16;
@@ -68,60 +69,9 @@ impl Format {
     }
 }
 
-/// A GGUF file in the making.
-#[derive(Default)]
-struct File {
-    keys: Vec<u8>,
-    key_count: u64,
-    tensors: Vec<u8>,
-    tensor_count: u64,
-    data: Vec<u8>,
-}
-
-impl File {
-    fn key(&mut self, name: &str, kind: u32, value: &[u8]) {
-        self.key_count += 1;
-        self.keys.extend((name.len() as u64).to_le_bytes());
-        self.keys.extend(name.bytes());
-        self.keys.extend(kind.to_le_bytes());
-        self.keys.extend(value);
-    }
-
-    fn number(&mut self, name: &str, value: u64) {
-        self.key(&format!("llama.{name}"), 4, &(value as u32).to_le_bytes());
-    }
-
-    /// A tensor, whose shape has the columns first.
-    fn tensor(&mut self, name: &str, shape: &[u64], format: u32, bytes: &[u8]) {
-        self.tensor_count += 1;
-        self.tensors.extend((name.len() as u64).to_le_bytes());
-        self.tensors.extend(name.bytes());
-        self.tensors.extend((shape.len() as u32).to_le_bytes());
-        shape.iter().for_each(|size| self.tensors.extend(size.to_le_bytes()));
-        self.tensors.extend(format.to_le_bytes());
-        self.tensors.extend((self.data.len() as u64).to_le_bytes());
-        self.data.extend(bytes);
-        self.data.resize(self.data.len().next_multiple_of(32), 0);
-    }
-
-    fn write(&self, path: &Path) {
-        let mut bytes = b"GGUF".to_vec();
-        bytes.extend(3u32.to_le_bytes());
-        bytes.extend(self.tensor_count.to_le_bytes());
-        bytes.extend(self.key_count.to_le_bytes());
-        bytes.extend(&self.keys);
-        bytes.extend(&self.tensors);
-        bytes.resize(bytes.len().next_multiple_of(32), 0);
-        bytes.extend(&self.data);
-        std::fs::write(path, bytes).expect("a file to write");
-    }
-}
-
 /// A Llama whose matrices are in `format`, those of v in `other`.
 fn write(path: &Path, format: &Format, other: &Format) {
-    let mut file = File::default();
-    let word = b"llama";
-    file.key("general.architecture", 8, &[&(word.len() as u64).to_le_bytes()[..], word].concat());
+    let mut file = GgufFile::new("llama");
     for (name, value) in [
         ("block_count", u64::from(LAYERS)),
         ("context_length", 64),
@@ -134,11 +84,11 @@ fn write(path: &Path, format: &Format, other: &Format) {
     ] {
         file.number(name, value);
     }
-    file.key("llama.attention.layer_norm_rms_epsilon", 6, &1e-5f32.to_le_bytes());
-    file.key("llama.rope.freq_base", 6, &10_000f32.to_le_bytes());
+    file.real("attention.layer_norm_rms_epsilon", 1e-5);
+    file.real("rope.freq_base", 10_000.0);
     let mut random = StdRng::seed_from_u64(7);
     let ones: Vec<u8> = (0..HIDDEN).flat_map(|_| 1f32.to_le_bytes()).collect();
-    let mut matrix = |file: &mut File, name: &str, rows: u64, columns: u64, format: &Format| {
+    let mut matrix = |file: &mut GgufFile, name: &str, rows: u64, columns: u64, format: &Format| {
         let blocks = format.blocks(rows * columns, &mut random);
         file.tensor(name, &[columns, rows], format.number, &blocks);
     };
@@ -165,7 +115,7 @@ fn write(path: &Path, format: &Format, other: &Format) {
 }
 
 /// As [`rig::setup`], on devices with some time for every format: times do not matter here.
-fn setup(model: &Model, placement: Placement, formats: Formats, extent: RunExtent) -> RunSetup {
+pub fn setup(model: &Model, placement: Placement, formats: Formats, extent: RunExtent) -> RunSetup {
     let mut setup = rig::setup(model, placement, formats, extent);
     for device in &mut setup.machine.devices {
         let rates = device.gemm[&DType::Bf16].clone();

@@ -113,7 +113,8 @@ fn write_folder(name: &str, folder: &Path) {
     }
 }
 
-type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+/// Shape and values of tensors by name.
+pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// The names of the tensors in each file: of the index where there is one.
 fn shards<'a>(folder: &Path, tensors: &'a Tensors) -> BTreeMap<String, Vec<&'a str>> {
@@ -132,7 +133,7 @@ fn shards<'a>(folder: &Path, tensors: &'a Tensors) -> BTreeMap<String, Vec<&'a s
 }
 
 /// Draws the tensors of a golden model.
-fn draw(name: &str) -> Tensors {
+pub fn draw(name: &str) -> Tensors {
     let listed = read(&source(name).join("weights.json"));
     let listed: Weights = serde_json::from_slice(&listed).expect("a list of tensors");
     let mut normals = Normals::new(listed.seed);

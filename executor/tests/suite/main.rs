@@ -4,6 +4,8 @@ mod cases;
 mod experts;
 mod gguf;
 mod gguf_blocks;
+mod gguf_experts;
+mod gguf_writer;
 mod golden;
 mod golden_files;
 mod gpu;

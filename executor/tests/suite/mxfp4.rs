@@ -14,9 +14,31 @@ fn bytes(count: usize, seed: usize) -> Vec<u8> {
     (0..count).map(|i| (((i + seed) * 2_654_435_761) >> 7) as u8).collect()
 }
 
+/// Blocks and exponents of a tensor of this name, as gpt-oss's folders have them, with scales from
+/// 2⁻⁷ to 2⁻⁴. Each name has its own pattern.
+fn pattern(name: &str, [experts, outputs, inputs]: [usize; 3]) -> (Vec<u8>, Vec<u8>) {
+    let seed = name.bytes().map(usize::from).sum();
+    let scales = bytes(experts * outputs * inputs / 32, 7);
+    (bytes(experts * outputs * inputs / 2, seed), scales.iter().map(|b| 120 + b % 4).collect())
+}
+
+/// Every second row of the tensor from row `first` on, in ggml's blocks: the exponent, then bytes
+/// with a number of the first half and one of the second half.
+pub fn ggml_blocks(name: &str, sizes: [usize; 3], first: usize) -> Vec<u8> {
+    let (blocks, scales) = pattern(name, sizes);
+    let row = sizes[2] / 32;
+    let mut out = Vec::new();
+    for (at, block) in blocks.chunks(16).enumerate().filter(|(at, _)| at / row % 2 == first) {
+        let number = |index: usize| block[index / 2] >> (index % 2 * 4) & 15;
+        out.push(scales[at]);
+        out.extend((0..16).map(|index| number(index) | number(index + 16) << 4));
+    }
+    out
+}
+
 /// The golden model `gpt_oss` in `folder`, with other gates and ups: in blocks, or as the numbers
 /// that the blocks stand for.
-fn write(folder: &Path, in_blocks: bool) -> Checkpoint {
+pub fn write(folder: &Path, in_blocks: bool) -> Checkpoint {
     let from = rig::folder("gpt_oss");
     std::fs::copy(from.join("config.json"), folder.join("config.json")).expect("copied");
     let file = std::fs::read(from.join("model.safetensors")).expect("a golden file");
@@ -30,11 +52,7 @@ fn write(folder: &Path, in_blocks: bool) -> Checkpoint {
             tensors.push((name.to_owned(), tensor.dtype(), tensor.shape().to_vec(), tensor.data().to_vec()));
             continue;
         }
-        // Another pattern for each layer.
-        let seed = name.bytes().map(usize::from).sum();
-        let blocks = bytes(experts * outputs * inputs / 2, seed);
-        // Scales from 2⁻⁷ to 2⁻⁴.
-        let scales: Vec<u8> = bytes(experts * outputs * inputs / 32, 7).iter().map(|b| 120 + b % 4).collect();
+        let (blocks, scales) = pattern(name, [experts, outputs, inputs]);
         if in_blocks {
             let shape = vec![experts, outputs, inputs / 32, 16];
             tensors.push((format!("{name}_blocks"), Dtype::U8, shape.clone(), blocks));

@@ -1,15 +1,17 @@
 //! A GPU's rates fitted to measured points, and how far the fit is off.
 
-use super::lookup::machine_library;
+use super::layer_points::{LayerFacts, LayerTable};
+use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{
     DevicePoints, GpuPart, LinkPart, MeasuredPoints, MemoryId, Profile, Provenance, plain_name,
     write_atomically, yaml,
 };
 use reports::{OperationErrors, OperationSummary};
+use sim::serving::TableText;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// What to fit.
@@ -22,6 +24,10 @@ pub struct GpuFitOptions {
     pub gpu: Option<String>,
     /// The only value of the column gpu that is kept.
     pub only: Option<String>,
+    /// The model of tables of layer times.
+    pub model: Option<String>,
+    /// The GPUs that share each layer in tables of layer times.
+    pub ranks: u64,
     /// The day that files record, `YYYY-MM-DD`.
     pub date: String,
 }
@@ -33,6 +39,8 @@ pub struct FittedGpu {
     pub part: GpuPart,
     /// Its link to the host, where transfers were measured.
     pub link: Option<LinkPart>,
+    /// The link between such GPUs, where all-reduces were measured.
+    pub peer: Option<LinkPart>,
     /// How many points there are of each kind of operation.
     pub counts: BTreeMap<String, usize>,
     /// The errors of points that were left out of the fit and predicted; absent where there are too
@@ -45,16 +53,30 @@ pub struct FittedGpu {
 /// # Errors
 /// Names the file and line of a point that is wrong, or the GPU that is not known.
 pub fn fit_gpus(options: &GpuFitOptions) -> Result<Vec<FittedGpu>> {
-    let mut points = MeasuredPoints::default();
+    let (mut points, mut layers) = (MeasuredPoints::default(), LayerFacts::default());
     for path in &options.points {
         let name = path.display().to_string();
         let unreadable = |error| Error::input(format!("{name}: cannot be read: {error}"));
-        let file = File::open(path).map_err(unreadable)?;
-        points.read(BufReader::new(file), &name).or_input()?;
+        let mut reader = BufReader::new(File::open(path).map_err(unreadable)?);
+        let begin = reader.fill_buf().map_err(unreadable)?;
+        match LayerTable::from_header(&String::from_utf8_lossy(begin)) {
+            None => points.read(reader, &name).or_input()?,
+            Some(kind) => {
+                let text = io::read_to_string(reader).map_err(unreadable)?;
+                let without = || {
+                    Error::input(format!(
+                        "{name} holds layer times: say of which model, as --model llama-3.1-8b"
+                    ))
+                };
+                let model = model(options.model.as_deref().ok_or_else(without)?)?;
+                let table = TableText { file: &name, text: &text };
+                layers.read(kind, table, &model, options.ranks.max(1), &mut points)?;
+            }
+        }
     }
     let devices = wanted_devices(&points, options)?;
     let parts: Vec<_> = devices.iter().map(|(name, _)| base_part(name, options)).collect::<Result<_>>()?;
-    devices.iter().zip(&parts).map(|((_, points), part)| fit(part, points, options)).collect()
+    devices.iter().zip(&parts).map(|((_, points), part)| fit(part, points, &layers, options)).collect()
 }
 
 /// The devices that are wanted, with their points.
@@ -102,18 +124,25 @@ fn base_part(name: &str, options: &GpuFitOptions) -> Result<GpuPart> {
     }
 }
 
-fn fit(part: &GpuPart, points: &DevicePoints, options: &GpuFitOptions) -> Result<FittedGpu> {
+fn fit(
+    part: &GpuPart,
+    points: &DevicePoints,
+    layers: &LayerFacts,
+    options: &GpuFitOptions,
+) -> Result<FittedGpu> {
     let names = options.points.iter().filter_map(|path| path.file_name());
     let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
     let command = format!("fulcrum machine fit {}", names.join(" "));
     let source = Provenance::Measured { date: options.date.clone(), command, spread: points.spread() };
     let link = LinkPart::fitted(&format!("{}-link", part.gpu), &points.transfers(), &source).or_input()?;
-    let mut counts = BTreeMap::new();
+    let mut counts = layers.counts.clone();
     for (operation, _) in points.operations() {
         *counts.entry(operation.kind()).or_default() += 1;
     }
     let errors = cross_validation(part, points, &source)?;
-    Ok(FittedGpu { part: part.fitted(points, &source).or_input()?, link, counts, errors })
+    let peer = layers.peer_link(&format!("{}-peer", part.gpu), &source);
+    let part = layers.with_small_kernel(part.fitted(points, &source).or_input()?, &source);
+    Ok(FittedGpu { part, link, peer, counts, errors })
 }
 
 /// How far each point lies from the prediction of a fit to the other points: a fifth is left out in
@@ -151,7 +180,8 @@ impl FittedGpu {
         let mut texts = Vec::new();
         for gpu in fitted {
             texts.push((format!("{}.yaml", gpu.part.gpu), yaml::write(&gpu.part)));
-            texts.extend(gpu.link.as_ref().map(|link| (format!("{}.yaml", link.link), yaml::write(link))));
+            let links = gpu.link.iter().chain(&gpu.peer);
+            texts.extend(links.map(|link| (format!("{}.yaml", link.link), yaml::write(link))));
         }
         if is_file && texts.len() > 1 {
             let names = texts.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");

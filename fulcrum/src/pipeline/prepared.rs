@@ -5,15 +5,13 @@ use super::format_trial::FormatTrial;
 use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, Machine};
-#[cfg(feature = "run")]
-use planner::Rule;
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, Front, Identity, PhaseTimes, Placement, Plan,
-    PlanOrigin, PlannerError,
+    ChosenFormats, CostModel, Criterion, DraftModel, ForcedPlacement, Front, Identity, PhaseTimes, Placement,
+    Plan, PlanOrigin, PlannerError, Rule,
 };
 use scenarios::{
-    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, ResolvedScenario, Scenario, Serving, Slo,
-    SpeculationChoice, Training, Workload,
+    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, PlacementChoice, ResolvedScenario,
+    Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 
@@ -26,6 +24,8 @@ pub struct PreparedScenario {
     pub(crate) identities: Option<Arc<[Identity]>>,
     /// Where machine and model came from.
     pub(crate) origin: Option<PlanOrigin>,
+    /// The placement that is forced instead of planned.
+    forced: Option<ForcedPlacement>,
 }
 
 /// Plans a scenario: the best placement in the best number formats, every candidate judged by the
@@ -60,9 +60,9 @@ impl PreparedScenario {
     /// The same where some machines and models are known.
     pub(crate) fn cached(scenario: &Scenario, catalog: &CachedCatalog) -> Result<Self> {
         let resolved = scenario.resolve(catalog).or_input()?;
-        let execution = &resolved.engine.profile.execution;
-        let execution = Some(execution).filter(|own| **own != EngineExecution::default()).cloned();
-        // The catalog knows the machines without an engine.
+        let execution = Some(&resolved.engine.profile.execution);
+        let execution = execution.filter(|engine| **engine != EngineExecution::default()).cloned();
+        // What is known of the machine holds without an engine's own times.
         let identities = match execution {
             None => catalog.identities(&scenario.machine, &scenario.tensor_parallel),
             Some(_) => None,
@@ -77,9 +77,10 @@ impl PreparedScenario {
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
             draft: scenario.speculative.as_ref().map(|choice| choice.draft.anchored()),
             tensor_parallel,
-            execution,
+            execution: execution.map(Box::new),
         };
-        Ok(Self { resolved, identities, origin: Some(origin) })
+        let forced = forced_placement(scenario, &resolved)?;
+        Ok(Self { resolved, identities, origin: Some(origin), forced })
     }
 
     /// A static batch on a machine that is in no file, to be answered as soon as possible.
@@ -100,8 +101,9 @@ impl PreparedScenario {
             serving: None,
             training: None,
             engine: EngineChoice::default(),
+            placement: None,
         };
-        Self { resolved, identities: None, origin: Some(origin) }
+        Self { resolved, identities: None, origin: Some(origin), forced: None }
     }
 
     /// The model.
@@ -206,15 +208,25 @@ impl PreparedScenario {
         let draft = self.resolved.speculative.as_ref();
         let draft = draft.map(|SpeculationChoice { draft, choices }| DraftModel { model: draft, choices });
         let (formats, known) = (&self.formats().allowed, self.identities.as_deref());
-        let chosen = planner::plan_among(&self.problem(), self.machines(), known, formats, draft, &score);
-        chosen.map_err(planner_error)
+        let (problem, forced) = (self.problem(), self.forced.as_ref());
+        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, &score)
+            .map_err(planner_error)
     }
 
-    /// Refuses a choice of formats, groupings or drafts where `what` knows only one of each.
+    /// Whether the scenario forces a placement.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.forced.is_some()
+    }
+
+    /// Refuses a choice of formats, groupings or drafts where `what` knows only one of each, and a
+    /// forced placement.
     ///
     /// # Errors
-    /// There is a choice; the error says how to name one.
+    /// There is a choice, and the error says how to name one; a placement is forced.
     pub fn require_one_format(&self, what: &str) -> Result<()> {
+        if self.is_forced() {
+            return Err(Error::input(format!("{what} looks for placements: leave placement out")));
+        }
         if self.resolved.speculative.is_some() {
             return Err(Error::input(format!(
                 "{what} is made without a draft: leave speculative out, or use `fulcrum plan` without it"
@@ -291,6 +303,39 @@ impl PreparedScenario {
         let placement = plan.placement(&machine, &model).or_failed()?;
         Ok(ResolvedPlan { plan, placement, machine, model, draft, trials: vec![] })
     }
+}
+
+/// The placement that `scenario` forces, checked against each of its machines.
+fn forced_placement(scenario: &Scenario, resolved: &ResolvedScenario) -> Result<Option<ForcedPlacement>> {
+    let refuse = |path: &[&str], value: &str, wanted: String| {
+        let path: Vec<_> = path.iter().map(|&step| step.to_owned()).collect();
+        Error::input(scenario.refuse(&path, value.to_owned(), wanted))
+    };
+    let forced = match &resolved.placement {
+        None => return Ok(None),
+        Some(PlacementChoice::Offload(options)) => {
+            ForcedPlacement::Offload(options.completed_by(&resolved.engine.profile, &resolved.model))
+        }
+        Some(PlacementChoice::Rule(name)) => ForcedPlacement::Rule(Rule::named(name).ok_or_else(|| {
+            let known = Rule::ALL.map(Rule::name).join(", ");
+            refuse(&["placement", "rule"], name, format!("one of {known} is wanted"))
+        })?),
+        Some(PlacementChoice::Plan(file)) => {
+            let path = file.path();
+            let shown = path.display().to_string();
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                refuse(&["placement", "plan"], &shown, format!("a plan's file is wanted: {error}"))
+            })?;
+            ForcedPlacement::Plan(Box::new(Plan::from_yaml(&text, &shown).or_input()?))
+        }
+    };
+    for machine in &*resolved.machines {
+        forced.check(machine, &resolved.model).map_err(|error| match &forced {
+            ForcedPlacement::Plan(_) => Error::input(format!("placement.plan: {error}")),
+            _ => Error::input(scenario.refuse(&error.path, error.value, error.wanted)),
+        })?;
+    }
+    Ok(Some(forced))
 }
 
 /// What came of a rule.

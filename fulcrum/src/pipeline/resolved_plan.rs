@@ -73,10 +73,7 @@ impl ResolvedPlan {
             Some(degree) => machine.with_tensor_parallel(degree).or_input()?,
             None => machine,
         };
-        let machine = match &origin.execution {
-            Some(execution) => machine.run_by(execution),
-            None => machine,
-        };
+        let machine = origin.execution.as_ref().map_or(machine.clone(), |engine| machine.run_by(engine));
         let planned_for = model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
         let (plan, placement) = Plan::read(&text, &file, &machine, &planned_for).or_input()?;
         // A plan that does not say where its draft came from has a preset, by the preset's name.

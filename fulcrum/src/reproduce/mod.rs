@@ -1,14 +1,17 @@
 //! Published systems, reproduced: each row's run, priced by the simulator, beside the published
 //! number.
 
+mod core_counts;
 mod fit;
 mod machine_numbers;
 mod policy;
+mod public_run;
 mod published_run;
 mod scenario_run;
 mod testbed;
 
 pub use fit::fit_constants;
+pub use public_run::reproduce_public;
 
 use crate::error::{Error, ErrorContext, OrError, Result};
 use published_run::PublishedRun;
@@ -92,11 +95,13 @@ impl Published {
             description: constant.why.clone(),
             fitted: constant.fitted,
         };
+        let rows = self.rows.par_iter().map(|row| self.reproduced(row)).collect();
         Reproduction {
             id: self.id.clone(),
             system: publication.system.clone(),
             source: publication.source.clone(),
             licence: publication.licence.clone(),
+            two_resources: publication.resources == Resources::Two,
             target_error: match publication.resources {
                 Resources::One => Some(0.15),
                 Resources::Two => Some(0.25),
@@ -105,7 +110,7 @@ impl Published {
             mechanism: publication.mechanism.clone(),
             verdict: publication.verdict.clone(),
             constants: publication.constants.0.iter().map(constant).collect(),
-            rows: self.rows.par_iter().map(|row| self.reproduced(row)).collect(),
+            rows: core_counts::counted_once(&self.rows, rows),
         }
     }
 
@@ -136,6 +141,7 @@ impl Published {
                 }
             }
         };
+        let simulated = group.as_ref().is_some_and(|(group, _)| is_simulated(publication, group));
         let cell = |column: &str| row.cells.get(column).cloned().unwrap_or_default();
         let table = group.and_then(|(group, _)| group.table.clone()).unwrap_or_else(|| row.metric.clone());
         let description = ["model", "batch", "input_len", "output_len", "precision", "baseline"].map(cell);
@@ -150,9 +156,17 @@ impl Published {
             certainty: row.certainty.clone(),
             published: row.value,
             ours,
+            simulated,
             standing,
         }
     }
+}
+
+/// Whether a run of a policy, a plan or a scenario answers the rows of `group`, and not only
+/// products of a device or numbers of its machine.
+fn is_simulated(publication: &Publication, group: &RowGroup) -> bool {
+    let runs = publication.runs_of(group).unwrap_or_default();
+    runs.iter().any(|(_, template)| template.get("product").is_none() && template.get("describe").is_none())
 }
 
 fn with_article(certainty: &str) -> String {

@@ -7,7 +7,7 @@ use super::scenario_run::ScenarioRun;
 use super::testbed::{Testbed, read_testbed};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::CachedCatalog;
-use hwprofiles::{DType, Device, DeviceKind, Machine, MemoryKind};
+use hwprofiles::{DType, Device, DeviceKind, Machine, MemoryId, MemoryKind};
 use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, Rule};
 use scenarios::published::{Publication, Scope};
 use scenarios::{Formats, Model, Objective, Requirements, Workload};
@@ -118,17 +118,23 @@ impl PublishedRun<'_> {
 
     /// Runs a batch.
     fn batch(&self, run: &RunTemplate) -> Result<Vec<(String, f64)>> {
-        let machine = self.testbed(run.machine.as_deref())?.machine;
+        let testbed = self.testbed(run.machine.as_deref())?;
+        let machine = &testbed.machine;
         let model = self.model(run.model.as_deref().unwrap_or(self.model))?;
         let number = |own: Option<f64>, column: &str| self.count(own, column);
         let prompt = number(run.prompt, "input_len")?;
         let workload = Workload::new(number(run.batch, "batch")?, prompt, number(run.output, "output_len")?);
         let chunk = run.chunk.map_or(prompt, |chunk| (chunk.round() as u64).clamp(1, prompt));
-        let cost_model = CostModel { machine: &machine, model: &model, formats: &run.formats };
+        let cost_model = CostModel { machine, model: &model, formats: &run.formats };
         let (placement, times) = run.placed(cost_model, workload, chunk)?;
         let extent = planner::RunExtent::from_workload(&workload, chunk);
-        let programs = PhasePrograms::lower(&machine, &model, &placement).or_input()?;
-        let usage = planner::usage(&machine, &model, &run.formats, &placement, &programs, &extent);
+        let programs = PhasePrograms::lower(machine, &model, &placement).or_input()?;
+        let usage = planner::usage(machine, &model, &run.formats, &placement, &programs, &extent);
+        // What a prompt needs for a moment depends on chunks and micro-batches, which few
+        // publications state. What stays must fit.
+        for (index, usage) in usage.iter().enumerate() {
+            testbed.require_room(MemoryId(index), usage.weights + usage.kv)?;
+        }
         let own = |cpu: bool| {
             let owned = |d: &&Device| (d.kind == DeviceKind::Cpu) == cpu;
             machine.devices.iter().find(owned).map_or(0.0, |d| usage[d.memory.0].total().as_f64())

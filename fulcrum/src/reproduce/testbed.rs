@@ -20,6 +20,21 @@ pub(crate) struct Testbed {
     pub(crate) unstated_capacities: Vec<MemoryId>,
 }
 
+impl Testbed {
+    /// Refuses a placement that keeps more in a memory than there is room for.
+    ///
+    /// # Errors
+    /// The memory's stated capacity is less than `needed`.
+    pub(crate) fn require_room(&self, id: MemoryId, needed: Bytes) -> Result {
+        let memory = self.machine.memory(id);
+        if needed <= memory.capacity.value || self.unstated_capacities.contains(&id) {
+            return Ok(());
+        }
+        let (name, capacity) = (&memory.name, memory.capacity.value);
+        Err(Error::infeasible(format!("the placement keeps {needed} in {name}, which has {capacity}")))
+    }
+}
+
 /// The capacity that stands in for an unstated one: no placement of a publication fills it.
 const NEVER_FULL: Bytes = Bytes::new(1 << 50);
 

@@ -4,7 +4,7 @@ use crate::error::{OrError, Result};
 use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
 use hwprofiles::{Host, write_atomically};
 use kernels::cuda::Parity;
-use microbench::{Depth, Options};
+use microbench::{Depth, MeasureError, Options, RooflineCheck};
 use scenarios::Model;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +35,29 @@ pub fn measure_host(out: &Path, quick: bool, date: &str, progress: &ProgressFn<'
         progress(ProgressEvent::Warning(&warning.to_string()));
     }
     Ok(measured.host)
+}
+
+/// Predicts six numerical kernels from the file of this host and measures them: the plainest proof
+/// of a profile.
+///
+/// # Errors
+/// The file cannot be read, lacks a rate or describes another machine, or a kernel is wrong.
+pub fn check_roofline(file: &Path, quick: bool, progress: &ProgressFn<'_>) -> Result<RooflineCheck> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).or_input().map_err(|error| error.within(&name))?;
+    let host = Host::from_yaml(&text, &name).or_input()?;
+    let depth = if quick { Depth::Quick } else { Depth::Full };
+    progress(ProgressEvent::Begin(TaskStage::Measuring));
+    let checked = microbench::check_roofline(&host, depth, &mut |now| {
+        progress(ProgressEvent::Steps { done: now.done as u64, of: now.total as u64 });
+        progress(ProgressEvent::Item(now.subject));
+    });
+    progress(ProgressEvent::End);
+    let checked = match checked {
+        Err(MeasureError::OtherMachine { .. } | MeasureError::MissingRate(_)) => checked.or_input(),
+        _ => checked.or_failed(),
+    };
+    checked.map_err(|error| error.within(&name))
 }
 
 /// Runs the kernels of a forward pass on the GPU, each beside the CPU's: the GPU's name, and how

@@ -17,10 +17,11 @@ pub use batch::BatchAnswers;
 pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
 pub use drafted::DraftedSession;
 pub use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, SpeculativeBatch, Tokenizer};
-pub use host::{compare_gpu_kernels, init_model, measure_host};
+pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
 pub use kernels::Path as KernelPath;
 pub use measurement::random_prompts;
+pub use microbench::{CheckedKernel, RooflineCheck};
 pub use quickstart::{QuickstartOptions, quickstart};
 pub use request_day::{RequestDay, ServedComparison, ServedFigure, serve};
 pub use session::{GenerationOptions, LiveOptions, LiveSession, TextEnds, check_request};

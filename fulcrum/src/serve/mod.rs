@@ -7,7 +7,9 @@ mod engines;
 mod measures;
 mod placement;
 mod rebalance;
+mod replay;
 mod request_feed;
+mod step_difference;
 mod tables;
 mod time_window;
 
@@ -17,8 +19,10 @@ pub(crate) use measures::measures;
 pub use placement::KvResidency;
 pub(crate) use placement::ServingPlacement;
 pub use rebalance::RebalancedDay;
+pub use replay::{LatencyErrors, Replay, ReplayOptions, Spread, replay};
 #[cfg(feature = "run")]
 pub(crate) use request_feed::RequestFeed;
+pub use step_difference::{LayerDifference, StepDifference};
 pub use tables::DayTables;
 #[cfg(feature = "run")]
 pub(crate) use tables::write_requests;

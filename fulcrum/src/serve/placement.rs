@@ -6,7 +6,9 @@ use hwprofiles::{Bytes, DeviceKind, Machine, Ratio};
 use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, Formats, StatePool, Workload};
 use serde_json::{Value, json};
-use sim::serving::{KvCapacity, KvCapacityError, KvOffload, NoKvRoom, ServingEngine, StateAllocation};
+use sim::serving::{
+    KvCapacity, KvCapacityError, KvOffload, MemoryShare, NoKvRoom, ServingEngine, StateAllocation,
+};
 
 /// An engine whose KV blocks are not counted yet.
 pub(crate) struct EngineSizing<'q> {
@@ -73,6 +75,10 @@ impl<'q> EngineSizing<'q> {
         let ServingEngine { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.draft;
         let allocation = state_allocation(&self.choice.profile.serving.states, max_num_seqs);
         let sizes = [block_size, max_num_batched_tokens];
+        let share = match self.choice.profile.serving.kv_of_free && share.is_finite() {
+            true => MemoryShare::OfFree(share),
+            false => MemoryShare::OfAll(share),
+        };
         KvCapacity::new(cost_model, placement, sizes, share, allocation)
     }
 
@@ -185,6 +191,9 @@ impl ServingPlacement {
     /// largest batch of such requests that has a plan. That plan need not keep the limits: they are
     /// on requests, queueing included.
     pub(crate) fn new(scenario: &PreparedScenario) -> Result<Self> {
+        if scenario.is_forced() {
+            return Self::planned(scenario);
+        }
         for machine in scenario.machines() {
             if let Some(placed) = Self::on_a_gpu(scenario, machine)? {
                 return Ok(placed);
@@ -197,6 +206,9 @@ impl ServingPlacement {
     /// with an engine on each group. Where no size has room, the only one is that of
     /// [`ServingPlacement::new`].
     pub(crate) fn alternatives(scenario: &PreparedScenario) -> Result<Vec<Self>> {
+        if scenario.is_forced() {
+            return Ok(vec![Self::planned(scenario)?]);
+        }
         let mut all = Vec::new();
         for machine in scenario.machines() {
             let Some(mut placed) = Self::on_a_gpu(scenario, machine)? else { continue };

@@ -7,7 +7,7 @@
 
 use std::fmt::Display;
 use std::io::BufRead;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Something wrong in a table: where, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +84,28 @@ impl<R: BufRead> TableRows<R> {
             (first, None) => Ok(first),
             _ => Err(self.refuse_header(name, "two columns have this name: rename or drop one".to_owned())),
         }
+    }
+
+    /// The indices of the columns `names` (in lower case). Refuses a header that lacks one.
+    pub fn columns<const N: usize>(&self, names: [&str; N]) -> Result<[usize; N], RowsError> {
+        let mut found = [0; N];
+        for (place, name) in found.iter_mut().zip(names) {
+            let missing = || {
+                let message = format!("there is no such column: the header must name {}", names.join(", "));
+                self.refuse_header(name, message)
+            };
+            *place = self.column(name)?.ok_or_else(missing)?;
+        }
+        Ok(found)
+    }
+
+    /// The row's cell in `column` as a number. Refuses one that is not in `range`.
+    pub fn number(&self, column: usize, range: RangeInclusive<f64>) -> Result<f64, RowsError> {
+        let number = std::str::from_utf8(self.cell(column)).ok().and_then(|cell| cell.parse().ok());
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let (from, until) = (range.start(), range.end());
+            self.refuse(column, format!("'{}' is not a number from {from} to {until}", self.shown(column)))
+        })
     }
 
     /// Goes to the next row; `false` after the last.

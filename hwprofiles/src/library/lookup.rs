@@ -2,7 +2,8 @@
 
 use crate::files::{Presence, ProfileError};
 use crate::library::profile::Profile;
-use crate::library::shipped::{shipped_as, similar};
+use crate::library::shipped::shipped_as;
+use crate::library::spelling::{similar, spelt};
 use crate::machine::Machine;
 use crate::parts::{
     Composition, CpuSheet, CxlChoice, CxlExpanders, CxlPart, DramChoice, GpuChoice, GpuGroup, GpuPart, Host,
@@ -23,7 +24,7 @@ pub struct Library {
 impl Library {
     /// The profile called `name`.
     pub fn profile(&self, name: &str) -> Result<Profile, ProfileError> {
-        if let Some((shipped, text)) = shipped_as(name) {
+        if let Some((shipped, text)) = self.shipped(name) {
             return Ok(Profile::from_yaml(text, shipped)?);
         }
         let path = self.path(name)?;
@@ -57,14 +58,15 @@ impl Library {
             Profile::Gpu(gpu) => {
                 let server = gpu.server.clone().ok_or_else(|| serverless(&gpu.gpu))?;
                 let note = format!("the GPU {} in its part's default server", gpu.gpu);
-                let link = self.link(server.link.as_deref().unwrap_or_default())?;
+                check_unified(&gpu, server.link.as_deref(), gpus)?;
+                let link = server.link.as_deref().map(|link| self.link(link)).transpose()?;
                 let (name, parts) = (gpu.gpu.clone(), self.parts(&server)?);
                 let peer = gpu.peer.as_deref().map(|peer| self.link(peer)).transpose()?;
                 let gpus = GpuGroup { count: gpus, peer, ..GpuGroup::one(*gpu, link) };
                 let machine = MachineParts { gpu: Some(gpus), ..parts }.machine(&name)?;
                 Ok(Machine { note: Some(note), ..machine })
             }
-            Profile::Composition(composition) => match shipped_as(name) {
+            Profile::Composition(composition) => match self.shipped(name) {
                 Some(_) => self.compose(&composition),
                 None => {
                     let path = self.path(name)?;
@@ -79,10 +81,8 @@ impl Library {
     /// The machine that a composition describes.
     pub fn compose(&self, composition: &Composition) -> Result<Machine, ProfileError> {
         let names = &composition.parts;
-        match (&names.gpu, &names.link) {
-            (Some(_), None) => return Err(lonely("gpu", "link", "pcie5-x16")),
-            (None, Some(_)) => return Err(lonely("link", "gpu", "h100-sxm")),
-            _ => {}
+        if names.gpu.is_none() && names.link.is_some() {
+            return Err(lonely("link", "gpu", "h100-sxm"));
         }
         let parts = self.parts(names)?;
         let loopback = parts.loopback.map(|_| "loopback".to_owned());
@@ -99,10 +99,7 @@ impl Library {
 
     /// The parts with these names. A link without a GPU is left out.
     pub fn parts(&self, names: &PartNames) -> Result<MachineParts, ProfileError> {
-        let gpu = match (&names.gpu, &names.link) {
-            (Some(gpus), Some(link)) => Some(self.gpus(gpus, link)?),
-            _ => None,
-        };
+        let gpu = names.gpu.as_ref().map(|gpus| self.gpus(gpus, names.link.as_deref())).transpose()?;
         let expanders = |choice: &CxlChoice| {
             let (part, count, interleave) = (self.cxl(&choice.part)?, choice.count, choice.interleave);
             Ok::<_, ProfileError>(CxlExpanders { part, count, interleave })
@@ -135,7 +132,8 @@ impl Library {
             Profile::Cpu(part) => {
                 let sockets = names.sockets.clone().unwrap_or(SocketsChoice { count: 1, link: None });
                 sockets.check()?;
-                let dram = names.dram.clone().unwrap_or_default();
+                let channels = part.dram.channels.as_ref().map(|channels| channels.value * sockets.count);
+                let dram = names.dram.clone().unwrap_or_default().on_channels(channels)?;
                 let sheet = CpuSheet { part: *part, sockets: sockets.count, cores: names.cores, dram };
                 Ok(match sockets.link {
                     None => MachineBase::Sheet(Box::new(sheet)),
@@ -148,7 +146,7 @@ impl Library {
         }
     }
 
-    fn gpus(&self, gpus: &GpuChoice, link: &str) -> Result<GpuGroup, ProfileError> {
+    fn gpus(&self, gpus: &GpuChoice, link: Option<&str>) -> Result<GpuGroup, ProfileError> {
         // Each GPU is linked with each, and no server has this many: a larger number is a typing
         // error.
         const MOST: u64 = 64;
@@ -162,9 +160,11 @@ impl Library {
         }
         let peer = gpus.link.as_ref().map(|peer| self.link(peer)).transpose()?;
         let part = self.gpu(&gpus.part)?;
+        check_unified(&part, link, gpus.count)?;
         let chosen = gpus.issue.map(|issue| Sourced::estimated(issue, "chosen in the composition"));
         let part = GpuPart { issue: chosen.or(part.issue.clone()), ..part };
-        Ok(GpuGroup { part, link: self.link(link)?, count: gpus.count, peer })
+        let link = link.map(|link| self.link(link)).transpose()?;
+        Ok(GpuGroup { part, link, count: gpus.count, peer })
     }
 
     fn gpu(&self, name: &str) -> Result<GpuPart, ProfileError> {
@@ -202,6 +202,13 @@ impl Library {
         }
     }
 
+    /// The shipped profile called `name`: under its own name, or in another spelling where no file
+    /// is called so.
+    fn shipped(&self, name: &str) -> Option<(&'static str, &'static str)> {
+        let is_file = || name == "this" || self.folder.join(name).exists();
+        shipped_as(name).or_else(|| if is_file() { None } else { spelt(name) })
+    }
+
     fn path(&self, name: &str) -> Result<PathBuf, ProfileError> {
         if name == "this" {
             return self.this.clone().filter(|path| path.exists()).ok_or(ProfileError::Unmeasured);
@@ -225,6 +232,22 @@ fn measured_gpu(name: &str, host: Host) -> Result<MeasuredGpu, ProfileError> {
             );
             Err(ProfileError::Unfit { part: "gpu".to_owned(), message })
         }
+    }
+}
+
+/// Refuses a GPU without a link to its memory, and a link or a second one of a GPU on the host's.
+fn check_unified(part: &GpuPart, link: Option<&str>, count: u64) -> Result<(), ProfileError> {
+    let unfit = |part: &str, message| Err(ProfileError::Unfit { part: part.to_owned(), message });
+    let gpu = &part.gpu;
+    match link {
+        None if !part.unified => Err(lonely("gpu", "link", "pcie5-x16")),
+        Some(_) if part.unified => {
+            unfit("link", format!("'{gpu}' computes on the host's memory: leave `link` out"))
+        }
+        _ if part.unified && count > 1 => {
+            unfit("gpu.count", format!("'{gpu}' is a part of its CPU, and there is one"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@ mod lookup;
 mod profile;
 mod sheet;
 mod shipped;
+mod spelling;
 mod summary;
 
 pub use lookup::Library;

@@ -71,7 +71,7 @@ pub struct Device {
     pub price: Option<Sourced<Dollars>>,
     /// The ranks of a group of GPUs that compute as one device. The rates are those of one of them.
     pub ranks: Option<Ranks>,
-    /// The cost of dequantisation, and facts that no time depends on yet.
+    /// Further costs, and facts that no time depends on yet.
     pub details: DeviceDetails,
 }
 
@@ -94,7 +94,7 @@ pub struct DeviceDetails {
     /// The kernels that its rates were measured with, where they are ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<String>,
-    /// The shortest time of a kernel, its launch included, where an engine's are known.
+    /// The shortest time of a kernel, its launch included. Absent where only bytes and FLOP count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Sourced<Seconds>>,
     /// The rate at which an engine's kernels read quantised weights, dequantisation included.

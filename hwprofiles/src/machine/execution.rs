@@ -23,6 +23,16 @@ pub struct EngineExecution {
     /// The shortest time of a GPU kernel, its launch included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Sourced<Seconds>>,
+    /// What each launch on a GPU costs beyond the part's own: the further kernels of operators that
+    /// are not fused, the rounding of activations before a product.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Sourced<Seconds>>,
+    /// The share of a GPU's attention rate that its kernels reach where they compute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Sourced<Ratio>>,
+    /// The share of a GPU's bandwidth that its attention reaches where it reads the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_read: Option<Sourced<Ratio>>,
     /// Whether the kernels of a step are replayed as a graph, so that none is issued by the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graphs: Option<bool>,
@@ -61,6 +71,10 @@ pub struct OpOffload {
     /// Tokens that are computed with one copy.
     #[serde(deserialize_with = "crate::units::checked")]
     pub micro_batch: Sourced<u64>,
+    /// Whether experts are copied only from so many tokens on that `min_batch` of them go to each
+    /// expert.
+    #[serde(default)]
+    pub by_expert: bool,
 }
 
 /// An engine's own all-reduce over one kind of link, in the terms of [`AllReduce`].
@@ -138,6 +152,14 @@ impl EngineExecution {
             Some(true) => device.issue = None,
             Some(false) if self.issue.is_some() => device.issue.clone_from(&self.issue),
             Some(false) | None => {}
+        }
+        if let Some(more) = &self.launch {
+            let reason = format!("{} and {} of the engine's kernels", device.launch.value, more.value);
+            device.launch = Sourced::estimated(device.launch.value + more.value, &reason);
+        }
+        for (bound, share) in [(Bound::Compute, &self.attention), (Bound::Memory, &self.kv_read)] {
+            let Some(share) = share else { continue };
+            device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, share.value));
         }
         let details = &mut device.details;
         if self.kernel.is_some() {

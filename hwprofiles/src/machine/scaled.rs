@@ -51,9 +51,8 @@ impl Device {
             Bound::Launch => {
                 device.launch.value = device.launch.value / factor.get();
                 device.sync.value = device.sync.value / factor.get();
-                let kernel = &mut device.details.kernel;
-                kernel.iter_mut().for_each(|kernel| kernel.value = kernel.value / factor.get());
-                device.issue.iter_mut().for_each(|issue| issue.value = issue.value / factor.get());
+                let others = [&mut device.issue, &mut device.details.kernel];
+                others.into_iter().flatten().for_each(|time| time.value = time.value / factor.get());
             }
         }
         device

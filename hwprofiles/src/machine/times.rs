@@ -52,7 +52,7 @@ impl Device {
     }
 
     /// The time of an elementwise operator that reads and writes `bytes` of activations, without
-    /// [`Device::launch`].
+    /// [`Device::launch`]: bytes ÷ rate, and with its launch at least a small kernel's time.
     pub fn elementwise_time(&self, bytes: Bytes) -> Estimate {
         if bytes == Bytes::ZERO {
             return Estimate::ZERO;
@@ -62,10 +62,13 @@ impl Device {
         self.whole_kernel(estimate)
     }
 
-    /// A product as an engine runs it: no shorter than its shortest kernel, and with a kernel that
-    /// rounds the [m, k] activations to fp8 where it has one.
+    /// A product as an engine runs it: no shorter than its shortest kernel, unless it was measured,
+    /// and with a kernel that rounds the [m, k] activations to fp8 where it has one.
     pub(super) fn as_run(&self, weights: DType, [m, k]: [u64; 2], product: Estimate) -> Estimate {
-        let product = self.whole_kernel(product);
+        let product = match product.basis {
+            Basis::Measured | Basis::Interpolated => product,
+            Basis::Extrapolated | Basis::Estimated => self.whole_kernel(product),
+        };
         let is_fp8 = matches!(weights, DType::Fp8 | DType::Fp8Block);
         if !is_fp8 || self.details.quantises_activations != Some(true) {
             return product;

@@ -73,7 +73,7 @@ impl MachineParts {
     pub fn with_own_gpu(self) -> Self {
         let gpu = match &self.base {
             MachineBase::Host(host) => {
-                host.gpu.as_option().map(|gpu| GpuGroup::one(gpu.part.clone(), gpu.link.clone()))
+                host.gpu.as_option().map(|gpu| GpuGroup::one(gpu.part.clone(), Some(gpu.link.clone())))
             }
             MachineBase::Sheet(_) | MachineBase::Sockets { .. } => None,
         };
@@ -118,7 +118,8 @@ impl MachineParts {
             gpus.add_to(&mut machine);
         }
         if let MachineBase::Sockets { link, .. } = &self.base {
-            add_far_links(link, self.gpu.as_ref().and_then(|gpus| gpus.link.far.as_ref()), &mut machine);
+            let to_gpu = self.gpu.as_ref().and_then(|gpus| gpus.link.as_ref());
+            add_far_links(link, to_gpu.and_then(|link| link.far.as_ref()), &mut machine);
         }
         if let Some(expanders) = &self.cxl {
             expanders.add_to(&mut machine);

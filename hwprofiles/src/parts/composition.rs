@@ -12,6 +12,7 @@
 
 use crate::files::ProfileError;
 use crate::machine::Interleave;
+use crate::parts::modules::MemoryModules;
 use crate::units::{Bytes, BytesPerSec, Seconds, Sourced};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -200,18 +201,36 @@ pub struct LoopbackLimit {
     pub bandwidth: BytesPerSec,
 }
 
-/// The DRAM of a datasheet CPU, as a composition gives it.
+/// The DRAM of a datasheet CPU, as a composition gives it. A plain size or rate, without a source,
+/// is what the person asking states.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DramChoice {
     /// Its size, over all sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(deserialize_with = "crate::units::checked_option")]
+    #[serde(deserialize_with = "crate::units::stated")]
     pub capacity: Option<Sourced<Bytes>>,
-    /// The rate of long reads, over all sockets; the part's where absent.
+    /// The peak rate of reads, or the measured one, over all sockets; the part's where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(deserialize_with = "crate::units::checked_option")]
+    #[serde(deserialize_with = "crate::units::stated")]
     pub bandwidth: Option<Sourced<BytesPerSec>>,
+    /// The modules that make up that peak, over all sockets; a [`crate::Library`] replaces them by
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modules: Option<MemoryModules>,
+}
+
+impl DramChoice {
+    /// The same with the peak of its modules as bandwidth, on a board with so many channels.
+    pub(crate) fn on_channels(self, channels: Option<u64>) -> Result<Self, ProfileError> {
+        let Some(modules) = self.modules else { return Ok(self) };
+        if let Some(bandwidth) = &self.bandwidth {
+            let message = format!("{modules} and {} say it twice: leave one out", bandwidth.value);
+            return Err(ProfileError::Unfit { part: "dram".to_owned(), message });
+        }
+        let bandwidth = Sourced::estimated(modules.peak(channels), &format!("the peak of {modules}"));
+        Ok(Self { bandwidth: Some(bandwidth), modules: None, ..self })
+    }
 }
 
 /// Sockets of a datasheet CPU. In files a number makes them one device with one memory; a number

@@ -91,6 +91,8 @@ pub enum InstructionSet {
     Amx,
     /// Arm's scalable vectors.
     Sve2,
+    /// Arm's 128-bit vectors.
+    Neon,
 }
 
 impl fmt::Display for InstructionSet {
@@ -100,6 +102,7 @@ impl fmt::Display for InstructionSet {
             InstructionSet::Avx512 => "avx512",
             InstructionSet::Amx => "amx",
             InstructionSet::Sve2 => "sve2",
+            InstructionSet::Neon => "neon",
         })
     }
 }

@@ -1,10 +1,16 @@
 //! The device and the memory of a datasheet CPU: rooflines at documented shares of its peaks.
 //!
 //! Where a part does not give the rates that it reaches, long products with weights streamed from
-//! memory reach 20 % of the peak by tile instructions and 65 % by vector instructions, and reads of
-//! memory reach 75 % of its peak. LIA's Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and
-//! 3.7 of 5.6 by AVX-512; published streams reach 65 to 95 %. The answers say
-//! [`Basis::Estimated`](crate::Basis::Estimated).
+//! memory reach 20 % of the peak by tile instructions and 65 % by vector instructions. LIA's
+//! Sapphire Rapids reaches 16.6 to 20 of 90 TFLOP/s by AMX and 3.7 of 5.6 by AVX-512. Decode
+//! attention computes like products by 256-bit vectors, however wide they are: latent attention at
+//! 28 FLOP per cycle of a core on a Threadripper PRO 7975WX, 17 on 88 cores of a Xeon 6980P.
+//!
+//! Reads of memory reach 80 % of the peak of two channels and 58 % of that of a socket with more.
+//! Decoding on a Xeon 6454S, a Xeon 8480+ and an EPYC 9355 reads at 52 to 63 % of their peaks, well
+//! below what a stream benchmark reaches there: each product is a fork-join over tens of cores, and
+//! experts are small. A bandwidth that a composition states is such a peak, unless it was measured.
+//! The answers say [`Basis::Estimated`](crate::Basis::Estimated).
 
 use crate::files::ProfileError;
 use crate::machine::{
@@ -20,7 +26,13 @@ const OF_PEAK_TILES: f64 = 0.20;
 
 const OF_PEAK_VECTORS: f64 = 0.65;
 
-const OF_PEAK_DRAM: f64 = 0.75;
+const OF_PEAK_TWO_CHANNELS: f64 = 0.80;
+
+const OF_PEAK_MANY_CHANNELS: f64 = 0.58;
+
+/// The peak above which a socket of unknown channels has more than two: that of two channels of
+/// DDR5-8000.
+const MOST_OF_TWO_CHANNELS: BytesPerSec = BytesPerSec::new(128e9);
 
 /// The share of its power that a socket uses while its cores wait for work.
 const OF_POWER_WAITING: f64 = 0.30;
@@ -52,7 +64,7 @@ impl CpuSheet {
             },
         });
         let capacity = self.dram.capacity.clone().or(own).ok_or_else(|| {
-            let example = "`dram: {capacity: {value: 512 GB, source: {estimated: {reason: as bought}}}}`";
+            let example = "`dram: {capacity: 512 GB}`";
             let message = format!(
                 "the CPU '{}' does not say how much memory it has: say it, as {example}",
                 self.part.cpu
@@ -72,12 +84,15 @@ impl CpuSheet {
         })
     }
 
-    /// The peak rate of all channels; unknown where a composition gives another bandwidth.
+    /// The peak rate of all channels; unknown where a composition gives a measured rate.
     fn peak_bandwidth(&self) -> Option<Sourced<BytesPerSec>> {
+        if let Some(stated) = &self.dram.bandwidth {
+            let measured = matches!(stated.source, Provenance::Measured { .. });
+            return Some(stated.clone()).filter(|_| !measured);
+        }
         let Sourced { value, source } = &self.part.dram.bandwidth;
-        let source = || times(self.sockets, &value.to_string(), source);
-        let peak = || Sourced { value: *value * self.sockets as f64, source: source() };
-        self.dram.bandwidth.is_none().then(peak)
+        let source = times(self.sockets, &value.to_string(), source);
+        Some(Sourced { value: *value * self.sockets as f64, source })
     }
 
     /// The device `cpu`. Refuses more cores than there are.
@@ -99,7 +114,9 @@ impl CpuSheet {
             if dtype.holds_weights() {
                 gemm.insert(dtype, self.gemm(dtype, &paths, bandwidth.value, source.clone()));
             }
-            attention.insert(dtype, AttentionRates::roofline(dtype, fastest, bandwidth.value, source));
+            let rates = AttentionRates::roofline(dtype, fastest, bandwidth.value, source);
+            let vectors = self.vector_peak().map(|peak| peak * OF_PEAK_VECTORS);
+            attention.insert(dtype, vectors.into_iter().fold(rates, AttentionRates::with_decode_rate));
         }
         let per_socket = |name: &str, source: &Provenance| times(self.sockets, name, source);
         let part = &self.part;
@@ -180,10 +197,13 @@ impl CpuSheet {
 
     /// The rate of long reads by the cores in use.
     fn bandwidth(&self) -> Sourced<BytesPerSec> {
-        if let Some(bandwidth) = &self.dram.bandwidth {
-            return bandwidth.clone();
-        }
         let dram = &self.part.dram;
+        if let Some(stated) = &self.dram.bandwidth {
+            return match stated.source {
+                Provenance::Measured { .. } => stated.clone(),
+                Provenance::Datasheet { .. } | Provenance::Estimated { .. } => self.reached_of(stated),
+            };
+        }
         let one = match (&dram.reached, &dram.by_cores, self.cores) {
             (_, Some(curve), Some(cores)) => {
                 let cores = cores.div_ceil(self.sockets);
@@ -191,13 +211,7 @@ impl CpuSheet {
                 Sourced::estimated(curve.at(cores), &reason)
             }
             (Some(reached), ..) => reached.clone(),
-            (None, ..) => {
-                let reason = format!(
-                    "{OF_PEAK_DRAM} of the peak of {} ({})",
-                    dram.bandwidth.value, dram.bandwidth.source
-                );
-                Sourced::estimated(dram.bandwidth.value * OF_PEAK_DRAM, &reason)
-            }
+            (None, ..) => self.reached_of(&dram.bandwidth),
         };
         match self.sockets {
             1 => one,
@@ -206,6 +220,29 @@ impl CpuSheet {
                 source: times(sockets, &one.value.to_string(), &one.source),
             },
         }
+    }
+
+    /// The part of a `peak` that long reads reach: the share that the part reaches of its own peak,
+    /// or the documented one.
+    fn reached_of(&self, peak: &Sourced<BytesPerSec>) -> Sourced<BytesPerSec> {
+        let dram = &self.part.dram;
+        let (share, why) = match &dram.reached {
+            Some(reached) => {
+                (reached.value.get() / dram.bandwidth.value.get(), format!("; the share: {}", reached.source))
+            }
+            None => (self.documented_share(), String::new()),
+        };
+        let reason = format!("{share:.2} of the peak of {} ({}){why}", peak.value, peak.source);
+        Sourced::estimated(peak.value * share, &reason)
+    }
+
+    fn documented_share(&self) -> f64 {
+        let dram = &self.part.dram;
+        let few = match &dram.channels {
+            Some(channels) => channels.value <= 2,
+            None => dram.bandwidth.value <= MOST_OF_TWO_CHANNELS,
+        };
+        if few { OF_PEAK_TWO_CHANNELS } else { OF_PEAK_MANY_CHANNELS }
     }
 
     /// The instruction sets that compute with weights of `dtype`, each in the nearest format that
@@ -228,6 +265,13 @@ impl CpuSheet {
             }
         }
         paths
+    }
+
+    /// The peak in 32 bits of the narrowest vectors that it has, by the cores in use.
+    fn vector_peak(&self) -> Option<FlopPerSec> {
+        let mut sets = self.part.rates.iter().filter(|(set, _)| **set != InstructionSet::Amx);
+        let peak = sets.find_map(|(_, by_format)| by_format.get(&DType::F32))?;
+        Some(peak.resident.value * self.scale())
     }
 
     fn source(&self, paths: &[ComputePath<'_>], bandwidth: &Sourced<BytesPerSec>) -> Provenance {
@@ -296,7 +340,9 @@ impl SheetRates {
     pub fn streamed_rate(&self, instructions: InstructionSet) -> FlopPerSec {
         let share = match instructions {
             InstructionSet::Amx => OF_PEAK_TILES,
-            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 => OF_PEAK_VECTORS,
+            InstructionSet::Avx2 | InstructionSet::Avx512 | InstructionSet::Sve2 | InstructionSet::Neon => {
+                OF_PEAK_VECTORS
+            }
         };
         self.streamed.as_ref().map_or(self.resident.value * share, |streamed| streamed.value)
     }

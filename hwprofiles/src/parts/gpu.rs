@@ -30,6 +30,10 @@ pub struct GpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub l2: Option<Sourced<Bytes>>,
+    /// Whether it has no memory of its own and computes on the host's, without a link. `capacity`
+    /// is then the most that the host can have, and `bandwidth` that of the host's memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unified: bool,
     /// Memory on the package.
     #[serde(deserialize_with = "crate::units::checked")]
     pub capacity: Sourced<Bytes>,
@@ -45,6 +49,11 @@ pub struct GpuPart {
     pub achieved: Option<AchievedShares>,
     /// Cost of one kernel launch, on the GPU.
     pub launch: Sourced<Seconds>,
+    /// The shortest time of a kernel that computes no product, its launch included; a documented
+    /// time where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub kernel: Option<Sourced<Seconds>>,
     /// The time that the host takes to launch one kernel, where it launches kernels one by one
     /// ahead of the GPU. The GPU waits only where it is faster than the host. Absent where graphs
     /// are replayed.
@@ -119,11 +128,13 @@ impl GpuPart {
             compute_capability: None,
             multiprocessors: None,
             l2: None,
+            unified: false,
             capacity,
             bandwidth,
             peak: BTreeMap::new(),
             achieved: None,
             launch,
+            kernel: None,
             issue: None,
             sync,
             nvlink: None,
@@ -153,7 +164,9 @@ impl GpuPart {
         let message = "the server's GPU is this one: leave `gpu` out".to_owned();
         refuse_if(server.gpu.is_some(), &["server", "gpu"], message)?;
         let message = "the server's GPU needs a link: name one, as `link: pcie5-x16`".to_owned();
-        refuse_if(server.link.is_none(), &["server"], message)
+        refuse_if(server.link.is_none() && !self.unified, &["server"], message)?;
+        let message = "a GPU on the host's memory has no link: leave it out".to_owned();
+        refuse_if(server.link.is_some() && self.unified, &["server", "link"], message)
     }
 }
 

@@ -14,6 +14,7 @@ mod gpu_device;
 mod gpu_group;
 mod host;
 mod link;
+mod modules;
 mod nvme;
 mod sockets;
 
@@ -33,4 +34,5 @@ pub use host::{
     Processor, ReadWriteMix, ReadWriteMixes, StoreKind, StreamCurve, StreamKind, TransferCurve,
 };
 pub use link::{DirectionRates, LinkPart};
+pub use modules::MemoryModules;
 pub use nvme::NvmePart;

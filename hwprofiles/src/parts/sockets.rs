@@ -18,7 +18,7 @@ impl CpuSheet {
             return Err(ProfileError::Unfit { part: "cores".to_owned(), message });
         }
         let part = |of: &dyn fmt::Display| format!("one of {sockets} sockets, which have {of} together");
-        let DramChoice { capacity, bandwidth } = &self.dram;
+        let DramChoice { capacity, bandwidth, modules } = &self.dram;
         let dram = DramChoice {
             capacity: capacity
                 .as_ref()
@@ -26,6 +26,7 @@ impl CpuSheet {
             bandwidth: bandwidth
                 .as_ref()
                 .map(|all| Sourced::estimated(all.value * (1.0 / sockets as f64), &part(&all.value))),
+            modules: modules.clone(),
         };
         Ok(Self { sockets: 1, cores: self.cores.map(|cores| cores / sockets), dram, ..self.clone() })
     }

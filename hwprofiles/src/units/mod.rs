@@ -8,8 +8,9 @@ mod quantities;
 mod ratio;
 mod text;
 
-pub(crate) use checked::{Checked, checked, checked_option, distinct, positive};
+pub(crate) use checked::{Checked, checked, checked_option, distinct, positive, stated};
 pub use dtype::{BlockSize, DType, GROUP};
+pub(crate) use nearest::edits_between;
 pub use nearest::nearest;
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use quantities::{

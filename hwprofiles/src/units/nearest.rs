@@ -20,6 +20,11 @@ pub fn nearest<'w>(text: &str, known: impl IntoIterator<Item = &'w str>) -> Vec<
 /// Longer texts are compared by their first letters only.
 const LONGEST: usize = 64;
 
+/// The single-letter edits between two words.
+pub(crate) fn edits_between(one: &str, other: &str) -> usize {
+    edits(&one.chars().take(LONGEST).collect::<Vec<_>>(), other)
+}
+
 /// Levenshtein's distance: inserted, removed and replaced letters.
 fn edits(wanted: &[char], word: &str) -> usize {
     let mut row: Vec<usize> = (0..=wanted.len()).collect();

@@ -253,6 +253,60 @@ fn names_are_looked_up_as_this_shipped_or_file() {
 }
 
 #[test]
+fn a_persons_word_is_enough_for_memory() {
+    let library = Library::default();
+    let machine = |dram: &str, sockets: u64| {
+        let text = format!("parts: {{cpu: xeon-8480p, sockets: {sockets}, dram: {dram}}}");
+        library
+            .compose(&yaml::read::<Composition>(&text, "inline").map_err(|e| e.to_string())?)
+            .map_err(|e| e.to_string())
+    };
+    let memory = |dram: &str, sockets: u64| machine(dram, sockets).expect(dram).memories.remove(0);
+    let sourced = "{capacity: {value: 64 GB, source: {estimated: {reason: as stated by the person asking}}}}";
+    assert_eq!(memory("{capacity: 64 GB}", 1), memory(sourced, 1));
+    // Eight channels: modules beyond them share one, and fewer leave some empty.
+    let rate =
+        |said: &str, sockets: u64| memory(&format!("{{capacity: 64 GB, {said}}}"), sockets).bandwidth.value;
+    let peak = rate("bandwidth: 358.4 GB/s", 1);
+    for modules in ["8x DDR5-5600", "16 x DDR5-5600", "8×DDR5-5600"] {
+        assert_eq!(rate(&format!("modules: {modules}"), 1), peak, "{modules}");
+    }
+    let ratio = |of: BytesPerSec| of.get() / peak.get();
+    assert!((ratio(rate("modules: 4x DDR5-5600", 1)) - 0.5).abs() < 1e-9);
+    assert!((ratio(rate("modules: 16x DDR5-5600", 2)) - 2.0).abs() < 1e-9);
+    let lines = [
+        "{capacity: 64}",
+        "{capacity: 0 GB}",
+        "{capacity: 64 GB, bandwidth: 3 apples}",
+        "{capacity: 64 GB, modules: DDR5-5600}",
+        "{capacity: 64 GB, modules: 0x DDR5-5600}",
+        "{capacity: 64 GB, modules: 8x DDR5-5600, bandwidth: 80 GB/s}",
+        "{capacity: {value: 64 GB}}",
+    ]
+    .map(|dram| machine(dram, 1).expect_err(dram));
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn a_gpu_on_the_hosts_memory_has_no_link_and_no_twin() {
+    let error = |parts: &str| {
+        let composition =
+            yaml::read::<Composition>(&format!("parts: {{cpu: ryzen-ai-max-395, {parts}}}"), "inline");
+        Library::default().compose(&composition.unwrap()).expect_err(parts).to_string()
+    };
+    let lines = [
+        error("gpu: radeon-8060s, link: pcie4-x16"),
+        error("gpu: {part: radeon-8060s, count: 2}"),
+        error("gpu: rtx-4090"),
+        Library::default().machine_with("apple-m2-ultra", 2).expect_err("two").to_string(),
+    ];
+    insta::assert_snapshot!(lines.join("\n"));
+    let machine = Library::default().machine("ryzen-ai-max-395-128gb").unwrap();
+    assert_eq!(machine.check(), []);
+    assert_eq!(machine.devices[1].memory, machine.devices[0].memory);
+}
+
+#[test]
 fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
     let folder = tempfile::tempdir().unwrap();
     let this = folder.path().join("this.yaml");

@@ -78,6 +78,7 @@ fn every_number_of_a_part_says_where_it_came_from() {
                 "sockets",
                 "cores",
                 "ranks",
+                "unified",
             ];
             assert!(words.contains(&key), "{name}: {} = {} has no source", entry.key, entry.value);
         }
@@ -162,6 +163,62 @@ fn a_name_is_found_however_it_is_spelt() {
 }
 
 #[test]
+fn a_name_is_found_as_systems_and_people_write_it() {
+    let library = Library::default();
+    let cases = [
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("RTX 4090", "rtx-4090"),
+        ("4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4060 Laptop GPU", "rtx-4060-laptop"),
+        ("RTX 4060 Ti 16GB", "rtx-4060-ti-16"),
+        ("RTX 3060", "rtx-3060-12"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("AMD Radeon RX 7900 XTX", "rx-7900-xtx"),
+        ("Tesla T4", "t4"),
+        ("13th Gen Intel(R) Core(TM) i9-13900K", "i9-13900k"),
+        ("Intel(R) Core(TM) Ultra 9 285K", "core-ultra-9-285k"),
+        ("Intel(R) Xeon(R) Platinum 8480+", "xeon-8480p"),
+        ("Intel(R) Xeon(R) Gold 6138 CPU @ 2.00GHz", "xeon-gold-6138"),
+        ("Intel Xeon Gold 6454S", "xeon-gold-6454s"),
+        ("EPYC 9355", "epyc-9355"),
+        ("AMD EPYC 9355 32-Core Processor", "epyc-9355"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "ryzen-7950x"),
+        ("ryzen-5-3500", "ryzen-3500"),
+        ("AMD Ryzen Threadripper PRO 7975WX 32-Cores", "threadripper-pro-7975wx"),
+        ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "ryzen-ai-max-395"),
+        ("Apple M1 Max", "apple-m1-max"),
+    ];
+    for (name, shipped) in cases {
+        assert_eq!(library.profile(name).expect(name), library.profile(shipped).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn every_name_is_found_without_its_hyphens_and_in_capitals() {
+    let library = Library::default();
+    for (name, profile) in profiles() {
+        let loud = name.replace('-', " ").to_uppercase();
+        assert_eq!(library.profile(&loud).as_ref().expect(&loud), profile, "{loud}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_by_the_nearest_and_a_file_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = Library { folder: folder.path().to_path_buf(), ..Library::default() };
+    let error = |name: &str| library.profile(name).expect_err(name).to_string();
+    assert!(error("RTX 4060 Ti").ends_with("did you mean rtx-4060-ti-8, rtx-4060-ti-16?"));
+    assert!(error("7975WX").ends_with("did you mean threadripper-pro-7975wx?"));
+    assert!(error("i9-13900X").contains("did you mean i9-13900k"));
+    assert!(error("a toaster").ends_with("`fulcrum machine list` names those"));
+    std::fs::write(folder.path().join("RTX 4090"), "name: own\nparts: {cpu: this}\n").unwrap();
+    assert!(matches!(library.profile("RTX 4090").unwrap(), Profile::Composition(_)));
+    assert!(matches!(library.profile("rtx-4090").unwrap(), Profile::Gpu(_)));
+}
+
+#[test]
 fn a_gpus_name_is_a_machine_of_the_server_that_its_part_describes() {
     let library = Library::default();
     for (name, profile) in profiles() {
@@ -173,6 +230,11 @@ fn a_gpus_name_is_a_machine_of_the_server_that_its_part_describes() {
         assert_eq!(machine.devices[0].cores.len() as u64, cpu.cores.value);
         assert_eq!(machine.devices[1].power, gpu.power);
         assert_eq!(machine.devices[1].price, gpu.price);
+        if gpu.unified {
+            assert_eq!((machine.memories.len(), machine.links.len()), (1, 0), "{name}: one memory");
+            assert!(machine.memories[0].bandwidth.value >= gpu.reached_bandwidth().value);
+            continue;
+        }
         let hbm = machine.memories.iter().find(|memory| memory.kind == MemoryKind::Hbm).unwrap();
         assert_eq!(hbm.capacity, gpu.capacity);
         let Profile::Link(link) = library.profile(server.link.as_deref().unwrap()).unwrap() else {

@@ -74,7 +74,8 @@ pub struct DeltaRows<'a> {
 }
 
 /// Convolves q, k and v of the new tokens, in place, with silu behind it: channel c of token t is
-/// silu(Σᵢ `weights[c][i]` · input t − taps + 1 + i). The last inputs are kept for the next tokens.
+/// silu(bias c + Σᵢ `weights[c][i]` · input t − taps + 1 + i). `bias` is empty where there is none.
+/// The last inputs are kept for the next tokens.
 /// A sequence without past tokens starts with inputs of 0.
 ///
 /// # Panics
@@ -82,7 +83,7 @@ pub struct DeltaRows<'a> {
 pub fn delta_convolve(
     pool: &Pool,
     net: &DeltaNet,
-    weights: &[f32],
+    [weights, bias]: [&[f32]; 2],
     rows: &mut StridedRowsMut<'_>,
     state: &mut DeltaState<'_>,
     spans: &[KvSpan],
@@ -91,6 +92,7 @@ pub fn delta_convolve(
     let count: usize = spans.iter().map(|span| span.new).sum();
     rows.assert_holds(count, channels, "rows");
     assert_eq!(weights.len(), channels * taps, "weights of the convolution");
+    assert!(bias.is_empty() || bias.len() == channels, "a bias of the convolution");
     let stride = rows.stride;
     let values = Disjoint::new(rows.values);
     let kept = Disjoint::new(state.0);
@@ -121,7 +123,10 @@ pub fn delta_convolve(
             // From the last token to the first, each before its inputs are overwritten.
             let mut out = vec![0.0; len];
             for token in (0..span.new).rev() {
-                out.fill(0.0);
+                match bias.get(range.clone()) {
+                    Some(bias) => out.copy_from_slice(bias),
+                    None => out.fill(0.0),
+                }
                 for tap in 0..taps {
                     let input = match (token + tap).checked_sub(taps - 1) {
                         Some(token) => &*at(token, from, len),
@@ -241,7 +246,7 @@ impl RowKernel for TokenKernel<'_> {
 
 /// ln(1 + eˣ).
 #[inline(always)]
-fn softplus(x: f32) -> f32 {
+pub(super) fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }
 
@@ -272,7 +277,7 @@ mod tests {
             let mut projected = [rows(0), rows(1)].concat();
             let mut state = DeltaState(&mut kept);
             let mut strided = StridedRowsMut::new(&mut projected, width);
-            delta_convolve(pool, &NET, &weights, &mut strided, &mut state, &spans);
+            delta_convolve(pool, &NET, [&weights[..], &[]], &mut strided, &mut state, &spans);
             let rows = DeltaRows {
                 projected: StridedRows::new(&projected, width),
                 log_rates: &rates,

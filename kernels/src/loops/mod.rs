@@ -2,6 +2,8 @@
 
 pub(crate) mod frequency;
 pub(crate) mod link;
+pub mod numeric;
+mod parts;
 pub mod peak;
 pub mod stream;
 

@@ -12,4 +12,5 @@ mod host_gpu;
 mod link;
 #[path = "../noise/mod.rs"]
 mod noise;
+mod numeric;
 mod stream;

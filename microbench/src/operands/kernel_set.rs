@@ -1,8 +1,10 @@
 //! The kernels under measurement, as a trait, so that a test can replace one by a wrong one.
 
 use hwprofiles::Seconds;
+use kernels::numeric::{self, CgVectors, CsrMatrix};
 use kernels::stream::{self, StoreInstruction};
 use kernels::{KvCache, KvSpan, Pool, RateLimitedLink, Scratch, StridedRows, StridedRowsMut, WeightsView};
+use std::ops::Range;
 
 /// What attention reads.
 #[derive(Clone, Copy)]
@@ -99,6 +101,22 @@ pub(crate) trait KernelSet: std::fmt::Debug + Sync {
         columns: usize,
     ) {
         kernels::silu_mul(pool, out, gate, up, stride, columns);
+    }
+
+    fn axpy(&self, pool: &Pool, y: &mut [f32], a: f32, x: &[f32]) {
+        numeric::axpy(pool, y, a, x);
+    }
+
+    fn sparse(&self, pool: &Pool, matrix: &CsrMatrix, rows: Range<usize>, y: &mut [f32], x: &[f32]) {
+        matrix.multiply(pool, rows, y, x);
+    }
+
+    fn jacobi(&self, pool: &Pool, to: &mut [f32], from: &[f32], width: usize) {
+        numeric::jacobi(pool, to, from, width);
+    }
+
+    fn gradients(&self, pool: &Pool, matrix: &CsrMatrix, mut vectors: CgVectors<'_>, residual: f64) -> f64 {
+        numeric::conjugate_gradients_step(pool, matrix, &mut vectors, residual)
     }
 }
 

@@ -238,6 +238,33 @@ impl CostModel<'_> {
         self.rated(device, operator, device.memory, &work)
     }
 
+    /// The time of attention over a chunk of a prompt and decodes of other sequences in one call,
+    /// without its launch. `None` where they are computed one after the other: there is no fitted
+    /// kernel, or keys and values are elsewhere.
+    pub fn mixed_attention_time(&self, task: &Task, prefill: &Step, decode: &Step) -> Option<Seconds> {
+        let (Action::Compute { operator: Operator::Attention, rows, source }, Lane::Device(id)) =
+            (&task.action, task.lane)
+        else {
+            return None;
+        };
+        let device = self.machine.device(id);
+        if matches!(source, OperandSource::InPlace(memory) if *memory != device.memory) {
+            return None;
+        }
+        let model = self.model.shape_or_ends(task.kind);
+        let shared = ModelShare::on_device(self.machine, model, id);
+        let rows = shared.rows(Operator::Attention.sublayer(), rows);
+        let shape = |step: &Step| {
+            let step = task.micro_batch.step(step);
+            match Work::count(Operator::Attention, &shared.share, self.formats, &step, &rows).shape {
+                Shape::Attention(shape) if !shape.is_empty() => Some(shape),
+                _ => None,
+            }
+        };
+        let rates = device.attention.get(&self.formats.kv).filter(|rates| rates.surface().is_some())?;
+        Some(rates.mixed_time(&shape(prefill)?, &shape(decode)?)?.time)
+    }
+
     /// The time in which the ranks of a device combine their results. Zero with one rank.
     fn combine_time(&self, operator: Operator, rows: &Range<u64>, device: &Device, step: &Step) -> Seconds {
         let tokens = if operator.sublayer() == Sublayer::Head { step.batch } else { step.rows() };

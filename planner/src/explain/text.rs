@@ -9,6 +9,7 @@ use crate::placement::LayerGroup;
 use crate::placement::Pipelining;
 use crate::placement::{NamedSlice, NamedSlices};
 use crate::plan::Plan;
+use crate::planning::{FORCED, PLANNED};
 use crate::program::PhaseTimes;
 use hwprofiles::{Ratio, Seconds};
 use scenarios::Sublayer;
@@ -223,7 +224,9 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     for (name, reason) in &predicted.without {
         wrapped(text, &format!("without {name}: {reason}"))?;
     }
-    if predicted.chosen != crate::planning::PLANNED {
+    if predicted.chosen.starts_with(FORCED) {
+        wrapped(text, "The placement is forced by the scenario, not planned.")?;
+    } else if predicted.chosen != PLANNED {
         wrapped(text, &format!("No plan of the solver beats {}: it is followed.", predicted.chosen))?;
     }
     if let Some(proven) = predicted.proven {

@@ -91,7 +91,10 @@ pub(crate) fn operator_scratch(
             // The vector that latent attention's queries are expanded from.
             let rank = model.latent().filter(|_| operator == Operator::QkvProj);
             let rank = rank.and_then(|latent| latent.q_rank).unwrap_or(0);
-            rows * (network + rank + columns.max(width).max(rank) + 64) + members * (32 << 10)
+            // The widest input of several matrices.
+            let inner = if operator == Operator::DownProj { model.intermediate } else { 0 };
+            let columns = columns.max(width).max(rank).max(inner);
+            rows * (network + rank + columns + 64) + members * (32 << 10)
         }
         None if operator == Operator::Attention => attention_scratch(model, members, extent.batch),
         _ => 0,

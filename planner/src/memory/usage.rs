@@ -5,7 +5,7 @@ use crate::placement::{ModelShare, Placement, Slices};
 use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Positions, Sublayer};
+use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Sublayer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,13 +117,7 @@ pub fn vector_holders(placement: &Placement) -> BTreeSet<(DeviceId, Option<u32>,
 /// columns at each position. A model has two tables if its layers with windows use another
 /// rotation.
 pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
-    match model.positions {
-        Positions::Learned { .. } => Bytes::ZERO,
-        _ => {
-            let tables = 1 + u64::from(model.window_theta().is_some());
-            DType::F32.bytes(Elements::product(&[tables, context, model.rotated_width()]))
-        }
-    }
+    DType::F32.bytes(Elements::product(&[context, model.rotation_widths().iter().sum()]))
 }
 
 /// Bytes that `placement` takes from each memory of `machine`, by memory index. The bytes in a

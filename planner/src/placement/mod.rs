@@ -21,5 +21,6 @@ pub use variant::Variant;
 
 pub(crate) use identical_gpus::IdenticalGpus;
 pub(crate) use layer_group::{named, placement_of};
+pub(crate) use slices::split_row;
 pub(crate) use sublayer_home::{Home, mixes_stripes};
 pub(crate) use tensor_parallel::{ModelShare, combine_time};

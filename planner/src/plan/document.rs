@@ -179,6 +179,14 @@ impl Plan {
             let wanted = format!("from 1 to the {} prompt tokens", self.workload.prompt_tokens);
             return Err(PlanError::new(&["prefill_chunk"], self.prefill_chunk, wanted));
         }
+        self.placement_on(machine, model)
+    }
+
+    /// The placement by index, for any machine and model that have what it names.
+    ///
+    /// # Errors
+    /// [`PlanError`] if they lack something, or the model has other layers.
+    pub(crate) fn placement_on(&self, machine: &Machine, model: &Model) -> Result<Placement, PlanError> {
         let pipelining = Pipelining::read(self.staging_slots, self.micro_batches, self.workload.batch)?;
         placement_of(machine, model, (&self.embed, &self.layers, &self.head), pipelining)
     }

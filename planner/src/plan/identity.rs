@@ -43,9 +43,9 @@ pub struct PlanOrigin {
     /// Number of the machine's GPUs that compute as one device. Absent if 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor_parallel: Option<u64>,
-    /// What the engine adds to the machine. Absent if nothing.
+    /// What the scenario's engine adds to the machine's times. Absent with Fulcrum's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub execution: Option<EngineExecution>,
+    pub execution: Option<Box<EngineExecution>>,
 }
 
 pub(crate) fn check_identity(

@@ -6,6 +6,7 @@ use crate::error::PlannerError;
 use crate::placement::{IdenticalGpus, Variant};
 use crate::plan::{Identity, Plan};
 use crate::planning::draft::{DraftModel, DraftPlan};
+use crate::planning::forced::ForcedPlacement;
 use crate::planning::planner::plan_with_value;
 use crate::planning::problem::Problem;
 use crate::planning::scorer::{FormatScorer, Scorer};
@@ -27,7 +28,8 @@ pub struct ChosenFormats {
 }
 
 /// Plans `problem` for each combination of `machines` (one machine with its GPUs grouped in several
-/// ways), `formats`, and no draft or `draft` on each device. Returns the plan with the best
+/// ways), `formats`, and no draft or `draft` on each device; with `forced` that placement in place
+/// of a plan. Returns the plan with the best
 /// objective within the limits, the first of equal ones. `identities` are the known identities of
 /// the machines; computing one takes as long as a small plan.
 ///
@@ -40,6 +42,7 @@ pub fn plan_among(
     identities: Option<&[Identity]>,
     formats: &[Formats],
     draft: Option<DraftModel<'_>>,
+    forced: Option<&ForcedPlacement>,
     scorer: &FormatScorer<'_>,
 ) -> Result<ChosenFormats, PlannerError> {
     let mut best: Option<(f64, usize, Plan)> = None;
@@ -61,7 +64,7 @@ pub fn plan_among(
                 .map(|(_, device, speculation)| (machine.device(device).name.clone(), speculation.tokens)),
         };
         let known = identities.and_then(|identities| identities.get(*at));
-        match planned(&problem, known, *proposal, scorer) {
+        match planned(&problem, known, *proposal, forced, scorer) {
             Ok((plan, value)) => {
                 outcomes.push((variant, Ok(plan.predicted.simulated)));
                 if best.as_ref().is_none_or(|(least, ..)| value < *least) {
@@ -99,12 +102,17 @@ fn planned(
     problem: &Problem<'_>,
     known: Option<&Identity>,
     proposal: Option<Proposal<'_>>,
+    forced: Option<&ForcedPlacement>,
     scorer: &FormatScorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
+    let plan = |problem: &Problem<'_>, score: &Scorer<'_>| match forced {
+        Some(forced) => problem.forced_plan(forced, known, score),
+        None => plan_with_value(problem, known, score),
+    };
     let Some((draft, device, speculation)) = proposal else {
         let score: &Scorer<'_> =
             &|placement, chunk| scorer(problem.cost_model, &problem.requirements.workload, placement, chunk);
-        return plan_with_value(problem, known, score);
+        return plan(problem, score);
     };
     let machine = problem.cost_model.machine;
     let gpus = IdenticalGpus::from_machine(machine).count();
@@ -120,13 +128,12 @@ fn planned(
     };
     let cost_model = CostModel { machine: &left, ..problem.cost_model };
     let score: &Scorer<'_> = &|placement, chunk| scorer(cost_model, &workload, placement, chunk);
-    plan_with_value(
+    plan(
         &Problem {
             cost_model,
             draft: Some(&beside),
             requirements: Requirements { workload, ..problem.requirements },
         },
-        known,
         score,
     )
 }

@@ -1,6 +1,7 @@
 //! From a problem to its plan: simulates candidates of the search and of rules, and keeps the best.
 
 mod draft;
+mod forced;
 mod formats;
 mod infeasible;
 mod overlap;
@@ -10,6 +11,7 @@ mod rule_candidates;
 mod scorer;
 
 pub use draft::{DraftModel, DraftPlan};
+pub use forced::{FORCED, ForcedPlacement};
 pub use formats::{ChosenFormats, plan_among};
 pub use planner::{evaluate, follow, plan};
 pub use problem::{PLANNED, Problem};

@@ -82,6 +82,8 @@ pub(crate) struct Lowering<'a> {
     /// By buffer, device and micro-batch: see [`Lowering::copy`].
     copies: Vec<BufferCopy>,
     rings: BTreeMap<(DeviceId, StagingRing), RingSlots>,
+    /// By layer and micro-batch: the store of its staged cache, for later layers that share it.
+    stores: BTreeMap<(u64, u64), TaskId>,
 }
 
 /// The slots of one ring, used in turn.
@@ -134,6 +136,7 @@ impl<'a> Lowering<'a> {
             tasks: Vec::new(),
             copies: vec![BufferCopy::default(); copies],
             rings: BTreeMap::new(),
+            stores: BTreeMap::new(),
         };
         let placed_operators = lowering.placed_operators(placement);
         let same_segment = |one: &PlacedOperator<'_>, next: &PlacedOperator<'_>| {
@@ -289,11 +292,15 @@ impl<'a> Lowering<'a> {
         let device = slice.device(self.phase);
         let own = self.own(device);
         let ring = StagingRing::Kv(part.index);
+        // A cache that is shared must be back at home before a later layer reads it.
+        let shared = self.model.cache_layer(u64::from(layer));
+        let stored = self.stores.get(&(shared, part.index)).copied();
         let (source, fetched) = if let Some(source) = self.in_place(slice.home, device) {
-            (source, vec![])
+            (source, stored.into_iter().collect())
         } else {
             let link = self.link(slice.home, own, || format!("the KV cache of layer {layer}"))?;
-            let (slot, after) = self.next_slot(device, ring);
+            let (slot, mut after) = self.next_slot(device, ring);
+            after.extend(stored);
             let action = Action::FetchKv { device, slot };
             let fetch = self.push(Lane::Link(link), Some(layer), action, after, part);
             (OperandSource::Staged(slot), vec![fetch])
@@ -317,6 +324,7 @@ impl<'a> Lowering<'a> {
             let late = shape.wiring.window.is_some() || matches!(shape.mixer, Mixer::Recurrent(_));
             let appended = if late { attend } else { rotate };
             let store = self.push(Lane::Link(link), Some(layer), action, vec![appended], part);
+            self.stores.insert((u64::from(layer), part.index), store);
             self.occupy(device, ring, slot, vec![attend, store]);
         }
         Ok(())

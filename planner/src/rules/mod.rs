@@ -6,8 +6,11 @@ mod host_and_accelerator;
 mod lia;
 mod moe_lightning;
 mod no_rule;
+mod offload;
 mod rule;
 mod speeds;
 
 pub use no_rule::NoRule;
 pub use rule::Rule;
+
+pub(crate) use offload::Offload;

@@ -61,6 +61,11 @@ impl Rule {
         }
     }
 
+    /// The rule of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rule| rule.name() == name)
+    }
+
     /// Whether the rule streams weights. Prefill then enters in the largest steps that fit, so that
     /// weights are streamed few times.
     pub fn streams(self) -> bool {

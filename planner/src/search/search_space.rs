@@ -3,7 +3,7 @@
 
 use crate::cost::{CostModel, PriceList};
 use crate::error::PlannerError;
-use crate::placement::{Home, IdenticalGpus, Pipelining, Placement};
+use crate::placement::{Home, IdenticalGpus, LayerPlacement, Pipelining, Placement};
 use crate::program::{BatchSteps, RunExtent};
 use crate::search::column_pool::Restriction;
 use crate::search::goal::Goal;
@@ -147,8 +147,9 @@ impl<'a> SearchSpace<'a> {
         placements.into_iter().flatten().flat_map(over_gpus).collect()
     }
 
-    /// The placement of a solution: layers with the same pattern are neighbours, and the patterns
-    /// of each class are in the order with the shortest chain.
+    /// The placement of a solution: of each class, layers with the same pattern follow each other,
+    /// and the patterns are in the order with the shortest chain. Classes take turns as the model's
+    /// layers do.
     pub fn placement(&self, solution: &PatternSolution, goal: &Goal) -> Placement {
         self.placement_in(&self.classes.iter().collect::<Vec<_>>(), solution, goal)
     }
@@ -163,20 +164,34 @@ impl<'a> SearchSpace<'a> {
         let [ends, kinds @ ..] = &solution.kinds[..] else { panic!("embed and head are always placed") };
         let [ends] = &ends[..] else { panic!("embed and head are placed once") };
         let mut from = [0, 1].map(|phase| ends.0.leads[phase][0]);
-        let mut layers = Vec::new();
+        let mut by_class = Vec::with_capacity(kinds.len());
         for (class, runs) in classes[1..].iter().copied().zip(kinds) {
             let orders = permutations(runs.len());
             let chains = orders.iter().map(|order| self.chain(class, runs, order, from, goal));
             let best = chains.enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0));
             let Some((best, (_, exit))) = best else { continue };
-            for &run in &orders[best] {
+            let layers = orders[best].iter().flat_map(|&run| {
                 let (pattern, count) = &runs[run];
-                layers.extend(std::iter::repeat_n(self.patterns.layer(class, pattern), *count as usize));
-            }
+                std::iter::repeat_n(self.patterns.layer(class, pattern), *count as usize)
+            });
+            by_class.push(layers.collect());
             from = exit;
         }
         let [embed, head] = self.patterns.ends(classes[0], &ends.0);
+        let layers = self.in_model_order(by_class);
         Placement { embed, layers, head, pipelining: Pipelining::default() }
+    }
+
+    /// The layers of the classes, each class in its own order, where the model has layers of their
+    /// kind.
+    fn in_model_order(&self, by_class: Vec<Vec<LayerPlacement>>) -> Vec<LayerPlacement> {
+        let model = self.cost_model.model;
+        let mut left: Vec<_> = by_class.into_iter().map(|layers| layers.into_iter().peekable()).collect();
+        let next = |layer| {
+            let kind = model.kind(layer);
+            left.iter_mut().find_map(|layers| layers.next_if(|next| next.kind == kind))
+        };
+        (0..model.layers).map_while(next).collect()
     }
 
     /// The interleaved placement if some layers stream and others do not: then fetches overlap with
@@ -195,16 +210,17 @@ impl<'a> SearchSpace<'a> {
     /// The placement with the layers of each pattern distributed evenly.
     pub fn interleaved(&self, solution: &PatternSolution, goal: &Goal) -> Placement {
         let mut placement = self.placement(solution, goal);
-        placement.layers.clear();
+        let mut by_class = Vec::new();
         for (class, runs) in self.classes[1..].iter().zip(&solution.kinds[1..]) {
             let place = |run: usize, layer: u64| ((2 * layer + 1) as f64 / runs[run].1 as f64, run);
             let mut order: Vec<(f64, usize)> = (0..runs.len())
                 .flat_map(|run| (0..runs[run].1).map(move |layer| place(run, layer)))
                 .collect();
             order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let layers = order.into_iter().map(|(_, run)| self.patterns.layer(class, &runs[run].0));
-            placement.layers.extend(layers);
+            by_class
+                .push(order.into_iter().map(|(_, run)| self.patterns.layer(class, &runs[run].0)).collect());
         }
+        placement.layers = self.in_model_order(by_class);
         placement
     }
 

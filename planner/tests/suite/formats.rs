@@ -101,6 +101,7 @@ fn chosen(
         None,
         formats,
         None,
+        None,
         &judged,
     )
 }
@@ -119,7 +120,7 @@ proptest! {
             let cost_model = CostModel { formats: one, ..problem.cost_model };
             plan(&Problem { cost_model, ..problem }, &|placement, chunk| score(cost_model, placement, chunk))
         }).collect();
-        match plan_among(&problem, std::slice::from_ref(&machine), None, &some, None, &judged) {
+        match plan_among(&problem, std::slice::from_ref(&machine), None, &some, None, None, &judged) {
             Ok(found) => {
                 let best = value(objective, &found.plan.predicted.simulated);
                 for (one, alone) in some.iter().zip(&alone) {
@@ -144,7 +145,10 @@ fn of_equals_the_one_of_most_bits_is_taken() {
     };
     let problem = problem(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
-        plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, &same).unwrap().plan.formats,
+        plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, None, &same)
+            .unwrap()
+            .plan
+            .formats,
         crate::fixture::formats()
     );
 }

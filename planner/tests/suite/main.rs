@@ -4,6 +4,7 @@ mod cases;
 mod experts;
 mod exporting;
 mod fixture;
+mod forced;
 mod formats;
 mod front;
 mod hazards;

@@ -39,7 +39,7 @@ fn asked(
         requirements: Requirements { workload: WORKLOAD, objective, slo, costs: Costs::default() },
     };
     let draft = draft.map(|(model, choices)| DraftModel { model, choices });
-    plan_among(&problem, std::slice::from_ref(machine), None, &[formats], draft, &score)
+    plan_among(&problem, std::slice::from_ref(machine), None, &[formats], draft, None, &score)
 }
 
 /// The run's time, or the time per token.

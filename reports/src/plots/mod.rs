@@ -8,6 +8,7 @@ pub(crate) mod errors;
 pub(crate) mod legend;
 pub(crate) mod memory;
 pub(crate) mod placement;
+pub(crate) mod roofline;
 pub(crate) mod scatter;
 pub(crate) mod timeline;
 pub(crate) mod tornado;

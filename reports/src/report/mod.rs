@@ -2,6 +2,7 @@
 
 pub mod capacity;
 mod output;
+pub mod public_runs;
 pub mod published;
 
 use crate::numbers::format::size;

@@ -89,6 +89,22 @@ impl Model {
         layer.map_or(self, |layer| self.layer(u64::from(layer)))
     }
 
+    /// The layer whose keys and values `layer` attends to: its own, or where it shares them
+    /// ([`crate::Wiring::shares_kv`]) those of the last layer of the same heads and window that has
+    /// its own.
+    pub fn cache_layer(&self, layer: u64) -> u64 {
+        let alike = |shape: &Model| (shape.wiring.window, shape.head_dim, shape.kv_heads);
+        let shape = self.layer(layer);
+        if !shape.wiring.shares_kv {
+            return layer;
+        }
+        let own = |&earlier: &u64| {
+            let earlier = self.layer(earlier);
+            !earlier.wiring.shares_kv && alike(earlier) == alike(shape)
+        };
+        (0..layer).rev().find(own).unwrap_or(layer)
+    }
+
     /// The same model with `change` applied to it and to the shape of each layer.
     #[must_use]
     pub fn map_shapes(&self, change: impl Fn(&Model) -> Model) -> Self {

@@ -153,10 +153,11 @@ impl Recurrence {
     }
 
     /// Bytes that one sequence keeps: the state in f32, and the convolution's last inputs, which
-    /// gated delta nets keep in f32 and others in bf16.
+    /// gated delta nets and Mamba-2 keep in f32 and others in bf16.
     pub fn state_bytes(self) -> Bytes {
         let (channels, taps) = self.convolution();
-        let inputs = if matches!(self, Self::GatedDelta { .. }) { DType::F32 } else { DType::Bf16 };
+        let wide = matches!(self, Self::GatedDelta { .. } | Self::Mamba2 { .. });
+        let inputs = if wide { DType::F32 } else { DType::Bf16 };
         DType::F32.bytes(Elements::new(self.state_numbers()))
             + inputs.bytes(Elements::new(channels * taps.saturating_sub(1)))
     }

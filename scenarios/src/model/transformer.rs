@@ -169,6 +169,35 @@ impl Model {
         self.latent().map_or(partial, |latent| latent.rope_dim)
     }
 
+    /// The shape of its layers with a window, or of the others, as far as their heads are rotated;
+    /// without such layers the model itself.
+    pub fn rotated_shape(&self, windowed: bool) -> &Self {
+        let is_such = |shape: &&Self| shape.wiring.window.is_some() == windowed && shape.mixer == self.mixer;
+        self.shapes().iter().find(is_such).unwrap_or(self)
+    }
+
+    /// Whether a rotated pair is two columns half a head apart although only the first pairs of a
+    /// head rotate, with frequencies as if all did (Gemma 4).
+    pub fn rotates_whole_heads(&self) -> bool {
+        self.architecture == Architecture::Gemma4
+    }
+
+    /// Columns of each rotation table: of layers without a window and, if these rotate by another
+    /// base, of layers with one. Empty if heads are not rotated at all.
+    pub fn rotation_widths(&self) -> Vec<u64> {
+        // Nemotron-H's recurrences know the order of tokens; its attention has no positions.
+        let none = matches!(self.positions, Positions::Learned { .. });
+        if none || self.architecture == Architecture::NemotronH {
+            return vec![];
+        }
+        let width = |windowed: bool| {
+            let shape = self.rotated_shape(windowed);
+            if shape.rotates_whole_heads() { shape.head_dim } else { shape.rotated_width() }
+        };
+        let windowed = self.window_theta().is_some();
+        std::iter::once(false).chain(windowed.then_some(true)).map(width).collect()
+    }
+
     /// The window of `layer`, in tokens; `None` means that it attends to the whole context.
     pub fn window_of(&self, layer: u64) -> Option<u64> {
         self.layer(layer).wiring.window.map(|window| window.tokens)

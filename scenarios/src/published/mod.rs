@@ -1,13 +1,16 @@
 //! Published results of other systems, and how each number is reproduced.
 
+mod engine_flags;
 mod expression;
 mod pattern;
+mod public_runs;
 mod publication;
 mod rows;
 mod scope;
 
 pub use expression::Expression;
 pub use pattern::{Filter, NamePattern};
+pub use public_runs::{PublicMetric, PublicPoint, PublicSetup};
 pub use publication::{Constant, Publication, Resources, RowGroup, Unscored};
 pub use rows::{PublishedRow, read_rows};
 pub use scope::Scope;

@@ -224,6 +224,36 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     ),
     key("speculative.acceptance", "`0.8`", "The chance that a proposed token is accepted."),
     key(
+        "placement.gpu_layers",
+        "`20`, `99`",
+        "A placement that is forced, as llama.cpp's `-ngl`: the last layers with their KV cache are on the GPUs; with \
+         more than there are, the output projection too. Default, beside the keys below: all where there is a GPU.",
+    ),
+    key(
+        "placement.cpu_moe_layers",
+        "`30`",
+        "Routed experts of the first layers stay with the host (`--n-cpu-moe`).",
+    ),
+    key("placement.cpu_moe", "`all`", "The routed experts of all layers do (`-cmoe`)."),
+    key(
+        "placement.override_tensor",
+        "`[\"blk\\\\.(0|1)\\\\.ffn.*=CUDA0\", \"exps=CPU\"]`",
+        "Patterns of llama.cpp's tensor names with their buffers (`-ot`), before the keys above; the first that \
+         matches wins. A matrix whose tensors go different ways is divided by their sizes.",
+    ),
+    key(
+        "placement.op_offload",
+        "`true`, `false`, `1024`",
+        "Whether the GPU fetches the host's weights for products of 32 tokens and more, or of how many. Default true.",
+    ),
+    key("placement.micro_batch", "`2048`", "Tokens of one step of prefill (`-ub`). Default 512."),
+    key(
+        "placement.rule",
+        "`all-cpu`, `fill-memory`, `flexgen`",
+        "The placement of one of the rules that plans are compared with.",
+    ),
+    key("placement.plan", "`plan.yaml`", "The placement of a plan."),
+    key(
         "capacity.load",
         "`60 req/s`, `900 users`",
         "The load that all machines together must serve. Default: the workload's own.",

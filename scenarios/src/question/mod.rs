@@ -8,6 +8,7 @@ pub(crate) mod format_choice;
 pub(crate) mod keys;
 pub(crate) mod lookup;
 pub(crate) mod objective;
+pub(crate) mod placement_choice;
 pub(crate) mod quality_loss;
 pub(crate) mod requirements;
 pub(crate) mod resolved;

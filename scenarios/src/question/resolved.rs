@@ -11,6 +11,7 @@ use crate::model::transformer::Model;
 use crate::question::engine_choice::EngineChoice;
 use crate::question::format_choice::FormatChoice;
 use crate::question::lookup::{Catalog, Reference};
+use crate::question::placement_choice::PlacementChoice;
 use crate::question::requirements::Requirements;
 use crate::question::scenario::Scenario;
 use hwprofiles::{EngineExecution, Machine};
@@ -40,6 +41,8 @@ pub struct ResolvedScenario {
     pub training: Option<Training>,
     /// The engine that runs the workload.
     pub engine: EngineChoice,
+    /// The placement that is forced instead of planned.
+    pub placement: Option<PlacementChoice>,
 }
 
 impl ResolvedScenario {
@@ -55,10 +58,21 @@ impl ResolvedScenario {
             serving: &'a Option<Serving>,
             training: &'a Option<Training>,
             engine: &'a EngineChoice,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            placement: &'a Option<PlacementChoice>,
         }
-        let Self { machines: _, model: _, formats, speculative, requirements, serving, training, engine } =
-            self;
-        let identity = Identity { formats, speculative, requirements, serving, training, engine };
+        let Self {
+            machines: _,
+            model: _,
+            formats,
+            speculative,
+            requirements,
+            serving,
+            training,
+            engine,
+            placement,
+        } = self;
+        let identity = Identity { formats, speculative, requirements, serving, training, engine, placement };
         serde_json::to_string(&identity).expect("all fields are numbers, texts and lists of them")
     }
 }
@@ -104,6 +118,7 @@ impl Scenario {
             serving: self.workload.serving().cloned(),
             training: self.workload.training(),
             engine: self.engine.clone(),
+            placement: self.placement.clone(),
         })
     }
 
@@ -124,6 +139,11 @@ impl Scenario {
             ),
             other => other,
         })
+    }
+
+    /// The error for the value `value` of the key at `path`.
+    pub fn refuse(&self, path: &[String], value: String, wanted: String) -> ScenarioError {
+        self.wrong(&path.join("."), value, wanted)
     }
 
     /// The error for a wrong value.

@@ -14,6 +14,7 @@ use crate::question::engine_choice::{EngineChoice, read_engine};
 use crate::question::format_choice::{FormatLists, read_formats};
 use crate::question::lookup::{MachineSpec, Reference};
 use crate::question::objective::{Objective, Slo, read_objective, read_slo};
+use crate::question::placement_choice::{PlacementChoice, read_placement};
 use crate::question::quality_loss::{QualityLoss, read_quality};
 use hwprofiles::Composition;
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ pub struct Scenario {
     pub workload: WorkloadKind,
     /// The engine that runs it.
     pub engine: EngineChoice,
+    /// The placement that is forced instead of planned.
+    pub placement: Option<PlacementChoice>,
     /// What is minimised or maximised.
     pub objective: Objective,
     /// Limits that a plan must keep.
@@ -50,7 +53,7 @@ pub struct Scenario {
     pub(crate) source: DocumentSource,
 }
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "machine",
     "model",
     "expert_skew",
@@ -65,6 +68,7 @@ const KEYS: [&str; 16] = [
     "rebalance",
     "tensor_parallel",
     "speculative",
+    "placement",
     "capacity",
     "sweep",
 ];
@@ -107,6 +111,7 @@ impl Document {
                 (None, None) => WorkloadKind::Batch(read_workload(&workload)?),
             },
             engine: read_engine(&root, &self.base_folder("engine.file"))?,
+            placement: read_placement(&root, &self.base_folder("placement.plan"))?,
             objective: read_objective(&root)?,
             slo: root.section("slo")?.map_or_else(|| Ok(Slo::default()), |section| read_slo(&section))?,
             costs: root

@@ -94,3 +94,18 @@ fn a_quantised_checkpoint_is_the_same_shape_in_other_formats() {
     assert_eq!(class(scenarios::WeightClass::Ffn), Some(hwprofiles::DType::Int4G128));
     assert_eq!(class(scenarios::WeightClass::Ends), Some(plain.dtype));
 }
+
+#[test]
+fn a_layer_that_shares_keys_and_values_has_those_of_the_last_layer_like_it() {
+    for (name, shared) in [("gemma-3n-e2b", 10), ("gemma-3n-e4b", 15), ("gemma-4-31b", 0)] {
+        let model = Model::preset(name).unwrap();
+        let own = model.layers - shared;
+        for layer in 0..model.layers {
+            let source = model.cache_layer(layer);
+            let window = |layer| model.layer(layer).wiring.window;
+            assert_eq!((source == layer, window(source)), (layer < own, window(layer)), "{name}, {layer}");
+            let between = (source + 1..own).any(|between| window(between) == window(layer));
+            assert!(layer < own || source < own && !between, "{name}, {layer}: {source}");
+        }
+    }
+}

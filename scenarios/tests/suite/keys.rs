@@ -39,6 +39,7 @@ fn the_table_lists_the_keys_that_the_reader_accepts() {
         ("slo", format!("{BATCH}{LOAD}slo: {{zzz: 1}}")),
         ("costs", format!("{BATCH}{LOAD}costs: {{zzz: 1}}")),
         ("speculative", format!("{BATCH}{LOAD}speculative: {{zzz: 1}}")),
+        ("placement", format!("{BATCH}{LOAD}placement: {{zzz: 1}}")),
         ("engine", format!("{BATCH}{DAY}engine: {{name: vllm, zzz: 1}}")),
         ("engine.prefix_cache", format!("{BATCH}{DAY}engine: {{name: vllm, prefix_cache: {{zzz: 1}}}}")),
         ("capacity", format!("{BATCH}{DAY}{capacity}capacity: {{zzz: 1}}")),

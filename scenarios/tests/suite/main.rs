@@ -10,6 +10,7 @@ mod keys;
 mod mixtures;
 mod no_panic;
 mod operator_laws;
+mod placement;
 mod presets;
 mod published;
 mod scenario;

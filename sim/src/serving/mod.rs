@@ -30,14 +30,17 @@ pub use fleet::{
     serve, serve_fleet,
 };
 pub use kv::{
-    Blocks, KvCapacity, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, NoKvRoom, SequenceBlocks,
-    StateAllocation, kv_blocks,
+    Blocks, KvCapacity, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, MemoryShare, NoKvRoom,
+    SequenceBlocks, StateAllocation, kv_blocks,
 };
 pub use metrics::{
     Account, EngineCount, LatencyStats, RequestCounts, ResourceMeter, ResourceUse, Series, SeriesBucket,
     ServingTimeline, SloLimits, Summary, SummaryCollector, TimelineTooLong,
 };
-pub use prices::{Batch, CsvTableError, LayerTimes, PlanPrices, PrefillChunk, StepLine, StepPrices};
+pub use prices::{
+    Batch, LayerRanks, LayerRow, LayerTables, LayerTime, LayerTimes, OperatorTime, PlanPrices, PrefillChunk,
+    StepLine, StepPrices, TableText,
+};
 pub use rebalance::{
     Demand, DeviceTimes, ForecastTables, MultiPlanPrices, PlanAlternative, PlanForecast, PlanMove,
     RebalanceRecord, Rebalancer, SwitchablePrices, WallClock,

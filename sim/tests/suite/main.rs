@@ -2,6 +2,7 @@
 
 mod cases;
 mod energy;
+mod every_model;
 mod fair;
 mod launch_bound;
 mod laws;
@@ -13,5 +14,4 @@ mod slo;
 mod sockets;
 mod swap;
 mod tensor_parallel;
-mod vllm_runs;
 mod wires;

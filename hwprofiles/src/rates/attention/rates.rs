@@ -26,6 +26,10 @@ pub struct AttentionRates {
     /// factor of 2.
     #[serde(with = "super::point::table")]
     points: Vec<AttentionPoint>,
+    /// The rate of decodes that computation binds, as where many heads share one key and value.
+    /// Where absent, decodes between points take as long as their bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    decode_rate: Option<FlopPerSec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     surface: Option<AttentionSurface>,
     /// Mixed steps. In files a table with the columns of [`AttentionPoint`] and those of the
@@ -44,7 +48,14 @@ impl AttentionRates {
     /// Points without a fit, between which times are interpolated. No two have the same shape.
     pub fn new(source: Provenance, mut points: Vec<AttentionPoint>) -> Self {
         points.sort_by_key(|p| p.shape);
-        Self { source, points, surface: None, mixed: Vec::new(), speedup: Speedup::default() }
+        Self {
+            source,
+            points,
+            decode_rate: None,
+            surface: None,
+            mixed: Vec::new(),
+            speedup: Speedup::default(),
+        }
     }
 
     /// Points and the surface that fits them best: attention over a cache in `kv` on a device with
@@ -81,6 +92,12 @@ impl AttentionRates {
     /// The fitted surface, where the points were fitted.
     pub fn surface(&self) -> Option<&AttentionSurface> {
         self.surface.as_ref()
+    }
+
+    /// The same rates, with decodes that compute at most at `rate` where no surface was fitted.
+    #[must_use]
+    pub fn with_decode_rate(self, rate: FlopPerSec) -> Self {
+        Self { decode_rate: Some(rate), ..self }
     }
 
     /// Rates without points: decode reads its cache, which is in `kv`, at `bandwidth`, and prefill
@@ -131,10 +148,19 @@ impl AttentionRates {
     /// has its measured time.
     pub fn time(&self, shape: &AttentionShape) -> Option<Estimate> {
         let Some(surface) = &self.surface else {
-            return self.between_points(shape).map(|estimate| self.speedup.apply(estimate));
+            let estimate = self.between_points(shape)?;
+            let computed = self.computed(shape).filter(|computed| computed.time > estimate.time);
+            return Some(self.speedup.apply(computed.unwrap_or(estimate)));
         };
         let measured = self.points.binary_search_by_key(shape, |p| p.shape).ok().map(|i| self.points[i].time);
         Some(self.estimate(measured, surface.at(shape)?))
+    }
+
+    /// The time that the products of a decode take.
+    fn computed(&self, shape: &AttentionShape) -> Option<Estimate> {
+        let rate = self.decode_rate.filter(|_| shape.phase == Phase::Decode)?;
+        let basis = Basis::Extrapolated.sourced(&self.source);
+        Some(Estimate::with_default_band(shape.flop() / rate, Bound::Compute, basis))
     }
 
     /// The time of a prefill and a decode of other sequences in one step. Neither is empty, and

@@ -10,16 +10,18 @@ mod store;
 
 pub use store::StoreInstruction;
 
-use crate::runtime::Disjoint;
+use super::parts::{each_part, part};
 use crate::runtime::{Path, Pool};
-use std::ops::Range;
 use std::sync::Mutex;
+
+/// Doubles of a cache line.
+const LINE: usize = 8;
 
 /// Reads `x` and returns its sum. Bytes: 8 per value.
 pub fn read(pool: &Pool, x: &[f64]) -> f64 {
     let sums = Mutex::new(vec![0.0; pool.members()]);
     pool.run(|member, of| {
-        let sum = read_alone(pool, &x[part(x.len(), member, of)]);
+        let sum = read_alone(pool, &x[part(x.len(), LINE, member, of)]);
         if let Ok(mut sums) = sums.lock() {
             sums[member] = sum;
         }
@@ -39,7 +41,7 @@ pub fn read_alone(pool: &Pool, x: &[f64]) -> f64 {
 
 /// Writes `value` everywhere. Bytes: 8 per value.
 pub fn write(pool: &Pool, to: &mut [f64], value: f64, store: StoreInstruction) {
-    each_part(pool, to, |_, to| match pool.path() {
+    each_part(pool, to, LINE, |_, to| match pool.path() {
         Path::Reference => to.fill(value),
         // SAFETY: a CPU that runs any other path has AVX2.
         _ => unsafe { avx2::write(to, value, store) },
@@ -52,7 +54,7 @@ pub fn write(pool: &Pool, to: &mut [f64], value: f64, store: StoreInstruction) {
 /// Where the lengths differ.
 pub fn copy(pool: &Pool, to: &mut [f64], from: &[f64], store: StoreInstruction) {
     assert_eq!(to.len(), from.len());
-    each_part(pool, to, |range, to| match pool.path() {
+    each_part(pool, to, LINE, |range, to| match pool.path() {
         Path::Reference => to.copy_from_slice(&from[range]),
         // SAFETY: a CPU that runs any other path has AVX2.
         _ => unsafe { avx2::copy(to, &from[range], store) },
@@ -65,7 +67,7 @@ pub fn copy(pool: &Pool, to: &mut [f64], from: &[f64], store: StoreInstruction) 
 /// Where the lengths differ.
 pub fn triad(pool: &Pool, to: &mut [f64], a: &[f64], b: &[f64], factor: f64, store: StoreInstruction) {
     assert!(to.len() == a.len() && to.len() == b.len());
-    each_part(pool, to, |range, to| {
+    each_part(pool, to, LINE, |range, to| {
         let (a, b) = (&a[range.clone()], &b[range]);
         match pool.path() {
             Path::Reference => {
@@ -88,7 +90,7 @@ pub fn sum<const ARRAYS: usize>(
     store: StoreInstruction,
 ) {
     assert!(from.iter().all(|x| x.len() == to.len()));
-    each_part(pool, to, |range, to| {
+    each_part(pool, to, LINE, |range, to| {
         let from = from.map(|x| &x[range.clone()]);
         match pool.path() {
             Path::Reference => {
@@ -132,21 +134,4 @@ pub fn chase(ring: &[u32], steps: usize) -> u32 {
 /// As [`chase`], from the end of an earlier call, so that a long ring can be followed in parts.
 pub fn chase_from(ring: &[u32], start: u32, steps: usize) -> u32 {
     (0..steps).fold(start, |at, _| ring[at as usize])
-}
-
-/// A member's part of `len` values: whole cache lines, except for the last part.
-fn part(len: usize, member: usize, of: usize) -> Range<usize> {
-    let lines = len.div_ceil(8);
-    let at = |member: usize| len.min(lines * member / of * 8);
-    at(member)..at(member + 1)
-}
-
-fn each_part(pool: &Pool, to: &mut [f64], work: impl Fn(Range<usize>, &mut [f64]) + Sync) {
-    let len = to.len();
-    let to = Disjoint::new(to);
-    pool.run(|member, of| {
-        let range = part(len, member, of);
-        // SAFETY: the members' parts do not overlap.
-        work(range.clone(), unsafe { to.range(range.start, range.len()) });
-    });
 }

@@ -37,6 +37,8 @@ pub struct Reproduction {
     pub licence: String,
     /// The target for the median of |error|; `None` where nothing can be scored.
     pub target_error: Option<f64>,
+    /// Whether two resources work at the same time: CPU and GPU, memories, a link.
+    pub two_resources: bool,
     /// How the system works and how it is modelled.
     pub mechanism: String,
     /// The outcome, in a sentence.
@@ -84,6 +86,8 @@ pub struct ReproducedRow {
     pub published: Option<f64>,
     /// Our number, if there is one.
     pub ours: Option<f64>,
+    /// Whether a simulated run answers it. Otherwise a formula over rates of the machine does.
+    pub simulated: bool,
     /// Whether the row counts.
     pub standing: Standing,
 }
@@ -130,6 +134,15 @@ impl ReproducedRow {
             Standing::Unscored(_) if self.ours.is_some() => "shown",
             Standing::Unscored(_) => "unscored",
             Standing::Failed(_) => "failed",
+        }
+    }
+
+    /// What answers it: `run`, `formula`, or nothing.
+    pub fn answered_by(&self) -> &'static str {
+        match (self.ours, self.simulated) {
+            (None, _) => "",
+            (_, true) => "run",
+            (_, false) => "formula",
         }
     }
 
@@ -214,6 +227,22 @@ impl Reproductions {
         score
     }
 
+    /// The statistics of the rows that a simulated run of a system with two resources answers.
+    pub fn headline(&self) -> Score {
+        let systems = self.0.iter().filter(|it| it.two_resources);
+        Score::from_rows(systems.flat_map(|it| &it.rows).filter(|row| row.simulated))
+    }
+
+    /// The statistics of the rows that a formula answers.
+    pub fn by_formula(&self) -> Score {
+        Score::from_rows(self.0.iter().flat_map(|it| &it.rows).filter(|row| !row.simulated))
+    }
+
+    /// The statistics that stand beside those of all rows, each with its name.
+    fn parts(&self) -> [(&'static str, Score); 2] {
+        [("CPU + GPU runs", self.headline()), ("by formula", self.by_formula())]
+    }
+
     /// The systems with rows that count.
     fn scored(&self) -> impl Iterator<Item = &Reproduction> {
         self.0.iter().filter(|it| it.score().rows > 0)
@@ -235,6 +264,7 @@ mod tests {
             certainty: "table".to_owned(),
             published: Some(published),
             ours: Some(ours),
+            simulated: true,
             standing,
         }
     }
@@ -264,6 +294,7 @@ mod tests {
             source: "A paper".to_owned(),
             licence: "facts".to_owned(),
             target_error: Some(0.2),
+            two_resources: true,
             mechanism: "It streams.".to_owned(),
             verdict: "Close.".to_owned(),
             constants,
@@ -282,6 +313,16 @@ mod tests {
         assert_eq!(score.ranks.get("rate"), Some(&1.0));
         assert_eq!(reproductions().0[0].missed_targets(), Vec::<String>::new());
         assert_eq!(reproductions().score().ranks.keys().collect::<Vec<_>>(), ["s: rate"]);
+    }
+
+    #[test]
+    fn a_formula_is_reported_apart() {
+        let mut all = reproductions();
+        all.0[0].rows[3].simulated = false;
+        let [headline, formula, every] = [all.headline(), all.by_formula(), all.score()];
+        assert_eq!([headline.rows, formula.rows, every.rows], [3, 1, 4]);
+        all.0[0].two_resources = false;
+        assert_eq!([all.headline().rows, all.by_formula().rows], [0, 1]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::{Reproduction, Reproductions, Score, Standing, WANTED_OVERALL, WANTED
 use crate::numbers::format::{percent, signed_percent};
 use crate::results::error::ReportError;
 use hwprofiles::write_atomically;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -47,7 +48,12 @@ impl Reproductions {
         let score = self.score();
         let all: usize = self.0.iter().map(|it| it.rows.len()).sum();
         let wanted = format!("{:.0} %", WANTED_OVERALL * 100.0);
-        let _ = writeln!(page, "| all | {all} | {} | {} | |\n", score.rows, columns(&score, &wanted));
+        let _ = writeln!(page, "| all | {all} | {} | {} | |", score.rows, columns(&score, &wanted));
+        for (name, part) in self.parts() {
+            let columns = Score { ranks: BTreeMap::new(), ..part.clone() };
+            let _ = writeln!(page, "| {name} | | {} | {} | |", part.rows, self::columns(&columns, &dash()));
+        }
+        page.push('\n');
         let kept = self.scored().filter(|it| it.missed_targets().is_empty()).count();
         let _ = writeln!(
             page,
@@ -63,8 +69,10 @@ impl Reproductions {
 }
 
 const HEAD: &str = "# What others published, and what Fulcrum says\n\n\
-    Made by `fulcrum reproduce --report`. Each row is a run of the system's policy on a model of its machine, priced by the \
-    simulator; the description is in `scenarios/published`. *Scored* are rows whose setup was published in full and on which \
+    Made by `fulcrum reproduce --report`. Most rows are a run of the system's policy on a model of its machine, priced by the \
+    simulator; rows *by formula* are arithmetic over rates of the machine in the system's file. *CPU + GPU runs* are the rows \
+    of systems in which two resources work at once: this is the figure that the planner lives by. The descriptions are in \
+    `scenarios/published`. *Scored* are rows whose setup was published in full and on which \
     no constant was fitted. *Shown* rows run too and count nowhere; those without an error are no target at all, and the system's section \
     says why. The error is ours ÷ published − 1, the ratio the geometric mean of ours ÷ published.\n\n";
 
@@ -123,7 +131,8 @@ impl Reproduction {
             let description = cell(&row.description);
             let (table, unit) = (cell(&row.table), cell(&row.unit));
             let published = row.published.map_or_else(dash, digits);
-            let standing = row.label();
+            let formula = if row.answered_by() == "formula" { ", by formula" } else { "" };
+            let standing = format!("{}{formula}", row.label());
             let _ = writeln!(
                 page,
                 "| {} | {table} | {description} | {published} | {ours} | {unit} | {error} | {standing} |",

@@ -19,11 +19,12 @@ impl Reproductions {
             "published",
             "ours",
             "error",
+            "answered_by",
             "standing",
             "why",
         ];
         let mut write =
-            |cells: [String; 13]| writer.write_record(cells).expect("writing to memory cannot fail");
+            |cells: [String; 14]| writer.write_record(cells).expect("writing to memory cannot fail");
         write(head.map(str::to_owned));
         for it in &self.0 {
             for row in &it.rows {
@@ -41,6 +42,7 @@ impl Reproductions {
                     number(row.published),
                     number(row.ours),
                     number(row.error()),
+                    row.answered_by().to_owned(),
                     row.label().to_owned(),
                     row.standing.reason().to_owned(),
                 ]);
@@ -55,7 +57,7 @@ impl Reproductions {
             let rows = it.rows.iter().map(|row| {
                 json!({
                     "id": row.id, "table": row.table, "metric": row.metric, "unit": row.unit, "published": row.published,
-                    "ours": row.ours, "error": row.error(), "standing": row.label(), "why": row.standing.reason(),
+                    "ours": row.ours, "error": row.error(), "answered_by": row.answered_by(), "standing": row.label(), "why": row.standing.reason(),
                 })
             });
             json!({
@@ -64,7 +66,10 @@ impl Reproductions {
                 "rows": rows.collect::<Vec<_>>(),
             })
         });
-        json!({"systems": systems.collect::<Vec<_>>(), "overall": self.score()})
+        json!({
+            "systems": systems.collect::<Vec<_>>(), "overall": self.score(), "headline": self.headline(),
+            "by_formula": self.by_formula(),
+        })
     }
 }
 
@@ -78,7 +83,7 @@ mod tests {
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         let rows: Vec<_> = reader.records().map(|row| row.expect("a row")).collect();
         assert_eq!(rows.len(), reproductions().0[0].rows.len());
-        assert_eq!((&rows[7][12], &rows[0][10]), ("a \"mock\", says its author", "0.10000000000000009"));
+        assert_eq!((&rows[7][13], &rows[0][10]), ("a \"mock\", says its author", "0.10000000000000009"));
         let json = reproductions().to_json();
         assert_eq!(json["systems"][0]["rows"][0]["standing"], "scored");
         assert_eq!(json["overall"]["rows"], 4);

@@ -3,6 +3,7 @@
 use super::{Reproduction, Reproductions, Score, WANTED_OVERALL};
 use crate::numbers::format::signed_percent;
 use crate::numbers::text::wrapped;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The width of a standard terminal.
@@ -38,6 +39,11 @@ impl Reproductions {
         let score = self.score();
         let all: usize = self.0.iter().map(|it| it.rows.len()).sum();
         let _ = writeln!(text, "{:width$}  {all:>4} {:>6}  {}", "all", score.rows, columns(&score));
+        for (name, part) in self.parts() {
+            let (ranks, name_width) = (BTreeMap::new(), width + 6);
+            let columns = columns(&Score { ranks, ..part.clone() });
+            let _ = writeln!(text, "{name:<name_width$} {:>6}  {columns}", part.rows);
+        }
         let kept = self.scored().filter(|it| it.missed_targets().is_empty()).count();
         let _ = writeln!(
             text,

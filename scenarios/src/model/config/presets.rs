@@ -9,7 +9,7 @@ use crate::model::config::aliases::ALIASES;
 use crate::model::transformer::Model;
 
 /// Names in ascending order, with their files. A test compares this table with the folder.
-const PRESETS: [(&str, &str); 107] = [
+const PRESETS: [(&str, &str); 109] = [
     ("deepseek-v2", include_str!("../../../models/deepseek-v2.json")),
     ("deepseek-v2-lite", include_str!("../../../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../../../models/deepseek-v3.json")),
@@ -58,6 +58,8 @@ const PRESETS: [(&str, &str); 107] = [
     ("llama-2-13b", include_str!("../../../models/llama-2-13b.json")),
     ("llama-2-70b", include_str!("../../../models/llama-2-70b.json")),
     ("llama-2-7b", include_str!("../../../models/llama-2-7b.json")),
+    ("llama-3-70b", include_str!("../../../models/llama-3-70b.json")),
+    ("llama-3-8b", include_str!("../../../models/llama-3-8b.json")),
     ("llama-3.1-405b", include_str!("../../../models/llama-3.1-405b.json")),
     ("llama-3.1-70b", include_str!("../../../models/llama-3.1-70b.json")),
     ("llama-3.1-8b", include_str!("../../../models/llama-3.1-8b.json")),

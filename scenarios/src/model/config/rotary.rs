@@ -125,6 +125,11 @@ fn positions(
     let scaling = match rope.text(type_key)?.unwrap_or("default") {
         // Text has the same position in all three dimensions of an image's position.
         "mrope" => None,
+        // Frequencies of the whole head's width, of which only the first pairs rotate.
+        "proportional" if family.architecture == Architecture::Gemma4 => match rope.positive("factor")? {
+            Some(factor) if factor != 1.0 => return Ok(Positions::Linear { theta, factor }),
+            _ => None,
+        },
         // Such a rotation costs as much; families that run do not have it.
         "proportional" | "dynamic" if !family.has_own_defaults() => None,
         "default" => match ["full_attention", "sliding_attention"].into_iter().find(|key| rope.has(key)) {

@@ -3,4 +3,5 @@
 pub(crate) mod header;
 mod later;
 mod named_header;
+pub(crate) mod tensor_names;
 pub(crate) mod to_config;

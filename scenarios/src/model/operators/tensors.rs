@@ -94,6 +94,7 @@ impl Sublayer {
         let norm = model.hidden * if model.norm == Norm::Layer { 2 } else { 1 };
         let count_if = |present: bool, count: u64| if present { count } else { 0 };
         let behind = count_if(model.wiring.norms_behind, norm);
+        let beside = model.wiring.norms_beside;
         let learned = matches!(model.positions, Positions::Learned { .. });
         let offset = match model.positions {
             Positions::Learned { offset } => offset,
@@ -110,12 +111,22 @@ impl Sublayer {
                 let own = count_if(model.wiring.block != BlockOrder::ParallelOneNorm, norm);
                 own + count_if(model.ffn_bias, model.up_width())
             }
-            Sublayer::FfnDown => behind + count_if(model.ffn_bias, model.hidden),
+            Sublayer::FfnDown => {
+                let own = model.wiring.layer_embedding.map_or(0, |width| norm + width);
+                let scale = count_if(model.wiring.layer_scale, 1);
+                behind + count_if(model.ffn_bias, model.hidden) + own + scale
+            }
+            Sublayer::Router if beside => norm,
             Sublayer::Router => norm + behind + router.map_or(0, |experts| experts.count),
             Sublayer::SharedExpert => {
-                count_if(experts.is_some_and(|experts| experts.shared_gate), model.hidden)
+                let gate = experts.is_some_and(|experts| experts.shared_gate);
+                count_if(beside, 2 * norm) + count_if(gate, model.hidden)
             }
-            Sublayer::Experts => experts.map_or(0, |e| count_if(model.ffn_bias, biases(e, model))),
+            Sublayer::Experts => experts.map_or(0, |experts| {
+                let own = count_if(beside, 3 * norm + experts.count);
+                let scale = count_if(model.wiring.layer_scale, 1);
+                count_if(model.ffn_bias, biases(experts, model)) + own + scale
+            }),
             Sublayer::Head => norm + count_if(model.wiring.head_bias, model.vocab),
         };
         DType::F32.bytes(Elements::new(count))
@@ -148,6 +159,7 @@ impl Model {
         let index = self.index.filter(|index| index.computes && !matches!(self.mixer, Mixer::Compressed(_)));
         let norms = match (self.qk_norm, self.wiring.norms_whole_qk) {
             (false, _) => 0,
+            (true, false) if self.wiring.shares_kv => self.head_dim,
             (true, false) => 2 * self.head_dim,
             (true, true) => self.heads * self.head_dim + self.kv_width(),
         };

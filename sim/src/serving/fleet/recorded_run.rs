@@ -5,12 +5,14 @@ use crate::serving::engine::observer::{EngineObserver, RequestOutcome};
 use crate::serving::engine::request::{Request, ServedRequest};
 use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, ServingEngine};
 use crate::serving::engine::{FrontEnd, Reserve, StateSnapshots};
-use crate::serving::fleet::serve::serve;
+use crate::serving::fleet::router::Router;
+use crate::serving::fleet::serve::serve_fleet;
 use crate::serving::kv::sequence_blocks::SequenceBlocks;
 use crate::serving::prices::batch::StepPrices;
-use crate::serving::prices::layer_times::CsvTableError;
+use crate::serving::prices::{LayerRanks, TableText};
 use crate::serving::schedule::replica::Replica;
-use hwprofiles::{FileError, MissingRate, Seconds, yaml};
+use hwprofiles::{FileError, MissingRate, RowsError, Seconds, TableRows, yaml};
+use scenarios::Routing;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -27,10 +29,14 @@ const BLOCK_SIZE: u64 = 16;
 pub struct RecordedRun {
     /// The model, as Hugging Face names it.
     pub model: String,
-    /// GPUs that shared each layer.
-    pub tensor_parallel: u64,
-    /// The engine's settings.
+    /// The GPUs that shared the model.
+    pub ranks: LayerRanks,
+    /// Engines side by side, each with a part of the requests.
+    pub engines: u64,
+    /// The settings of each engine.
     pub engine: ServingEngine,
+    /// Whether the number of KV blocks was recorded. Otherwise there are enough for all.
+    pub blocks_known: bool,
     /// The answered requests, in the order of arrival.
     pub served: Vec<ServedRequest>,
 }
@@ -41,6 +47,10 @@ struct EngineFile {
     model: String,
     #[serde(default = "one")]
     tensor_parallel_size: u64,
+    #[serde(default = "one")]
+    data_parallel_size: u64,
+    #[serde(default)]
+    enable_expert_parallel: bool,
     max_num_seqs: u64,
     max_num_batched_tokens: u64,
     max_model_len: Option<u64>,
@@ -53,16 +63,8 @@ fn one() -> u64 {
     1
 }
 
-/// A row of `requests.csv`. Times are in seconds from the first arrival.
-#[derive(Debug, Deserialize)]
-struct RequestRow {
-    arrival_s: f64,
-    prompt_tokens: u64,
-    output_tokens: u64,
-    scheduled_s: f64,
-    first_token_s: f64,
-    last_token_s: f64,
-}
+/// The most engines, or GPUs of an engine.
+const MOST_RANKS: u64 = 1024;
 
 impl RecordedRun {
     /// The run in the texts of `engine.yaml` and `requests.csv`. Without a number of blocks, there
@@ -70,7 +72,8 @@ impl RecordedRun {
     ///
     /// # Errors
     /// Names the wrong key or row.
-    pub fn read(engine: &str, file: &str, requests: &str) -> Result<Self, RecordedRunError> {
+    pub fn read(engine: TableText<'_>, requests: TableText<'_>) -> Result<Self, RecordedRunError> {
+        let TableText { file, text: engine } = engine;
         let settings: EngineFile = yaml::read(engine, file)?;
         let refuse = |key: &str, why: &str| Err(yaml::refuse(engine, file, &[key], why.to_owned()).into());
         if settings.max_num_seqs == 0 {
@@ -81,6 +84,14 @@ impl RecordedRun {
                 "max_num_batched_tokens",
                 "is less than max_num_seqs: each sequence needs a token",
             );
+        }
+        for (key, ranks) in [
+            ("tensor_parallel_size", settings.tensor_parallel_size),
+            ("data_parallel_size", settings.data_parallel_size),
+        ] {
+            if !(1..=MOST_RANKS).contains(&ranks) {
+                return refuse(key, &format!("is not from 1 to {MOST_RANKS}"));
+            }
         }
         let block_size = settings.block_size.unwrap_or(BLOCK_SIZE);
         if !(1..=4096).contains(&block_size) {
@@ -110,7 +121,15 @@ impl RecordedRun {
             host: HOST,
             front_end: FrontEnd::default(),
         };
-        Ok(Self { model: settings.model, tensor_parallel: settings.tensor_parallel_size, engine, served })
+        let experts = if settings.enable_expert_parallel { settings.data_parallel_size } else { 1 };
+        Ok(Self {
+            model: settings.model,
+            ranks: LayerRanks { tensor: settings.tensor_parallel_size, experts },
+            engines: settings.data_parallel_size,
+            blocks_known: settings.num_gpu_blocks.is_some(),
+            engine,
+            served,
+        })
     }
 
     /// Its requests, for serving them again.
@@ -124,20 +143,29 @@ impl RecordedRun {
         })
     }
 
-    /// Serves its requests again, with these step prices. Returns each request as recorded and as
-    /// simulated, without those that the engine rejects.
+    /// Serves its requests again, each engine with step prices of its own; a request goes to the
+    /// engine with the fewest unanswered ones. Returns each request as recorded and as simulated,
+    /// without those that the engine rejects.
     ///
     /// # Errors
     /// A rate that was not measured.
-    pub fn replay(&self, prices: impl StepPrices) -> Result<Vec<[ServedRequest; 2]>, MissingRate> {
-        let mut replayed = ReplayedRequests(BTreeMap::new());
-        serve(&mut self.requests(), &mut Replica::new(self.engine.clone(), prices), &mut replayed)?;
-        let pair = |recorded: &ServedRequest| Some([*recorded, *replayed.0.get(&recorded.id)?]);
+    pub fn replay<P: StepPrices>(
+        &self,
+        prices: impl Fn() -> P,
+    ) -> Result<Vec<[ServedRequest; 2]>, MissingRate> {
+        let mut replicas: Vec<_> =
+            (0..self.engines).map(|_| Replica::new(self.engine.clone(), prices())).collect();
+        let mut answers: Vec<_> = (0..self.engines).map(|_| ReplayedRequests::default()).collect();
+        let mut router = Router::new(Routing::LeastRequests, 0);
+        serve_fleet(&mut self.requests(), &mut replicas, &mut router, &mut (), &mut answers)?;
+        let replayed: BTreeMap<_, _> = answers.into_iter().flat_map(|answers| answers.0).collect();
+        let pair = |recorded: &ServedRequest| Some([*recorded, *replayed.get(&recorded.id)?]);
         Ok(self.served.iter().filter_map(pair).collect())
     }
 }
 
 /// The answered requests by number.
+#[derive(Default)]
 struct ReplayedRequests(BTreeMap<u64, ServedRequest>);
 
 impl EngineObserver for ReplayedRequests {
@@ -156,40 +184,44 @@ pub enum RecordedRunError {
     Settings(#[from] FileError),
     /// The requests.
     #[error(transparent)]
-    Requests(#[from] CsvTableError),
+    Requests(#[from] RowsError),
 }
 
-fn read_requests(text: &str) -> Result<Vec<ServedRequest>, CsvTableError> {
-    let wrong = |line: usize, reason: String| CsvTableError {
-        table: "requests",
-        reason: format!("row {line}: {reason}"),
-    };
+/// The largest time, in seconds from the first arrival, and the most tokens of a request.
+const LONGEST: f64 = 1e7;
+const MOST_TOKENS: f64 = (1_u64 << 30) as f64;
+
+fn read_requests(table: TableText<'_>) -> Result<Vec<ServedRequest>, RowsError> {
+    let mut rows = TableRows::new(table.text.as_bytes(), table.file)?;
+    let names =
+        ["arrival_s", "scheduled_s", "first_token_s", "last_token_s", "prompt_tokens", "output_tokens"];
+    let columns = rows.columns(names)?;
     let mut served = Vec::new();
-    for (index, row) in csv::Reader::from_reader(text.as_bytes()).deserialize::<RequestRow>().enumerate() {
-        let line = index + 2;
-        let row = row.map_err(|error| wrong(line, error.to_string()))?;
-        let times = [row.arrival_s, row.first_token_s, row.last_token_s];
-        if !times.is_sorted() || times.iter().any(|time| !(0.0..=1e7).contains(time)) {
-            let reason =
-                "arrival, first token and last token are not in this order, from 0 to 1e7 s".to_owned();
-            return Err(wrong(line, reason));
-        }
-        if row.prompt_tokens == 0 || row.output_tokens == 0 {
-            return Err(wrong(line, "prompt_tokens and output_tokens must be at least 1".to_owned()));
-        }
+    while rows.advance()? {
+        let [arrival, scheduled, first, last, prompt, output] = columns;
+        let time = |column| rows.number(column, 0.0..=LONGEST);
+        let tokens = |column| rows.number(column, 1.0..=MOST_TOKENS).map(|tokens| tokens as u64);
         let at = |seconds: f64| SimTime::rounding_up(Seconds::new(seconds), Tick::Picosecond);
+        for (column, before, name) in [(first, arrival, "arrival_s"), (last, first, "first_token_s")] {
+            if time(column)? < time(before)? {
+                return Err(rows.refuse(column, format!("{} is before {name}", rows.shown(column))));
+            }
+        }
         served.push(ServedRequest {
-            id: index as u64,
-            arrival: at(row.arrival_s),
-            prompt_tokens: row.prompt_tokens,
-            output_tokens: row.output_tokens,
-            scheduled: at(row.scheduled_s.max(row.arrival_s)),
-            first_token: at(row.first_token_s),
-            last_token: at(row.last_token_s),
+            id: served.len() as u64,
+            arrival: at(time(arrival)?),
+            prompt_tokens: tokens(prompt)?,
+            output_tokens: tokens(output)?,
+            scheduled: at(time(scheduled)?.max(time(arrival)?)),
+            first_token: at(time(first)?),
+            last_token: at(time(last)?),
             cached_tokens: 0,
             fetched_tokens: 0,
             preemptions: 0,
         });
+    }
+    if served.is_empty() {
+        return Err(table.refuse("there are no requests below the header: give at least one"));
     }
     served.sort_by_key(|served| (served.arrival, served.id));
     Ok(served)

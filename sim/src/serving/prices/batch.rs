@@ -33,6 +33,20 @@ impl Batch<'_> {
     pub fn tokens(&self) -> u64 {
         self.decodes + self.chunks.iter().map(|chunk| chunk.new).sum::<u64>()
     }
+
+    /// New tokens of one chunk, and the tokens before it, that stands for all chunks. It has as
+    /// many new tokens and as many attended pairs of tokens as all of them. Several short prompts
+    /// have fewer pairs than one prompt with all their tokens. They are replaced by one shorter
+    /// prompt with the same number of pairs.
+    pub(crate) fn equivalent_chunk(&self) -> [f64; 2] {
+        let new: f64 = self.chunks.iter().map(|chunk| chunk.new as f64).sum();
+        let pairs = |new: f64, past: f64| new * past + new * new / 2.0;
+        let all: f64 = self.chunks.iter().map(|chunk| pairs(chunk.new as f64, chunk.past as f64)).sum();
+        match all >= pairs(new, 0.0) {
+            true => [new, (all - pairs(new, 0.0)) / new.max(1.0)],
+            false => [(2.0 * all).sqrt(), 0.0],
+        }
+    }
 }
 
 /// The times of steps on the devices, without the host's overhead.

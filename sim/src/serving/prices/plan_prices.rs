@@ -10,8 +10,8 @@ use crate::serving::prices::task_prices::{
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
-use planner::{CostModel, Lane, PhasePrograms, Program, Task};
-use scenarios::Phase;
+use planner::{Action, CostModel, Lane, PhasePrograms, Program, Task};
+use scenarios::{Operator, Phase};
 use std::collections::HashMap;
 
 /// Steps are priced at this many token counts per octave, with straight lines between them.
@@ -39,6 +39,17 @@ pub struct PlanPrices<'a> {
     kinks: ContextKinks,
     lines: HashMap<LineKey, StepLine>,
     simulated: HashMap<BatchKey, SimTime>,
+}
+
+/// The time of all tasks of one operator in a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OperatorTime {
+    /// The operator; `None` for sampling.
+    pub operator: Option<Operator>,
+    /// Its time, as if it ran alone.
+    pub time: Seconds,
+    /// The part of it that moves no bytes through memory: launches, and sums over ranks.
+    pub overhead: Seconds,
 }
 
 /// The decode steps that one line covers.
@@ -191,6 +202,34 @@ impl<'a> PlanPrices<'a> {
             }
         }
         Ok(busy)
+    }
+
+    /// The time of each operator in a step of `batch`, each as if it ran alone, in the order of
+    /// the program, and of sampling at last.
+    ///
+    /// # Errors
+    /// A rate that was not measured.
+    pub fn by_operator(&self, batch: &Batch<'_>) -> Result<Vec<OperatorTime>, MissingRate> {
+        let phase = if batch.chunks.is_empty() { Phase::Decode } else { Phase::Prefill };
+        let program = self.programs.program(phase);
+        let mut times: Vec<OperatorTime> = Vec::new();
+        for task in &program.tasks {
+            let Action::Compute { operator, .. } = task.action else { continue };
+            let cost = task_price(&self.cost_model, task, batch)?;
+            match times.iter_mut().find(|known| known.operator == Some(operator)) {
+                Some(known) => {
+                    known.time += cost.alone;
+                    known.overhead += cost.overhead;
+                }
+                None => {
+                    let (operator, time, overhead) = (Some(operator), cost.alone, cost.overhead);
+                    times.push(OperatorTime { operator, time, overhead });
+                }
+            }
+        }
+        let time = sampling_time(&self.cost_model, program, &sampled_step(batch));
+        times.push(OperatorTime { operator: None, time, overhead: Seconds::ZERO });
+        Ok(times)
     }
 
     fn simulate(&mut self, phase: Phase, batch: &Batch<'_>) -> Result<f64, MissingRate> {

@@ -1,7 +1,7 @@
 //! The price of a task in a step of many sequences, and the part of the batch that it depends on.
 
 use crate::serving::prices::batch::Batch;
-use hwprofiles::{DeviceId, MissingRate};
+use hwprofiles::{DeviceId, MissingRate, Seconds};
 use planner::{Action, CostModel, Lane, MicroBatch, Program, Task, TaskCost};
 use rustc_hash::FxHashMap;
 use scenarios::{LayerKind, Mixer, Model, Operator, Phase, Step, Sublayer};
@@ -129,10 +129,11 @@ pub(crate) fn task_price(
     }
 }
 
-/// The price of attention of each chunk and of the decodes, one after the other, launched once. The
-/// decodes count as sequences of the mean context, because the time of their attention depends on
-/// the sum of their tokens. Where it saturates, this is exact if all contexts are on the same side
-/// of the bend, and too much if they are not.
+/// The price of attention of each chunk and of the decodes. Where a fitted kernel computes chunks
+/// and decodes in one call, it is the time of that call; elsewhere they are computed one after the
+/// other, launched once. The decodes count as sequences of the mean context, because the time of
+/// their attention depends on the sum of their tokens. Where it saturates, this is exact if all
+/// contexts are on the same side of the bend, and too much if they are not.
 fn attention_price(
     cost_model: &CostModel<'_>,
     task: &Task,
@@ -146,19 +147,34 @@ fn attention_price(
     if let Some(past_tokens) = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes) {
         steps.push(Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens });
     }
-    let mut all: Option<TaskCost> = None;
+    let together = mixed_time(cost_model, task, batch);
+    let (mut all, mut longest): (Option<TaskCost>, _) = (None, Seconds::ZERO);
     for step in &steps {
         let one = cost_model.task_cost(task, step)?;
+        longest = longest.max(one.alone);
         all = Some(match all {
             None => one,
             Some(sum) => sum_launched_once(sum, one),
         });
     }
-    match all {
-        Some(all) => Ok(all),
-        None => cost_model
+    match (all, together) {
+        // One call takes no less time than any part of it.
+        (Some(all), Some(time)) => Ok(TaskCost { alone: longest.max(all.overhead + time), ..all }),
+        (Some(all), None) => Ok(all),
+        (None, _) => cost_model
             .task_cost(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
     }
+}
+
+/// The time of one call for the chunks and the decodes of a batch, without its launch. `None`
+/// where the batch has only one of them, or no such call is known.
+fn mixed_time(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Option<Seconds> {
+    let past_tokens = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes)?;
+    let [new, past] = batch.equivalent_chunk().map(|tokens| tokens.round() as u64);
+    let decode = Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens };
+    let prefill = Step { phase: Phase::Prefill, batch: 1, new_tokens: new, past_tokens: past };
+    // A chunk of one token is a decode.
+    (new > 1).then(|| cost_model.mixed_attention_time(task, &prefill, &decode))?
 }
 
 /// The price of both, launched once.

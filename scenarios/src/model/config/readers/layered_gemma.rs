@@ -23,6 +23,52 @@ pub(crate) fn read_layered_gemma(
     // It is the rotated part in layers without a window.
     let rotated = model.wiring.rotary_dim.take().map_or(1.0, |width| width as f64 / model.head_dim as f64);
     let fourth = family.architecture == Architecture::Gemma4;
+    if config.get("use_bidirectional_attention").and_then(Value::as_str) == Some("all") {
+        let feature = "attention to later tokens";
+        return Err(config.unsupported("use_bidirectional_attention", feature, "null and vision are"));
+    }
+    read_model(config, fourth, model)?;
+    let window = SlidingWindow::new(need_count(config, &["sliding_window"], MAX_CONTEXT)?);
+    let windowed = windowed_layers(config, model.layers, if fourth { 6 } else { 5 })?;
+    let widths = counts_of_layers(config, "intermediate_size", model.layers)?;
+    let shared = count_from_zero(config, &["num_kv_shared_layers"])?;
+    if shared >= model.layers && shared > 0 {
+        let wanted = format!("fewer than num_hidden_layers, which is {}, are wanted", model.layers);
+        return Err(config.wrong("num_kv_shared_layers", &wanted));
+    }
+    let shares = |layer: u64| layer >= model.layers - shared;
+    let wide = Switch::Key("use_double_wide_mlp", false).read(config)?;
+    let full = FullLayer::read(config, model)?;
+    let mut layers = Vec::new();
+    for (layer, windowed) in (0..model.layers).zip(windowed) {
+        let mut shape = model.clone();
+        match windowed {
+            true => shape.wiring.window = Some(window),
+            false if fourth => full.apply(&mut shape),
+            false => {}
+        }
+        if let Some(width) = widths.as_ref().and_then(|widths| widths.get(layer as usize)) {
+            shape.intermediate = *width;
+        }
+        if shares(layer) {
+            shape.wiring.shares_kv = true;
+            shape.wiring.keys_are_values = false;
+            if wide {
+                shape.intermediate = (2 * shape.intermediate).min(MAX_WIDTH);
+            }
+        }
+        apply_own_widths(config, layer, &mut shape)?;
+        if fourth && !windowed {
+            let width = (shape.head_dim as f64 * rotated) as u64;
+            shape.wiring.rotary_dim = Some(width).filter(|&width| width < shape.head_dim);
+        }
+        layers.push(shape);
+    }
+    Ok(layers)
+}
+
+/// Reads what all layers have in common.
+fn read_model(config: &DocumentSection<'_>, fourth: bool, model: &mut Model) -> Result<(), ScenarioError> {
     let bias = Switch::Key("attention_bias", false).read(config)?;
     (model.qkv_bias, model.out_bias) = (bias, bias);
     model.activation = Activation::GeluTanhGated;
@@ -30,6 +76,10 @@ pub(crate) fn read_layered_gemma(
     model.qk_norm = true;
     model.wiring.scaled_embeddings = true;
     model.wiring.norms_behind = true;
+    model.wiring.value_norm = true;
+    model.wiring.layer_scale = fourth;
+    // Scores are not scaled: the norms of q and k have weights for that.
+    model.wiring.query_scalar = Some(1);
     model.wiring.logit_cap = config.positive("final_logit_softcapping")?;
     let own = count_from_zero(config, &["hidden_size_per_layer_input"])?;
     model.wiring.layer_embedding = Some(own).filter(|&width| width > 0 && width <= MAX_WIDTH);
@@ -47,40 +97,9 @@ pub(crate) fn read_layered_gemma(
         if let Some(experts) = &mut model.experts {
             experts.shared = model.intermediate;
         }
+        model.wiring.norms_beside = true;
     }
-    let window = SlidingWindow::new(need_count(config, &["sliding_window"], MAX_CONTEXT)?);
-    let windowed = windowed_layers(config, model.layers, if fourth { 6 } else { 5 })?;
-    let widths = counts_of_layers(config, "intermediate_size", model.layers)?;
-    let shared = count_from_zero(config, &["num_kv_shared_layers"])?;
-    if shared >= model.layers && shared > 0 {
-        let wanted = format!("fewer than num_hidden_layers, which is {}, are wanted", model.layers);
-        return Err(config.wrong("num_kv_shared_layers", &wanted));
-    }
-    let shares = |layer: u64| layer >= model.layers - shared;
-    let wide = Switch::Key("use_double_wide_mlp", false).read(config)?;
-    let full = FullLayer::read(config, model, rotated)?;
-    let mut layers = Vec::new();
-    for (layer, windowed) in (0..model.layers).zip(windowed) {
-        let mut shape = model.clone();
-        match windowed {
-            true => shape.wiring.window = Some(window).filter(|w| w.tokens < model.max_positions),
-            false if fourth => full.apply(&mut shape),
-            false => {}
-        }
-        if let Some(width) = widths.as_ref().and_then(|widths| widths.get(layer as usize)) {
-            shape.intermediate = *width;
-        }
-        if shares(layer) {
-            shape.wiring.shares_kv = true;
-            shape.wiring.keys_are_values = false;
-            if wide {
-                shape.intermediate = (2 * shape.intermediate).min(MAX_WIDTH);
-            }
-        }
-        apply_own_widths(config, layer, &mut shape)?;
-        layers.push(shape);
-    }
-    Ok(layers)
+    Ok(())
 }
 
 /// What layers without a window have of their own in Gemma 4.
@@ -88,11 +107,10 @@ struct FullLayer {
     head_dim: u64,
     kv_heads: u64,
     keys_are_values: bool,
-    rotary_dim: Option<u64>,
 }
 
 impl FullLayer {
-    fn read(config: &DocumentSection<'_>, model: &Model, rotated: f64) -> Result<Self, ScenarioError> {
+    fn read(config: &DocumentSection<'_>, model: &Model) -> Result<Self, ScenarioError> {
         let keys_are_values = Switch::Key("attention_k_eq_v", false).read(config)?;
         let head_dim = config.count("global_head_dim", MAX_WIDTH)?.unwrap_or(model.head_dim);
         let own = config.count("num_global_key_value_heads", MAX_WIDTH)?.filter(|_| keys_are_values);
@@ -105,15 +123,13 @@ impl FullLayer {
             let wanted = format!("all heads together are too wide, at most {MAX_WIDTH} is allowed");
             return Err(config.wrong("global_head_dim", &wanted));
         }
-        let rotary_dim = Some((head_dim as f64 * rotated) as u64).filter(|&width| width < head_dim);
-        Ok(Self { head_dim, kv_heads, keys_are_values, rotary_dim })
+        Ok(Self { head_dim, kv_heads, keys_are_values })
     }
 
     fn apply(&self, shape: &mut Model) {
         shape.head_dim = self.head_dim;
         shape.kv_heads = self.kv_heads;
         shape.wiring.keys_are_values = self.keys_are_values;
-        shape.wiring.rotary_dim = self.rotary_dim;
     }
 }
 

@@ -37,6 +37,9 @@ pub(crate) fn read_one_sublayer(
         "silu" | "swish" => Activation::SiluGated,
         _ => return Err(config.unsupported("mlp_hidden_act", "this non-linearity", "relu2 and silu are")),
     };
+    if config.flag("use_bias")?.unwrap_or(false) {
+        return Err(config.unsupported("use_bias", "a bias of Mamba's projections", "only false is"));
+    }
     model.qkv_bias = Switch::Key("attention_bias", false).read(config)?;
     model.out_bias = model.qkv_bias;
     model.ffn_bias = Switch::Key("mlp_bias", false).read(config)?;

@@ -1,0 +1,80 @@
+//! The tensors that sublayers of most families have.
+
+use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
+use crate::weights::names::{SINKS, TensorNames};
+use scenarios::{Experts, Model, Norm, Positions};
+
+/// The norms of a head's queries and keys, and the heads' sinks, where the model has them.
+pub(super) fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
+    let norm = |(name, heads): (&str, u64)| {
+        let name = format!("{}self_attn.{name}.weight", names.layer);
+        let plus_one = model.norm == Norm::RmsPlusOne;
+        let heads = if model.wiring.norms_whole_qk { heads } else { 1 };
+        FusedTensor::whole([Tensor { name, shape: vec![heads * model.head_dim], plus_one }])
+    };
+    let both = [("q_norm", model.heads), ("k_norm", model.kv_heads)];
+    let norms = if model.qk_norm { both.map(norm).to_vec() } else { vec![] };
+    // Kernels expect them behind the norms.
+    let sinks = || FusedTensor::one(format!("{}{SINKS}", names.layer), vec![model.heads]);
+    norms.into_iter().chain(model.wiring.sinks.then(sinks)).collect()
+}
+
+/// The token table and, where positions are learned, theirs.
+pub(super) fn embed_tensors(model: &Model, names: &TensorNames) -> SublayerTensors {
+    let table = format!("{}{}.weight", names.root, names.embed);
+    let positions = |offset| {
+        let name = format!("{}embed_positions.weight", names.root);
+        FusedTensor::one(name, vec![model.max_positions + offset, model.hidden])
+    };
+    SublayerTensors {
+        matrices: vec![FusedTensor::one(table, vec![model.vocab, model.hidden])],
+        vectors: match model.positions {
+            Positions::Learned { offset } => vec![positions(offset)],
+            _ => vec![],
+        },
+    }
+}
+
+/// One expert's gate joined with up, and its down.
+pub(super) fn expert_matrices(model: &Model, names: &TensorNames, expert: u64) -> [FusedTensor; 2] {
+    let (width, hidden) = (experts(model).intermediate, model.hidden);
+    let [gate, up, down] = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
+    [names.matrix(&[&gate, &up], 1, &[width; 2], hidden), names.matrix(&[&down], 1, &[hidden], width)]
+}
+
+pub(super) fn experts(model: &Model) -> &Experts {
+    model.experts.as_ref().expect("only models with experts have layers of them")
+}
+
+/// A norm's weight and, for layer norms, its bias.
+pub(super) fn norm(model: &Model, name: String) -> Vec<FusedTensor> {
+    let plus_one = model.norm == Norm::RmsPlusOne;
+    let weight = Tensor { name: format!("{name}.weight"), shape: vec![model.hidden], plus_one };
+    let mut vectors = vec![FusedTensor::whole([weight])];
+    if model.norm == Norm::Layer {
+        vectors.push(FusedTensor::one(format!("{name}.bias"), vec![model.hidden]));
+    }
+    vectors
+}
+
+/// A bias has the names and the row order of its matrix's tensors.
+pub(super) fn with_biases(
+    matrix: FusedTensor,
+    present: bool,
+    mut vectors: Vec<FusedTensor>,
+) -> SublayerTensors {
+    if present {
+        vectors.push(bias(&matrix));
+    }
+    SublayerTensors { matrices: vec![matrix], vectors }
+}
+
+/// The bias of a matrix.
+pub(super) fn bias(matrix: &FusedTensor) -> FusedTensor {
+    let mut bias = matrix.clone();
+    for TensorRows { tensor, .. } in &mut bias.sources {
+        tensor.name = tensor.name.replace(".weight", ".bias");
+        tensor.shape.truncate(1);
+    }
+    bias
+}

@@ -1,0 +1,101 @@
+//! Public runs on machines of shipped parts: each is a scenario, planned like any other.
+
+use crate::error::{OrError, Result};
+use crate::pipeline::{CachedCatalog, PreparedScenario};
+use planner::PhaseTimes;
+use rayon::prelude::*;
+use reports::public_runs::{PublicRow, PublicRows};
+use scenarios::published::{PublicMetric, PublicPoint, PublicSetup};
+use scenarios::{Document, Workload};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Predicts every public run that comes with the program.
+///
+/// # Errors
+/// A shipped table is wrong. A run that cannot be answered says why in its row.
+pub fn reproduce_public() -> Result<PublicRows> {
+    let setups = PublicSetup::shipped().or_input()?;
+    Ok(PublicRows(setups.par_iter().flat_map_iter(rows).collect()))
+}
+
+/// The rows of one setup.
+fn rows(setup: &PublicSetup) -> Vec<PublicRow> {
+    let mut run = PublicRun::new(setup);
+    let row = |point: &PublicPoint| {
+        let (ours, why) = match &mut run {
+            Ok(run) => match run.rate(point) {
+                Ok(ours) => (Some(ours), String::new()),
+                Err(error) => (None, error.to_string()),
+            },
+            Err(why) => (None, why.clone()),
+        };
+        PublicRow {
+            id: point.id.clone(),
+            setup: setup.cell("setup").to_owned(),
+            source: setup.cell("source").to_owned(),
+            engine: setup.cell("engine").to_owned(),
+            machine: setup.machine(),
+            model: setup.cell("model").to_owned(),
+            format: setup.cell("quant").to_owned(),
+            placement: setup.placement_class().to_owned(),
+            phase: point.metric.phase().to_owned(),
+            past: point.past,
+            measured: point.rate,
+            ours,
+            why,
+        }
+    };
+    setup.points.iter().map(row).collect()
+}
+
+/// A setup's scenario, with the times of the loads that were asked for.
+struct PublicRun {
+    scenario: PreparedScenario,
+    times: BTreeMap<[u64; 2], PhaseTimes>,
+}
+
+impl PublicRun {
+    /// An error is why nothing of the setup can be answered.
+    fn new(setup: &PublicSetup) -> Result<Self, String> {
+        let mut scenario = setup.scenario()?;
+        scenario["workload"] = json!({"batch": 1, "prompt_tokens": 1, "output_tokens": 1});
+        let read = || -> Result<PreparedScenario> {
+            let document = Document::from_yaml(setup.cell("setup"), &scenario.to_string()).or_input()?;
+            PreparedScenario::cached(&document.scenario().or_input()?, &CachedCatalog::default())
+        };
+        Ok(Self { scenario: read().map_err(|error| error.to_string())?, times: BTreeMap::new() })
+    }
+
+    /// Our rate for `point`, in tokens per second.
+    fn rate(&mut self, point: &PublicPoint) -> Result<f64> {
+        let &PublicPoint { metric, prompt, past, output, .. } = point;
+        let tokens = output as f64;
+        Ok(match metric {
+            // The steps of a prompt behind a cached one are those of both without the first's.
+            PublicMetric::Prompt => {
+                let before = if past == 0 { 0.0 } else { self.times(past, 1)?.ttft.get() };
+                prompt as f64 / (self.times(past + prompt, 1)?.ttft.get() - before)
+            }
+            PublicMetric::Decode => {
+                let times = self.times(past.max(1), output.max(2))?;
+                1.0 / times.tpot.map_or(f64::NAN, |tpot| tpot.get())
+            }
+            PublicMetric::Request => {
+                let times = self.times(past.max(1), output.max(2))?;
+                tokens / (times.ttft.get() + times.tpot.map_or(0.0, |tpot| tpot.get()) * (tokens - 1.0))
+            }
+        })
+    }
+
+    /// The predicted times of a prompt and its answer.
+    fn times(&mut self, prompt: u64, output: u64) -> Result<PhaseTimes> {
+        if let Some(known) = self.times.get(&[prompt, output]) {
+            return Ok(*known);
+        }
+        let workload = Workload::new(1, prompt, output);
+        let times = self.scenario.with_workload(workload).plan_document()?.predicted.simulated;
+        self.times.insert([prompt, output], times);
+        Ok(times)
+    }
+}

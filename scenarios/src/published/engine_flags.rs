@@ -1,0 +1,142 @@
+//! The flags of llama.cpp and engines like it, read to the keys of a scenario.
+
+use crate::model::transformer::Model;
+use serde_json::{Map, Value, json};
+
+/// Flags that place tensors or size steps; others change nothing that is modelled.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct EngineFlags {
+    gpu_layers: Option<u64>,
+    overrides: Vec<String>,
+    cpu_moe_layers: Option<u64>,
+    cpu_moe: bool,
+    micro_batch: Option<u64>,
+    kv: Option<String>,
+    repacks: bool,
+    no_offload: bool,
+    rule: Option<String>,
+}
+
+/// What besides the flags decides where an engine puts tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Placing {
+    /// Whether there is a GPU.
+    pub gpu: bool,
+    /// Whether `-ngl` counts the output projection first, as llama.cpp does since December 2025.
+    pub head_first: bool,
+    /// Whether the file's rows are interleaved for CPUs, which GPUs cannot multiply.
+    pub repacked: bool,
+    /// Whether the engine is ik_llama.cpp, whose `-rtr` interleaves the host's tensors.
+    pub forked: bool,
+}
+
+impl EngineFlags {
+    /// Reads the words of a command.
+    ///
+    /// # Errors
+    /// A flag that is not known, or a value that is missing.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let mut flags = Self::default();
+        let mut words = text.split_whitespace().peekable();
+        while let Some(flag) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{flag} has no value"));
+            match flag {
+                "-ngl" => flags.gpu_layers = Some(count(flag, value()?)?),
+                "-ot" => flags.overrides.push(value()?.to_owned()),
+                "--n-cpu-moe" => flags.cpu_moe_layers = Some(count(flag, value()?)?),
+                "-cmoe" => flags.cpu_moe = true,
+                "-ub" => flags.micro_batch = Some(count(flag, value()?)?),
+                "-ctk" => flags.kv = Some(value()?.to_owned()),
+                "--no-op-offload" => flags.no_offload = true,
+                "rule:" => flags.rule = Some(value()?.to_owned()),
+                "-rtr" => flags.repacks = true,
+                "-mla" | "-amb" | "-b" | "-c" | "-ctv" | "-t" => drop(value()?),
+                "-fa" | "-fmoe" => {}
+                _ => return Err(format!("the flag {flag} is not modelled")),
+            }
+            // Some flags take an optional 1 or 0.
+            if matches!(flag, "-fa" | "-fmoe" | "-rtr") {
+                words.next_if(|word| matches!(*word, "0" | "1"));
+            }
+        }
+        Ok(flags)
+    }
+
+    /// The format of the KV cache; ours of 8 bits stands for q8_0.
+    pub(crate) fn kv_format(&self) -> &str {
+        match self.kv.as_deref() {
+            Some("q8_0") => "int8",
+            Some("q4_0") => "int4",
+            Some(other) => other,
+            None => "f16",
+        }
+    }
+
+    /// The scenario's `placement`.
+    pub(crate) fn placement(&self, model: &Model, placing: Placing) -> Value {
+        if let Some(rule) = &self.rule {
+            return json!({"rule": rule});
+        }
+        let mut keys = Map::new();
+        let mut overrides = self.overrides.clone();
+        let all = model.layers + 1;
+        let layers = match self.gpu_layers {
+            _ if !placing.gpu => 0,
+            None => all,
+            Some(counted @ 1..) if placing.head_first && counted < all => {
+                overrides.push(r"^(output|token_embd)\.weight=CUDA0".to_owned());
+                counted - 1
+            }
+            Some(layers) => layers,
+        };
+        keys.insert("gpu_layers".to_owned(), json!(layers));
+        keys.extend(self.cpu_moe_layers.map(|layers| ("cpu_moe_layers".to_owned(), json!(layers))));
+        keys.extend(self.cpu_moe.then(|| ("cpu_moe".to_owned(), json!("all"))));
+        if !overrides.is_empty() && placing.gpu {
+            keys.insert("override_tensor".to_owned(), json!(overrides));
+        }
+        if self.no_offload || placing.repacked || (self.repacks && placing.forked) {
+            keys.insert("op_offload".to_owned(), json!(false));
+        }
+        keys.extend(self.micro_batch.map(|tokens| ("micro_batch".to_owned(), json!(tokens))));
+        Value::Object(keys)
+    }
+}
+
+fn count(flag: &str, text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{flag} is '{text}': a whole number is wanted"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Placing = Placing { gpu: true, head_first: false, repacked: false, forked: false };
+
+    #[test]
+    fn flags_become_keys() {
+        let model = Model::preset("qwen3-30b-a3b").expect("a preset");
+        let text = "-ngl 20 -fa 1 -ot exps=CPU -ot a=CUDA0 --n-cpu-moe 3 -ctk q8_0 -ub 2048 -rtr -t 8";
+        let flags = EngineFlags::read(text).expect("flags");
+        assert_eq!(flags.kv_format(), "int8");
+        let wanted = json!({"gpu_layers": 20, "cpu_moe_layers": 3, "override_tensor": ["exps=CPU", "a=CUDA0"],
+            "micro_batch": 2048});
+        assert_eq!(flags.placement(&model, PLAIN), wanted);
+        let forked = flags.placement(&model, Placing { forked: true, ..PLAIN });
+        assert_eq!(forked["op_offload"], json!(false));
+        let newer = flags.placement(&model, Placing { head_first: true, ..PLAIN });
+        assert_eq!(
+            (&newer["gpu_layers"], newer["override_tensor"].as_array().map(Vec::len)),
+            (&json!(19), Some(3))
+        );
+        let host = flags.placement(&model, Placing { gpu: false, ..PLAIN });
+        assert_eq!((&host["gpu_layers"], host.get("override_tensor")), (&json!(0), None));
+    }
+
+    #[test]
+    fn flags_that_are_not_known_are_told() {
+        for (text, words) in [("-nkvo", "not modelled"), ("-ngl", "no value"), ("-ngl all", "whole number")] {
+            assert!(EngineFlags::read(text).expect_err(text).contains(words));
+        }
+    }
+}
