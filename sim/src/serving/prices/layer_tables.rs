@@ -3,10 +3,10 @@
 //!
 //! | table | columns | a row is |
 //! |---|---|---|
-//! | dense | `layer, tokens, time_us` | one call of a layer that depends on the tokens alone |
+//! | dense | `layer, tokens, time_us` | a call of a layer that depends on tokens alone |
 //! | per sequence | `layer, sequences, time_us` | work of the sampled sequences |
-//! | attention | `prefill_chunk, kv_prefill, n_decode, kv_decode, time_us` | one layer's attention |
-//! | experts | `tokens, activated_experts, time_us` | one layer's experts, router included |
+//! | attention | `prefill_chunk, kv_prefill, n_decode, kv_decode, time_us` | a layer's attention |
+//! | experts | `tokens, activated_experts, time_us` | a layer's experts, router included |
 //! | all-reduce | `ranks, bytes, time_us` | one sum over so many GPUs |
 
 use hwprofiles::{RowsError, TableRows};
