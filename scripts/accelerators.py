@@ -18,7 +18,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FULCRUM = sys.argv[1] if len(sys.argv) > 1 else ROOT / "target/release/fulcrum"
-VERSIONS = {"vllm": ", version: 0.5"}
+VERSIONS = {"vllm": ", version: 0.5", "trtllm": ", version: 0.11"}
 
 
 def ratio(row):

@@ -38,9 +38,19 @@ MODELS = {
     "MiniMax-M2.5": "minimax-m2.5",
 }
 
-# The rows of this model have the lengths, users and GPUs of InferenceMAX, whose client draws the lengths of prompts and
-# answers evenly from these shares of what is said (RANDOM_RANGE_RATIO).
-DRAWN = {"Llama-3.1-70B": (0.8, 1)}
+
+# Rows without a version have InferenceMAX's loads: its versions of autumn 2025.
+UNNAMED = {"vllm": "0.11", "trtllm": "1.1", "sglang": "0.5"}
+
+
+def drawn(row):
+    """The shares of the stated lengths between which the load's client draws them."""
+    # The rows of this model have the lengths, users and GPUs of InferenceMAX (RANDOM_RANGE_RATIO).
+    if row["model"].endswith("Llama-3.1-70B"):
+        return (0.8, 1)
+    # Rows of round thousands are of another client, whose users do not move in step: their TTFT is a fraction of that
+    # of users in step. Per cents do not matter, only that there are some.
+    return (0.99, 1.01) if int(row["prompt_tokens"]) % 1000 == 0 else (1, 1)
 
 
 def length(tokens, shares):
@@ -53,26 +63,29 @@ def changes(row):
     # InferenceMAX sends TensorRT-LLM's tokens twenty together for 1024 + 1024 tokens on fewer than eight GPUs: the first
     # of these rows is 19 tokens later than that of 1024 + 8192 tokens beside it.
     lengths = (int(row["prompt_tokens"]), int(row["output_tokens"]))
-    sent = row["model"].endswith("70B") and lengths == (1024, 1024) and row["tensor_parallel"] < 8
-    return ["stream_interval: 20"] if row["backend"] == "trtllm" and sent else []
+    if row["backend"] == "trtllm" and "70B" in row["model"] and lengths == (1024, 1024) and row["tensor_parallel"] < 8:
+        return ["stream_interval: 20"]
+    # Steps of vLLM's rows of Qwen3-32B are as long as steps of 4,096 tokens would be, in place of its default of 8,192.
+    return ["max_num_batched_tokens: 4096"] if row["backend"] == "vllm" and lengths[0] in (1024, 4096) and "Qwen" in row["model"] else []
 
 
 def scenario(row, own, options):
     weights = "fp8" if row["gemm_dtype"] else "bf16"
     kv = "bf16" if row["backend"] == "sglang" else weights
+    if row["gemm_dtype"] == "published":
+        weights, kv = "fp8_block", "bf16"
     users = row["concurrency"]
     model = row["model"].split("/")[-1]
-    shares = DRAWN.get(model, (1, 1))
+    shares = drawn(row)
     if options.spread is not None:
         shares = (1 - options.spread / 100, 1 + options.spread / 100)
     file = options.engines and options.engines.resolve() / (row["backend"] + ".yaml")
     engine = [f"file: {file}" if file else f'name: {row["backend"]}']
-    engine += [f'version: "{row["backend_version"]}"'] if row["backend_version"] else []
+    engine += [f'version: "{row["backend_version"] or UNNAMED[row["backend"]]}"']
     engine += changes(row) + ([own] if own else [])
-    formats = "published" if row["gemm_dtype"] == "published" else weights
     return f"""machine: {row["gpu"].replace("_", "-")}
 model: {MODELS[model]}
-dtype: {{weights: {formats}, kv: {kv}}}
+dtype: {{weights: {weights}, kv: {kv}}}
 tensor_parallel: {row["tensor_parallel"]}
 workload:
   concurrency: {users}
@@ -136,6 +149,10 @@ def machine(row):
     return f'{row["gpu"].split("_")[0]} × {row["tensor_parallel"]}'
 
 
+def engine(row):
+    return row["backend"], row["backend_version"]
+
+
 def left_out(candidates):
     """Errors by machine, each with the candidate that is best for its engine on the other machines."""
     groups = collections.defaultdict(list)
@@ -144,7 +161,7 @@ def left_out(candidates):
         like = [
             other
             for other, (of, _) in enumerate(first)
-            if of["backend"] == row["backend"] and machine(of) != machine(row)
+            if engine(of) == engine(row) and machine(of) != machine(row)
         ]
         cost = lambda answers: sum(abs(error) for other in like for error in answers[other][1])
         for group in [(machine(row), "left out"), (row["backend"], "left out"), ("all", "left out")]:

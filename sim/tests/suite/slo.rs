@@ -93,5 +93,5 @@ fn more_requests_keep_their_limits_and_where_all_can_all_do() {
             }
         }
     }
-    assert!(most[0] > 0.45 && most[1] > 0.2 && most[2] > 0.7, "{most:?}");
+    assert!(most[0] > 0.45 && most[1] > 0.2 && most[2] > 0.65, "{most:?}");
 }
