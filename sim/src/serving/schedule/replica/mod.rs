@@ -290,12 +290,12 @@ impl<P: StepPrices> Replica<P> {
         let line = self.prices.decode(count, tokens)?.plus(host).plus(std::mem::take(&mut self.moving));
         let sequences = &self.sequences;
         let end = self.decoding.next_event(|place, life| sequences[place as usize].life == life);
-        // After a preemption, the next step may admit again. It may also do so when the reserve
-        // shrinks, when the passing of time makes other sequences late, or when the next sequence
+        // After a preemption, the next step may admit again. It may also do so when more room is
+        // left, when the passing of time makes other sequences late, or when the next sequence
         // may find other blocks.
         let once = preempted
             || self.stalled
-            || self.engine.reserve == Reserve::Answer && self.waiting.len() > 0
+            || self.room_may_grow() && self.waiting.len() > 0
             || self.depends_on_time()
             || self.may_find_otherwise(self.now);
         let most = if once { 1 } else { end.expect("every decode ends") };
@@ -328,6 +328,12 @@ impl<P: StepPrices> Replica<P> {
         self.decoding.advance(made);
         self.finish();
         Ok(())
+    }
+
+    /// Whether there may be more room for others while answers grow: less is kept for them, or
+    /// their windows have filled.
+    fn room_may_grow(&self) -> bool {
+        self.engine.reserve == Reserve::Answer || !self.engine.sequence.is_plain()
     }
 
     /// Reports the gaps of a decode step after steps without decodes. A sequence that joined since
