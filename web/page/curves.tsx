@@ -66,6 +66,7 @@ function Chart({ planner, state, curve }: { planner: Planner; state: State; curv
         {
           width: parent.clientWidth,
           height: 200,
+          padding: [null, 24, null, null],
           legend: { show: rates.length > 1 },
           scales: { x: { time: false, distr: 3, log: 2 }, y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
           axes: [
@@ -73,6 +74,7 @@ function Chart({ planner, state, curve }: { planner: Planner; state: State; curv
               ...axis,
               label: curve.axis,
               splits: () => curve.values,
+              filter: (_, splits) => splits,
               values: (_, splits) => splits.map((it) => (it >= 1024 ? `${it / 1024}k` : String(it))),
             },
             { ...axis, label: "tok/s", size: 60 },

@@ -108,10 +108,70 @@ function sublayers(group: LayerGroup): [string, Sublayer][] {
   return known.sort((a, b) => order(a[0]) - order(b[0]));
 }
 
+/** A column for each layer, a row for each part: where it computes, and below, thin, where its weights lie. */
+function LayerPicture({ plan }: { plan: Plan }) {
+  const names = [...new Set(plan.layers.flatMap((group) => sublayers(group).map(([name]) => name)))];
+  const layers = plan.layers.reduce((sum, group) => sum + group.count, 0);
+  const places = [...new Set(plan.layers.flatMap((group) => sublayers(group).flatMap(([, it]) => [mostly(it.decode), mostly(it.home)])))];
+  const tone = (place: string) => `place-${places.indexOf(place) % 5}`;
+  const cells = (name: string, row: number) =>
+    plan.layers.map((group) => {
+      const part = sublayers(group).find(([known]) => known === name)?.[1];
+      if (part === undefined) return null;
+      return (
+        <g>
+          <rect class={tone(mostly(part.decode))} x={group.first} y={row * 10} width={group.count} height="6" />
+          <rect class={tone(mostly(part.home))} x={group.first} y={row * 10 + 6} width={group.count} height="2" />
+        </g>
+      );
+    });
+  return (
+    <div class="picture">
+      <div class="names">
+        {names.map((name) => (
+          <span>{name}</span>
+        ))}
+      </div>
+      <svg
+        viewBox={`0 0 ${layers} ${names.length * 10}`}
+        style={{ height: `${names.length * 1.5}rem` }}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`${layers} layers, first to last from left to right; the table below says the same`}
+      >
+        {names.map(cells)}
+      </svg>
+      <p class="legend">
+        {places.map((place) => (
+          <span>
+            <svg viewBox="0 0 1 1" aria-hidden="true">
+              <rect class={tone(place)} width="1" height="1" />
+            </svg>
+            {place}
+          </span>
+        ))}
+        <small>thick: where the answer is computed; thin: where weights or cache lie</small>
+      </p>
+    </div>
+  );
+}
+
 function LayerMap({ plan }: { plan: Plan }) {
   return (
     <section>
       <h3>The layers</h3>
+      <LayerPicture plan={plan} />
+      <details>
+        <summary>Layer by layer</summary>
+        <LayerTable plan={plan} />
+      </details>
+    </section>
+  );
+}
+
+function LayerTable({ plan }: { plan: Plan }) {
+  return (
+    <>
       <div class="scroll" tabIndex={0} role="region" aria-label="the layers">
         <table class="layers">
           <thead>
@@ -138,7 +198,7 @@ function LayerMap({ plan }: { plan: Plan }) {
           </tbody>
         </table>
       </div>
-    </section>
+    </>
   );
 }
 
@@ -274,8 +334,8 @@ export function Result(props: {
         {exported?.answer && <Command exported={exported.answer} />}
         {exported?.error && <Failed failure={exported.error} />}
       </section>
-      <Rules plan={plan.answer} />
       <LayerMap plan={plan.answer} />
+      <Rules plan={plan.answer} />
     </article>
   );
 }
