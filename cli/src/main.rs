@@ -4,13 +4,14 @@
 //! machine-readable form of whatever a command prints. Exit statuses: 0 done, 1 failed, 2 wrong
 //! usage or input, 3 infeasible.
 //!
-//! Rooms, each using only those before it: text, commands.
+//! Rooms, each using only those before it: text, written, commands.
 #![forbid(unsafe_code)]
 
 mod commands;
 mod text;
+mod written;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "run")]
 use commands::bench::BenchArguments;
 use commands::capacity::CapacityArguments;
@@ -39,6 +40,8 @@ use fulcrum::KernelPath;
 use mimalloc::MiMalloc;
 use std::io::Write;
 use std::process::ExitCode;
+#[cfg(feature = "run")]
+use std::sync::{Arc, atomic::AtomicBool};
 use text::terminal;
 
 /// A planner makes many short vectors: a sweep takes a seventh less time than with the system's
@@ -129,9 +132,14 @@ fn main() -> ExitCode {
         // program.
         .log_internal_errors(false)
         .init();
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    ignore_file_limits();
+    let mut command = Arguments::command();
+    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = parsed.and_then(|matches| Ok((Arguments::from_arg_matches(&matches)?, matches)));
+    let (arguments, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(message) => {
+            let message = message.format(&mut command);
             let written = message.print();
             if !message.use_stderr() {
                 terminal::check(written.and_then(|()| std::io::stdout().flush()));
@@ -142,7 +150,13 @@ fn main() -> ExitCode {
     // No team of threads runs yet, so the choice cannot come too late.
     #[cfg(feature = "run")]
     let _ = arguments.kernels.is_none_or(KernelPath::choose);
-    match arguments.command.run(arguments.json) {
+    let run = || {
+        if written::check(&command, &matches)? {
+            terminal::give_stdout_away();
+        }
+        arguments.command.run(arguments.json)
+    };
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::errln!("error: {error}");
@@ -153,4 +167,11 @@ fn main() -> ExitCode {
             })
         }
     }
+}
+
+/// Lets a write that exceeds the limit on the size of files fail, instead of ending the program
+/// with what it has written so far.
+fn ignore_file_limits() {
+    #[cfg(feature = "run")]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }

@@ -2,6 +2,7 @@
 
 use crate::text::plan::tpot;
 use crate::text::terminal::{out, out_json, outln};
+use crate::written::WRITTEN_FOLDER;
 use fulcrum::{Error, OrError, ResolvedPlan, Result};
 use hwprofiles::write_atomically;
 use planner::{Export, ExportError, ExportTarget, PhaseTimes, Plan};
@@ -22,7 +23,7 @@ pub struct ExportArguments {
     to: ExportTarget,
     /// A folder for the files that the command reads, the command (command.sh) and the nearest plan
     /// (nearest.yaml); without it, files are printed.
-    #[arg(short, long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER", value_hint = WRITTEN_FOLDER)]
     out: Option<PathBuf>,
 }
 

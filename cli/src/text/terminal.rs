@@ -5,11 +5,23 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt;
 use std::io::{self, Write};
 use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+/// Whether a file that is written is stdout.
+static STDOUT_IS_A_FILE: AtomicBool = AtomicBool::new(false);
+
+/// Makes results go to stderr: a file of the command is stdout.
+pub fn give_stdout_away() {
+    STDOUT_IS_A_FILE.store(true, Ordering::Relaxed);
+}
 
 /// Writes a result to stdout and flushes it. See [`check`] for what happens when that fails.
 pub fn result(text: fmt::Arguments<'_>) {
-    print(text.to_string().as_bytes());
+    match STDOUT_IS_A_FILE.load(Ordering::Relaxed) {
+        true => diagnostic(text),
+        false => print(text.to_string().as_bytes()),
+    }
 }
 
 /// The same for text that may not be UTF-8.

@@ -28,7 +28,7 @@ impl Tokenizer {
         let failed = |reason: String| ExecutorError::Tokenizer { path: path.clone(), reason };
         let text = match own {
             true => tokenizer_json(&Gguf::open(folder)?).map_err(&failed)?.into_bytes(),
-            false => std::fs::read(&path).map_err(|error| failed(error.to_string()))?,
+            false => hwprofiles::read_input(&path).map_err(|error| failed(error.to_string()))?,
         };
         let inner = tokenizers::Tokenizer::from_bytes(text)
             .map_err(|error| failed(format!("not a tokenizer: {error}")))?;

@@ -323,7 +323,7 @@ fn forced_placement(scenario: &Scenario, resolved: &ResolvedScenario) -> Result<
         Some(PlacementChoice::Plan(file)) => {
             let path = file.path();
             let shown = path.display().to_string();
-            let text = std::fs::read_to_string(&path).map_err(|error| {
+            let text = hwprofiles::read_text(&path).map_err(|error| {
                 refuse(&["placement", "plan"], &shown, format!("a plan's file is wanted: {error}"))
             })?;
             ForcedPlacement::Plan(Box::new(Plan::from_yaml(&text, &shown).or_input()?))

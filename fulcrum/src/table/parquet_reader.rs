@@ -5,7 +5,6 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use reports::{ColumnValues, DataColumn, DataTable};
 use std::error::Error as StdError;
-use std::fs::File;
 use std::path::Path;
 
 /// Reads the table that a file holds.
@@ -19,7 +18,7 @@ pub(crate) fn read_parquet(path: &Path) -> Result<DataTable> {
 }
 
 fn read_columns(path: &Path) -> Result<DataTable, Box<dyn StdError + Send + Sync>> {
-    let reader = SerializedFileReader::new(File::open(path)?)?;
+    let reader = SerializedFileReader::new(hwprofiles::open_input(path)?)?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
     let names: Vec<_> = fields.iter().map(|field| field.name().to_owned()).collect();
     let mut cells: Vec<Vec<Field>> = vec![Vec::new(); names.len()];

@@ -89,9 +89,20 @@ impl SplitQuantity {
     }
 }
 
+/// The range of quantities in base units. Nothing that anybody measures lies outside, and quotients
+/// of numbers within it are finite.
+const RANGE: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
+
 /// Reads a measured quantity, in base units.
 pub(crate) fn parse_measured(text: &str, kind: &'static str, table: UnitTable) -> Result<f64, UnitError> {
-    split(text, table).and_then(|parts| parts.value()).map_err(|reason| error(text, kind, table, reason))
+    let in_range = |value: f64| match value == 0.0 || RANGE.contains(&value.abs()) {
+        true => Ok(value),
+        false => Err("it is too small or too large"),
+    };
+    split(text, table)
+        .and_then(|parts| parts.value())
+        .and_then(in_range)
+        .map_err(|reason| error(text, kind, table, reason))
 }
 
 /// Reads a counted quantity, in base units, exactly.
