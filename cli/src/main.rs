@@ -2,7 +2,7 @@
 //!
 //! Results go to stdout or a file, diagnostics and progress to stderr; `--json` prints the
 //! machine-readable form of whatever a command prints. Exit statuses: 0 done, 1 failed, 2 wrong
-//! usage or input, 3 infeasible.
+//! usage or input, 3 infeasible, 101 a bug.
 //!
 //! Rooms, each using only those before it: text, written, commands.
 #![forbid(unsafe_code)]
@@ -39,9 +39,11 @@ use fulcrum::Error;
 use fulcrum::KernelPath;
 use mimalloc::MiMalloc;
 use std::io::Write;
-use std::process::ExitCode;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::{self, ExitCode};
 #[cfg(feature = "run")]
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use text::terminal;
 
 /// A planner makes many short vectors: a sweep takes a seventh less time than with the system's
@@ -156,7 +158,14 @@ fn main() -> ExitCode {
         }
         arguments.command.run(arguments.json)
     };
-    match run() {
+    // Only the text of a panic that nobody catches is told: a reader may catch that of a library.
+    let panicked = panic_text();
+    let ran = panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        let text = panicked.lock().unwrap_or_else(PoisonError::into_inner);
+        terminal::errln!("error: this is a bug, please report it: {text}");
+        process::exit(BUG);
+    });
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::errln!("error: {error}");
@@ -167,6 +176,22 @@ fn main() -> ExitCode {
             })
         }
     }
+}
+
+/// The exit status of a bug.
+const BUG: i32 = 101;
+
+/// The text of the last panic, which is not told before it is known that nobody catches it. With
+/// RUST_BACKTRACE every panic is told at once, as ever.
+fn panic_text() -> Arc<Mutex<String>> {
+    let last = Arc::new(Mutex::new(String::new()));
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        let text = last.clone();
+        panic::set_hook(Box::new(move |panic| {
+            *text.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string().replace('\n', " ");
+        }));
+    }
+    last
 }
 
 /// Lets a write that exceeds the limit on the size of files fail, instead of ending the program

@@ -119,7 +119,8 @@ fn a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not() {
     let printed = place.stdout(&format!("--json sweep s.yaml {axes} --resume -o killed.csv"));
     let counts: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
     let count = |key: &str| counts[key].as_u64().expect("a count");
-    assert!(count("finished_before") >= 19, "{printed}");
+    // A line says which sweep it is, and each run has one that says which process it was.
+    assert!(count("finished_before") >= 20 - 1 - 5, "{printed}");
     assert_eq!(count("ok") + count("finished_before"), 120);
     assert_eq!(read(&place, "killed.csv"), read(&place, "whole.csv"));
 }

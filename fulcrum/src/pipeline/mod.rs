@@ -5,6 +5,7 @@ mod cached_catalog;
 mod format_trial;
 mod gpu_fit;
 mod grid;
+mod in_time;
 mod layer_points;
 mod lookup;
 mod operator_prediction;

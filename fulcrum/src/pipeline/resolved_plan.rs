@@ -1,9 +1,10 @@
 //! A plan with the machine and the model that it was made for.
 
 use super::format_trial::FormatTrial;
+use super::in_time::require_in_time;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
-use hwprofiles::{Machine, Phase, read_text, yaml};
+use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
 use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Trace};
 use reports::StepRates;
 use scenarios::{MachineSpec, Model, Requirements, Workload};
@@ -148,7 +149,9 @@ impl ResolvedPlan {
         });
         let steps = planner::steps(&workload, self.plan.prefill_chunk);
         let run = sim::BatchRun { draft, draws, ..sim::BatchRun::new(self.cost_model(), &programs, &steps) };
-        run.trace(&self.plan.fingerprint()).or_input()
+        let trace = run.trace(&self.plan.fingerprint()).or_input()?;
+        require_in_time(trace.steps.iter().map(|step| Seconds::from_nanos(step.end_ns)).fold(Seconds::ZERO, Seconds::max))?;
+        Ok(trace)
     }
 
     /// The tasks of one prefill or decode step as a graph in Graphviz's `dot` language. Dashed
