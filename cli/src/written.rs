@@ -11,6 +11,10 @@ pub const WRITTEN_FILE: ValueHint = ValueHint::FilePath;
 /// The mark of an argument that names a folder to write to.
 pub const WRITTEN_FOLDER: ValueHint = ValueHint::DirPath;
 
+/// The mark of an argument that names a file to write, which may be the one that is read: rows come
+/// back with columns added.
+pub const WRITTEN_IN_PLACE: ValueHint = ValueHint::Other;
+
 /// A path among the arguments.
 struct NamedPath {
     /// The argument as it is typed: `--trace` or `SCENARIO`.
@@ -19,6 +23,7 @@ struct NamedPath {
     /// Where it leads, if something is there or could be.
     place: Option<PathBuf>,
     is_written: bool,
+    may_be_read: bool,
 }
 
 /// Whether one of the files that are written is standard output.
@@ -34,7 +39,10 @@ pub fn check(command: &Command, matches: &ArgMatches) -> Result<bool> {
     let paths: Vec<_> = command.get_arguments().flat_map(|arg| named_paths(arg, matches)).collect();
     for (at, written) in paths.iter().enumerate().filter(|(_, path)| path.is_written) {
         let same = |(other_at, other): &(usize, &NamedPath)| {
-            *other_at != at && other.place.is_some() && other.place == written.place
+            *other_at != at
+                && other.place.is_some()
+                && other.place == written.place
+                && (other.is_written || !written.may_be_read)
         };
         if let Some((_, other)) = paths.iter().enumerate().find(same) {
             let verb = if other.is_written { "written" } else { "read" };
@@ -53,7 +61,8 @@ pub fn check(command: &Command, matches: &ArgMatches) -> Result<bool> {
 }
 
 fn named_paths(arg: &clap::Arg, matches: &ArgMatches) -> Vec<NamedPath> {
-    let is_written = [WRITTEN_FILE, WRITTEN_FOLDER].contains(&arg.get_value_hint());
+    let may_be_read = arg.get_value_hint() == WRITTEN_IN_PLACE;
+    let is_written = may_be_read || [WRITTEN_FILE, WRITTEN_FOLDER].contains(&arg.get_value_hint());
     let argument = match (arg.get_long(), arg.get_value_names()) {
         _ if arg.get_id() == "out" => "-o".to_owned(),
         (Some(long), _) => format!("--{long}"),
@@ -65,7 +74,13 @@ fn named_paths(arg: &clap::Arg, matches: &ArgMatches) -> Vec<NamedPath> {
         // A setting of the command line may name a file too: machine=mine.yaml.
         let value = value.to_str().and_then(|text| text.rsplit('=').next()).map_or(value, OsStr::new);
         let typed = PathBuf::from(value);
-        NamedPath { argument: argument.clone(), place: place(&typed, is_written), typed, is_written }
+        NamedPath {
+            argument: argument.clone(),
+            place: place(&typed, is_written),
+            typed,
+            is_written,
+            may_be_read,
+        }
     };
     values.map(path).collect()
 }

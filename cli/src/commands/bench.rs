@@ -51,7 +51,7 @@ impl BenchArguments {
         }
         let out = self.out.unwrap_or_else(fulcrum::this_host_file);
         if let Some(folder) = out.parent() {
-            std::fs::create_dir_all(folder).or_input()?;
+            std::fs::create_dir_all(folder).or_failed()?;
         }
         let display = ProgressDisplay::default();
         let progress = |event: fulcrum::ProgressEvent<'_>| display.show(event);
@@ -80,7 +80,7 @@ impl BenchArguments {
             false => out!("{}", roofline_check::table(&check)),
         }
         let Some(out) = &self.out else { return Ok(()) };
-        hwprofiles::write_atomically(out, roofline_check::plot(&check)).or_input()
+        hwprofiles::write_atomically(out, roofline_check::plot(&check)).or_failed()
     }
 }
 

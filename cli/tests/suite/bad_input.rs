@@ -255,7 +255,7 @@ fn no_time_or_number_is_told_that_is_only_the_end_of_a_scale() {
     fails(&place, "plan s.yaml", 2, &["slow.yaml", "bandwidth", "5e-324", "too small"]);
     fails(&place, "plan l.yaml --set placement.rule=flexgen", 2, &["longer than", "simulated time"]);
     fails(&place, "sim l.yaml --set placement.rule=flexgen", 2, &["longer than", "simulated time"]);
-    fails(&place, "sim rare.yaml", 2, &["workload", "214 days"]);
+    fails(&place, "sim rare.yaml", 2, &["workload", "213 days"]);
     fails(&place, "capacity many.yaml", 2, &["capacity.load", "machines"]);
     // A limit that no time reaches is none.
     place.stdout(r#"sim rare.yaml --set workload.requests=5 --set slo={"ttft":"100h"}"#);
@@ -267,6 +267,17 @@ fn a_layer_of_a_trace_may_have_any_number() {
     let place = Place::with(&[("s.yaml", scenario.as_bytes())]);
     place.stdout("sim s.yaml --trace t.json");
     let text = std::fs::read_to_string(place.path("t.json")).expect("a trace");
-    std::fs::write(place.path("t.json"), text.replacen("\"layer\":0", "\"layer\":4294967295", 1)).expect("written");
+    std::fs::write(place.path("t.json"), text.replacen("\"layer\":0", "\"layer\":4294967295", 1))
+        .expect("written");
     place.stdout("report t.json -o page.html");
+}
+
+#[test]
+fn a_name_never_steers_the_terminal() {
+    let place = Place::with(&[]);
+    let output = place.fulcrum("plan no\u{1b}[31msuch\u{7}.yaml");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(message.contains("no\\u{1b}[31msuch\\u{7}.yaml"), "{message}");
+    assert!(!message.contains('\u{1b}') && !message.contains('\u{7}'));
 }

@@ -42,8 +42,7 @@ impl Tokenizer {
     /// # Errors
     /// The tokenizer has no token for some of the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
-        let encoding =
-            unpanicked(|| self.inner.encode(text, true)).map_err(|error| self.failed(error))?;
+        let encoding = unpanicked(|| self.inner.encode(text, true)).map_err(|error| self.failed(error))?;
         Ok(encoding.get_ids().to_vec())
     }
 

@@ -188,7 +188,9 @@ impl PreparedScenario {
         let chosen = self.choose()?;
         let (plan, model) = (chosen.plan, &self.model().name);
         tracing::info!(model, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
-        require_in_time(plan.predicted.simulated.ttft.max(plan.predicted.simulated.tpot.unwrap_or_default()))?;
+        require_in_time(
+            plan.predicted.simulated.ttft.max(plan.predicted.simulated.tpot.unwrap_or_default()),
+        )?;
         let trials = FormatTrial::from_planned(chosen.outcomes, self.formats());
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
     }

@@ -150,7 +150,9 @@ impl ResolvedPlan {
         let steps = planner::steps(&workload, self.plan.prefill_chunk);
         let run = sim::BatchRun { draft, draws, ..sim::BatchRun::new(self.cost_model(), &programs, &steps) };
         let trace = run.trace(&self.plan.fingerprint()).or_input()?;
-        require_in_time(trace.steps.iter().map(|step| Seconds::from_nanos(step.end_ns)).fold(Seconds::ZERO, Seconds::max))?;
+        require_in_time(
+            trace.steps.iter().map(|step| Seconds::from_nanos(step.end_ns)).fold(Seconds::ZERO, Seconds::max),
+        )?;
         Ok(trace)
     }
 

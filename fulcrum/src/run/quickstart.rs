@@ -79,7 +79,7 @@ impl QuickstartCase {
 /// Something cannot be measured, planned, run or written.
 pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Result<Validation> {
     let out = &options.out;
-    std::fs::create_dir_all(out).or_input()?;
+    std::fs::create_dir_all(out).or_failed()?;
     let host_file = options.host.clone().unwrap_or_else(|| out.join("host.yaml"));
     let host = match &options.host {
         Some(path) => {

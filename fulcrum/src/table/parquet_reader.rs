@@ -85,7 +85,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("table.parquet");
         let mut good = Vec::new();
-        let columns = [("point", ColumnType::Count), ("time", ColumnType::Number), ("plan", ColumnType::Text)];
+        let columns =
+            [("point", ColumnType::Count), ("time", ColumnType::Number), ("plan", ColumnType::Text)];
         let mut table = ParquetTable::new(&mut good, &columns).expect("a table");
         let cells = vec![
             ColumnCells::Counts((0..20).map(Some).collect()),

@@ -71,14 +71,14 @@ pub enum ServeError {
     Rate(#[from] MissingRate),
     /// A request arrives, or is answered, beyond [`SimTime::MAX`].
     #[error(
-        "workload: the requests come or are answered after the {LAST_DAY:.0} days that simulated time has: ask for \
+        "workload: the requests come or are answered after the {LAST_DAY} days that simulated time has: ask for \
          fewer of them, or for a higher rate"
     )]
     ClockEnds,
 }
 
-/// The days of simulated time.
-const LAST_DAY: f64 = SimTime::MAX.picos() as f64 * 1e-12 / 86_400.0;
+/// The whole days of simulated time.
+const LAST_DAY: u64 = SimTime::MAX.picos() / 1_000_000_000_000 / 86_400;
 
 /// Serves all of `source` on `replica`, and reports the outcome of each request to `observer`, in
 /// the order of the ends.
