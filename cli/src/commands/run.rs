@@ -96,11 +96,11 @@ impl RunArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
         let planned = ResolvedPlan::read(&self.plan)?;
+        let checkpoint = Checkpoint::open(&self.model_dir).or_input()?;
         let display = ProgressDisplay::default();
         let progress = |event: ProgressEvent<'_>| display.show(event);
         require_this_host(&planned, self.anyway, &progress)
             .map_err(|error| error.within(&self.plan.display().to_string()))?;
-        let checkpoint = Checkpoint::open(&self.model_dir).or_input()?;
         self.sampling().check().or_input()?;
         if self.stop.iter().any(String::is_empty) {
             return Err(Error::input("--stop is empty: a text is wanted"));
