@@ -2,15 +2,16 @@
 //!
 //! Results go to stdout or a file, diagnostics and progress to stderr; `--json` prints the
 //! machine-readable form of whatever a command prints. Exit statuses: 0 done, 1 failed, 2 wrong
-//! usage or input, 3 infeasible.
+//! usage or input, 3 infeasible, 101 a bug.
 //!
-//! Rooms, each using only those before it: text, commands.
+//! Rooms, each using only those before it: text, written, commands.
 #![forbid(unsafe_code)]
 
 mod commands;
 mod text;
+mod written;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(feature = "run")]
 use commands::bench::BenchArguments;
 use commands::capacity::CapacityArguments;
@@ -40,7 +41,11 @@ use fulcrum::Error;
 use fulcrum::KernelPath;
 use mimalloc::MiMalloc;
 use std::io::Write;
-use std::process::ExitCode;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::{self, ExitCode};
+#[cfg(feature = "run")]
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use text::terminal;
 
 /// A planner makes many short vectors: a sweep takes a seventh less time than with the system's
@@ -135,9 +140,14 @@ fn main() -> ExitCode {
         // program.
         .log_internal_errors(false)
         .init();
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    ignore_file_limits();
+    let mut command = Arguments::command();
+    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = parsed.and_then(|matches| Ok((Arguments::from_arg_matches(&matches)?, matches)));
+    let (arguments, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(message) => {
+            let message = message.format(&mut command);
             let written = message.print();
             if !message.use_stderr() {
                 terminal::check(written.and_then(|()| std::io::stdout().flush()));
@@ -148,7 +158,20 @@ fn main() -> ExitCode {
     // No team of threads runs yet, so the choice cannot come too late.
     #[cfg(feature = "run")]
     let _ = arguments.kernels.is_none_or(KernelPath::choose);
-    match arguments.command.run(arguments.json) {
+    let run = || {
+        if written::check(&command, &matches)? {
+            terminal::give_stdout_away();
+        }
+        arguments.command.run(arguments.json)
+    };
+    // Only the text of a panic that nobody catches is told: a reader may catch that of a library.
+    let panicked = panic_text();
+    let ran = panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        let text = panicked.lock().unwrap_or_else(PoisonError::into_inner);
+        terminal::errln!("error: this is a bug, please report it: {text}");
+        process::exit(BUG);
+    });
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::errln!("error: {error}");
@@ -159,4 +182,27 @@ fn main() -> ExitCode {
             })
         }
     }
+}
+
+/// The exit status of a bug.
+const BUG: i32 = 101;
+
+/// The text of the last panic, which is not told before it is known that nobody catches it. With
+/// RUST_BACKTRACE every panic is told at once, as ever.
+fn panic_text() -> Arc<Mutex<String>> {
+    let last = Arc::new(Mutex::new(String::new()));
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        let text = last.clone();
+        panic::set_hook(Box::new(move |panic| {
+            *text.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string().replace('\n', " ");
+        }));
+    }
+    last
+}
+
+/// Lets a write that exceeds the limit on the size of files fail, instead of ending the program
+/// with what it has written so far.
+fn ignore_file_limits() {
+    #[cfg(feature = "run")]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }

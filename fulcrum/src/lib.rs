@@ -19,12 +19,14 @@
 //! Nothing is printed, and no global state is kept: long tasks tell a function of the caller what
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
-//! Rooms, each using only those before it: error, wrong_place, progress, table, pipeline, serve,
-//! sweep, capacity, reproduce, report, page, run.
+//! Rooms, each using only those before it: error, wrong_place, progress, identity, journal, table,
+//! pipeline, serve, sweep, capacity, reproduce, report, page, run.
 #![forbid(unsafe_code)]
 
 mod capacity;
 mod error;
+mod identity;
+mod journal;
 mod page;
 mod pipeline;
 mod progress;
@@ -50,11 +52,12 @@ pub use report::{ResultPage, report};
 pub use reproduce::{Published, fit_constants, reproduce, reproduce_public};
 #[cfg(feature = "run")]
 pub use run::{
-    BatchAnswers, BatchDefaults, BatchRequest, CheckedKernel, Checkpoint, DraftedSession, GeneratedBatch,
-    GenerationOptions, KernelPath, LiveOptions, LiveSession, QuickstartOptions, RequestDay, RooflineCheck,
-    RunSetup, Sampling, ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream,
-    Tokenizer, ValidationOptions, check_request, check_roofline, compare_gpu_kernels, init_model,
-    measure_host, quickstart, random_prompts, read_batch, serve, validate,
+    AnswerFile, BatchAnswers, BatchDefaults, BatchJob, BatchRequest, CheckedKernel, Checkpoint,
+    DraftedSession, GeneratedBatch, GenerationOptions, GenerationResult, KernelPath, LiveOptions,
+    LiveSession, QuickstartOptions, RequestDay, RooflineCheck, RunSetup, Sampling, ServedComparison,
+    ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream, Tokenizer, ValidationOptions, answer_line,
+    check_request, check_roofline, compare_gpu_kernels, init_model, measure_host, quickstart, random_prompts,
+    read_batch, require_this_host, serve, validate,
 };
 pub use serve::{
     DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,

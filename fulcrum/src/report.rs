@@ -63,7 +63,7 @@ fn add_parquet(_: &mut Report, _: &ResultFile) -> Result<()> {
 
 /// The plan of a file with its machine, and the run that the simulator expects.
 fn planned_run(file: &ResultFile) -> Result<PlannedRun> {
-    let planned = ResolvedPlan::read(&file.path)?;
+    let planned = ResolvedPlan::from_yaml(&file.text, &file.path.display().to_string())?;
     let trace = planned.simulate(RandomDraws::default())?;
     Ok(PlannedRun::new(planned.plan, planned.machine, &planned.placement, trace))
 }

@@ -53,8 +53,8 @@ pub mod units;
 
 pub use files::yaml;
 pub use files::{
-    AtomicFile, FileError, Presence, ProfileError, RowsError, TableRows, WriteError, plain_name,
-    write_atomically,
+    AtomicFile, FileError, Presence, ProfileError, RowsError, TableRows, WriteError, is_stdin, is_stream,
+    open_input, plain_name, read_input, read_text, write_atomically,
 };
 pub use library::{Library, PartSheet, Profile, SheetEntry, shipped};
 pub use machine::{

@@ -2,6 +2,7 @@
 
 use crate::text::roofline_check;
 use crate::text::terminal::{self, ProgressDisplay, out, out_json, outln};
+use crate::written::WRITTEN_FILE;
 use fulcrum::{Error, OrError, Result};
 use hwprofiles::{Host, HostChanges, MachineParts};
 use serde_json::json;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct BenchArguments {
     /// Where to write the host's file; without it, where `this` finds it. With `--check`, where to
     /// write a plot (SVG) of the kernels under the roofline.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = WRITTEN_FILE)]
     out: Option<PathBuf>,
     /// Half a minute instead of about five: fewer shapes, fewer repeats.
     #[arg(long)]
@@ -50,7 +51,7 @@ impl BenchArguments {
         }
         let out = self.out.unwrap_or_else(fulcrum::this_host_file);
         if let Some(folder) = out.parent() {
-            std::fs::create_dir_all(folder).or_input()?;
+            std::fs::create_dir_all(folder).or_failed()?;
         }
         let display = ProgressDisplay::default();
         let progress = |event: fulcrum::ProgressEvent<'_>| display.show(event);
@@ -79,7 +80,7 @@ impl BenchArguments {
             false => out!("{}", roofline_check::table(&check)),
         }
         let Some(out) = &self.out else { return Ok(()) };
-        hwprofiles::write_atomically(out, roofline_check::plot(&check)).or_input()
+        hwprofiles::write_atomically(out, roofline_check::plot(&check)).or_failed()
     }
 }
 
@@ -107,6 +108,6 @@ fn compare_gpu_kernels(json: bool) -> Result {
 
 fn read(file: &Path) -> Result<Host> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).or_input().map_err(|error| error.within(&name))?;
+    let text = hwprofiles::read_text(file).or_input().map_err(|error| error.within(&name))?;
     Host::from_yaml(&text, &name).or_input()
 }

@@ -1,6 +1,7 @@
 //! `fulcrum capacity SCENARIO`
 
 use crate::text::terminal::out;
+use crate::written::WRITTEN_FILE;
 use fulcrum::{Document, Error, OrError, Result, Setting};
 use hwprofiles::write_atomically;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ pub struct CapacityArguments {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
     /// Also write the answer: a name that ends in .md, .csv, .json or .html.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = WRITTEN_FILE)]
     out: Option<PathBuf>,
 }
 

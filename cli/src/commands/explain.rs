@@ -1,6 +1,7 @@
 //! `fulcrum explain PLAN`
 
 use crate::text::terminal::{out, out_json};
+use crate::written::WRITTEN_FILE;
 use fulcrum::{OrError, ResolvedPlan, Result};
 use hwprofiles::{Phase, write_atomically};
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ pub struct ExplainArguments {
     /// The plan.
     plan: PathBuf,
     /// Write the tasks of a step as a Graphviz graph, too: `dot -Tsvg FILE` draws it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = WRITTEN_FILE)]
     dot: Option<PathBuf>,
     /// The step that --dot writes.
     #[arg(long, value_enum, default_value_t = GraphStep::Decode, requires = "dot")]

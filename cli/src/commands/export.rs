@@ -1,7 +1,8 @@
 //! `fulcrum export PLAN --to ENGINE`
 
-use crate::text::plan::tpot;
+use crate::text::plan::{tpot, ttft};
 use crate::text::terminal::{out, out_json, outln};
+use crate::written::WRITTEN_FOLDER;
 use fulcrum::{Error, OrError, ResolvedPlan, Result};
 use hwprofiles::write_atomically;
 use planner::{Export, ExportError, ExportTarget, PhaseTimes, Plan};
@@ -22,7 +23,7 @@ pub struct ExportArguments {
     to: ExportTarget,
     /// A folder for the files that the command reads, the command (command.sh) and the nearest plan
     /// (nearest.yaml); without it, files are printed.
-    #[arg(short, long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER", value_hint = WRITTEN_FOLDER)]
     out: Option<PathBuf>,
 }
 
@@ -76,9 +77,8 @@ fn write(folder: &Path, export: &Export, nearest: &Plan) -> Result {
 
 /// What the plan is predicted to take, beside the nearest plan that the engine can run.
 fn comparison(engine: ExportTarget, plan: &Plan, nearest: &Plan) -> String {
-    let row = |name: &str, times: &PhaseTimes| {
-        format!("{name:<22} {:>12} {:>12}\n", times.ttft.to_string(), tpot(times))
-    };
+    let row =
+        |name: &str, times: &PhaseTimes| format!("{name:<22} {:>12} {:>12}\n", ttft(times), tpot(times));
     let mut text = format!("{:<22} {:>12} {:>12}\n", "predicted", "TTFT", "TPOT");
     text += &row("this plan", &plan.predicted.simulated);
     text += &row(&format!("nearest of {engine}"), &nearest.predicted.simulated);

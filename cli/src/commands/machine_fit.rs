@@ -2,6 +2,7 @@
 
 use crate::text::gpu_fit;
 use crate::text::terminal::{self, out, out_json, outln};
+use crate::written::WRITTEN_FILE;
 use fulcrum::{FittedGpu, GpuFitOptions, Result};
 use serde_json::json;
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ pub struct MachineFitArguments {
     tensor_parallel: u64,
     /// Where to write the GPU's file; a folder where there are several, or a link. Without it
     /// nothing is written.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = WRITTEN_FILE)]
     out: Option<PathBuf>,
 }
 

@@ -1,6 +1,7 @@
 //! `fulcrum merge TABLE…`
 
 use crate::text::terminal::outln;
+use crate::written::WRITTEN_FILE;
 use fulcrum::Result;
 use serde_json::json;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ pub struct MergeArguments {
     #[arg(required = true)]
     tables: Vec<PathBuf>,
     /// Where to write the whole table.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = WRITTEN_FILE)]
     out: PathBuf,
 }
 

@@ -1,6 +1,7 @@
 //! `fulcrum model list | show | init`
 
 use crate::text::terminal::{out_json, outln};
+use crate::written::WRITTEN_FOLDER;
 use clap::{Args, Subcommand};
 use fulcrum::{OrError, Result};
 use hwprofiles::{Bytes, DType, Elements};
@@ -31,7 +32,7 @@ enum ModelAction {
         /// A preset's name, a folder, or a config.json.
         model: String,
         /// The folder to make; it must not exist.
-        #[arg(short, long)]
+        #[arg(short, long, value_hint = WRITTEN_FOLDER)]
         out: PathBuf,
         /// Seed of the weights.
         #[arg(long, default_value_t = 0)]

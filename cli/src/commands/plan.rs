@@ -3,6 +3,7 @@
 
 use crate::text::terminal::{err, out, out_json, outln};
 use crate::text::{grid, plan};
+use crate::written::WRITTEN_FILE;
 use fulcrum::{Document, OrError, PreparedScenario, Result, Setting, plan_grid, read_scenario};
 use hwprofiles::write_atomically;
 use planner::Criterion;
@@ -14,7 +15,7 @@ pub struct PlanArguments {
     /// The scenario's file.
     scenario: PathBuf,
     /// Where to write the plan; without it, to stdout.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = WRITTEN_FILE)]
     out: Option<PathBuf>,
     /// Set a key of the scenario by its dotted path: `--set workload.batch=8`.
     #[arg(long = "set", value_name = "KEY=VALUE")]

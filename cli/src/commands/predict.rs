@@ -1,6 +1,7 @@
 //! `fulcrum predict [MACHINE] --ops FILE`
 
 use crate::text::terminal::{self, err, out, out_json};
+use crate::written::WRITTEN_IN_PLACE;
 use fulcrum::{OrError, PredictionOptions, Result, predict_rows};
 use hwprofiles::AtomicFile;
 use std::cell::RefCell;
@@ -25,7 +26,7 @@ pub struct PredictArguments {
     ops: PathBuf,
     /// Where to write the rows; otherwise to stdout and the summary to stderr. With --json alone,
     /// only the summary.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = WRITTEN_IN_PLACE)]
     out: Option<PathBuf>,
     /// The device of the machine; without it, its GPU.
     #[arg(long, value_name = "NAME")]

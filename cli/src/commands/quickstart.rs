@@ -1,6 +1,7 @@
 //! `fulcrum quickstart`
 
 use crate::text::terminal::{self, ProgressDisplay, out, outln};
+use crate::written::WRITTEN_FOLDER;
 use fulcrum::{ProgressEvent, QuickstartOptions, Result};
 use hwprofiles::BytesPerSec;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub struct QuickstartArguments {
     /// The folder for what it makes: host.yaml, the model, plans, results.json, report.html.
-    #[arg(short, long, default_value = "fulcrum-quickstart")]
+    #[arg(short, long, default_value = "fulcrum-quickstart", value_hint = WRITTEN_FOLDER)]
     out: PathBuf,
     /// Ten loads, batch 1–16 and prompts of 16–512 tokens, and every rule, instead of four and
     /// three.

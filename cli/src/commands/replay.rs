@@ -2,6 +2,7 @@
 
 use crate::text::replay::ReplayText;
 use crate::text::terminal::{out, out_json};
+use crate::written::WRITTEN_FILE;
 use fulcrum::{ReplayOptions, Result, Setting};
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ pub struct ReplayArguments {
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "scenario")]
     settings: Vec<Setting>,
     /// Write a table of the requests, as recorded and as replayed; Parquet where the name ends so.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = WRITTEN_FILE)]
     out: Option<PathBuf>,
 }
 

@@ -1,6 +1,7 @@
 //! `fulcrum report RESULT… -o report.html`
 
 use crate::text::terminal::outln;
+use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
 use fulcrum::{OrError, Result, ResultPage};
 use serde_json::json;
 use std::path::PathBuf;
@@ -14,10 +15,10 @@ pub struct ReportArguments {
     #[arg(required = true, value_name = "RESULT")]
     results: Vec<PathBuf>,
     /// The page, one file that needs no network.
-    #[arg(short, long, default_value = "report.html")]
+    #[arg(short, long, default_value = "report.html", value_hint = WRITTEN_FILE)]
     out: PathBuf,
     /// Also write each plot as a file into this folder.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = WRITTEN_FOLDER)]
     plots: Option<PathBuf>,
     /// As what.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "svg", requires = "plots")]

@@ -1,6 +1,7 @@
 //! `fulcrum reproduce [ID]…`
 
 use crate::text::terminal::{out, out_json, outln};
+use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
 use fulcrum::{OrError, Published, Result, fit_constants, reproduce_public};
 use hwprofiles::write_atomically;
 use reports::published::Reproductions;
@@ -30,10 +31,10 @@ pub struct ReproduceArguments {
     #[arg(long)]
     report: bool,
     /// The folder of the report.
-    #[arg(long, value_name = "FOLDER", default_value = "published", requires = "report")]
+    #[arg(long, value_name = "FOLDER", default_value = "published", requires = "report", value_hint = WRITTEN_FOLDER)]
     out: PathBuf,
     /// Write every row with our prediction to a CSV file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = WRITTEN_FILE)]
     table: Option<PathBuf>,
     /// Fit the constants again, on the rows that the system names for it, print them, and say which
     /// differ from the stored ones.

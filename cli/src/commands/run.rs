@@ -4,16 +4,20 @@ use crate::text::plan;
 use crate::text::printed_answer::PrintedAnswer;
 use crate::text::served_comparison;
 use crate::text::terminal::{ProgressDisplay, errln, out, outln};
+use crate::written::WRITTEN_FILE;
 use fulcrum::{
-    BatchDefaults, BatchRequest, Checkpoint, DraftedSession, Error, GenerationOptions, LiveOptions,
-    LiveSession, OrError, ProgressEvent, ProgressFn, RequestDay, ResolvedPlan, Result, Sampling,
-    ServedComparison, SpeculativeBatch, TextEnds, Tokenizer, check_request, random_prompts, read_batch,
+    AnswerFile, BatchDefaults, BatchJob, BatchRequest, Checkpoint, DraftedSession, Error, GenerationOptions,
+    GenerationResult, LiveOptions, LiveSession, OrError, ProgressEvent, ProgressFn, RequestDay, ResolvedPlan,
+    Result, Sampling, ServedComparison, SpeculativeBatch, TextEnds, Tokenizer, answer_line, check_request,
+    random_prompts, read_batch, require_this_host,
 };
-use hwprofiles::write_atomically;
+use hwprofiles::{AtomicFile, is_stream};
 use reports::StepRates;
 use scenarios::Workload;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,19 +43,25 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["serve", "trace"])]
     batch: Option<PathBuf>,
     /// Where to write their answers, a line for each in the same order; stdout otherwise.
-    #[arg(short, long, requires = "batch")]
+    #[arg(short, long, requires = "batch", value_hint = WRITTEN_FILE)]
     out: Option<PathBuf>,
+    /// Go on with --batch where an earlier run was stopped: its answers are beside the file of -o.
+    #[arg(long, requires = "out")]
+    resume: bool,
     /// Serve requests as they come, beside what is forecast of them: those of a scenario for
     /// `fulcrum sim`, or a table.
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     serve: Option<PathBuf>,
     /// Write a table of the requests served, a line for each, as `fulcrum sim` does; Parquet where
     /// the name ends so.
-    #[arg(long, requires = "serve")]
+    #[arg(long, requires = "serve", value_hint = WRITTEN_FILE)]
     requests: Option<PathBuf>,
     /// Write the same table for the forecast requests.
-    #[arg(long, requires = "serve")]
+    #[arg(long, requires = "serve", value_hint = WRITTEN_FILE)]
     forecast: Option<PathBuf>,
+    /// Run the plan even though it is for another machine.
+    #[arg(long)]
+    anyway: bool,
     /// Follow another placement when a device becomes slower than planned and that is worth what
     /// must be moved.
     #[arg(long)]
@@ -78,7 +88,7 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Write the trace, task by task.
-    #[arg(long)]
+    #[arg(long, value_hint = WRITTEN_FILE)]
     trace: Option<PathBuf>,
 }
 
@@ -87,18 +97,21 @@ impl RunArguments {
     pub fn run(self, json: bool) -> Result {
         let planned = ResolvedPlan::read(&self.plan)?;
         let checkpoint = Checkpoint::open(&self.model_dir).or_input()?;
+        let display = ProgressDisplay::default();
+        let progress = |event: ProgressEvent<'_>| display.show(event);
+        require_this_host(&planned, self.anyway, &progress)
+            .map_err(|error| error.within(&self.plan.display().to_string()))?;
         self.sampling().check().or_input()?;
         if self.stop.iter().any(String::is_empty) {
             return Err(Error::input("--stop is empty: a text is wanted"));
         }
         let interrupted = interrupt_flag();
-        let display = ProgressDisplay::default();
         let job = RunJob {
             arguments: &self,
             planned: &planned,
             checkpoint: &checkpoint,
             interrupted: &interrupted,
-            progress: &|event: ProgressEvent<'_>| display.show(event),
+            progress: &progress,
             json,
         };
         match (&self.batch, &self.serve, &self.prompt) {
@@ -199,7 +212,8 @@ impl<'j> RunJob<'j> {
         check_request(self.planned, &request, &ends)?;
         let mut live = self.session()?;
         let requests = [request];
-        let mut answered = live.answer(&requests, &ends, Some(&tokenizer), |token| printed.add(token))?;
+        let mut answered =
+            live.answer(&requests, &ends, Some(&tokenizer), |token| printed.add(token), |_| ())?;
         answered.check()?;
         let Some(answer) = answered.answers.first() else { return self.check_whole(0, "tokens") };
         let rates = self.planned.step_rates(&answered.trace(self.planned))?;
@@ -312,16 +326,50 @@ impl<'j> RunJob<'j> {
         };
         let requests = read_batch(file, &defaults)?;
         let ends = self.end_tokens()?;
+        let job = BatchJob { planned: self.planned, model_dir: folder, requests: &requests, ends: &ends };
+        let mut kept = self.answer_target(&job)?;
+        let places: Vec<usize> = {
+            let answered = kept.answered(requests.len());
+            (0..requests.len()).filter(|&place| !answered[place]).collect()
+        };
+        let asked: Vec<_> = places.iter().map(|&place| requests[place].clone()).collect();
         let mut live = self.session()?;
-        let mut answered = live.answer(&requests, &ends, tokenizer.as_ref(), |_| ())?;
-        let text = answered.to_jsonl(&requests, tokenizer.as_ref());
-        match &self.arguments.out {
-            Some(path) => write_atomically(path, text).or_failed()?,
-            None => out!("{text}"),
-        }
+        let mut unwritten = None;
+        let on_answer = |answer: &GenerationResult| {
+            let place = places[answer.id as usize];
+            let line = answer_line(Some(answer), &requests[place], tokenizer.as_ref());
+            if let Err(error) = kept.add(place, line) {
+                // An answer that nobody can read is worth no more time.
+                unwritten.get_or_insert(error);
+                self.interrupted.store(true, Ordering::Release);
+            }
+        };
+        let mut answered = live.answer(&asked, &ends, tokenizer.as_ref(), |_| (), on_answer)?;
+        unwritten.map_or(Ok(()), Err)?;
+        let rest: BTreeMap<usize, &GenerationResult> =
+            answered.answers.iter().map(|answer| (places[answer.id as usize], answer)).collect();
+        let line = |place| answer_line(rest.get(&place).copied(), &requests[place], tokenizer.as_ref());
+        kept.publish(requests.len(), line)?;
         errln!("{}", answered.summary());
         answered.check()?;
         self.check_whole(answered.whole(), "answers")
+    }
+
+    /// Where the answers of a file of requests go.
+    fn answer_target(&self, job: &BatchJob<'_>) -> Result<AnswerFile<'static>> {
+        match &self.arguments.out {
+            None => Ok(AnswerFile::streamed(|line| {
+                outln!("{line}");
+                Ok(())
+            })),
+            Some(out) if is_stream(out) && !self.arguments.resume => {
+                let mut to = AtomicFile::create(out).or_failed()?;
+                Ok(AnswerFile::streamed(move |line| {
+                    writeln!(to, "{line}").and_then(|()| to.flush()).or_failed()
+                }))
+            }
+            Some(out) => AnswerFile::open(out, job, self.arguments.resume),
+        }
     }
 
     /// Serves requests as they come, beside their forecast.

@@ -3,10 +3,11 @@
 use crate::text::plan;
 use crate::text::served_day::ServedDayText;
 use crate::text::terminal::{out, outln};
+use crate::written::WRITTEN_FILE;
 use fulcrum::{
-    DayTables, Error, OrError, PreparedScenario, ResolvedPlan, Result, Setting, TimeWindow, read_scenario,
+    DayTables, Document, Error, OrError, PreparedScenario, ResolvedPlan, Result, Setting, TimeWindow,
 };
-use hwprofiles::{Seconds, write_atomically};
+use hwprofiles::{Seconds, read_text, write_atomically};
 use planner::Trace;
 use scenarios::Training;
 use serde_json::json;
@@ -19,21 +20,21 @@ pub struct SimArguments {
     /// A plan, or a scenario.
     file: PathBuf,
     /// Write the trace, task by task.
-    #[arg(long)]
+    #[arg(long, value_hint = WRITTEN_FILE)]
     trace: Option<PathBuf>,
     /// Write the trace for ui.perfetto.dev and chrome://tracing.
-    #[arg(long)]
+    #[arg(long, value_hint = WRITTEN_FILE)]
     perfetto: Option<PathBuf>,
     /// The stretch of a serving workload that this trace shows, like 60s..70s.
     #[arg(long, value_name = "FROM..UNTIL", requires = "perfetto")]
     window: Option<TimeWindow>,
     /// Write a table of the requests of a serving workload, a line for each; Parquet where the name
     /// ends so.
-    #[arg(long)]
+    #[arg(long, value_hint = WRITTEN_FILE)]
     requests: Option<PathBuf>,
     /// Write what happened when in a serving workload, a line for each stretch of time; Parquet
     /// likewise.
-    #[arg(long)]
+    #[arg(long, value_hint = WRITTEN_FILE)]
     series: Option<PathBuf>,
     /// How long a stretch is.
     #[arg(long, value_name = "TIME", default_value = "1 s", requires = "series")]
@@ -60,14 +61,16 @@ enum DrawnQuantity {
 impl SimArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
-        let planned = match ResolvedPlan::is_plan(&self.file)? {
+        let file = self.file.display().to_string();
+        let text = read_text(&self.file).map_err(|error| Error::input(format!("{file}: {error}")))?;
+        let planned = match ResolvedPlan::is_plan(&text, &file)? {
             true if !self.settings.is_empty() => {
-                let file = self.file.display();
                 return Err(Error::input(format!("--set changes a scenario, and {file} is a plan")));
             }
-            true => ResolvedPlan::read(&self.file)?,
+            true => ResolvedPlan::from_yaml(&text, &file)?,
             false => {
-                let scenario = PreparedScenario::new(&read_scenario(&self.file, &self.settings)?)?;
+                let document = Document::from_yaml(&file, &text).or_input()?;
+                let scenario = PreparedScenario::new(&document.scenario_with(&self.settings).or_input()?)?;
                 match (scenario.serving(), scenario.training()) {
                     (Some(_), _) => return self.serve_requests(&scenario, json),
                     (None, Some(training)) => return self.train(&scenario, training, json),

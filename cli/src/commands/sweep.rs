@@ -1,12 +1,12 @@
 //! `fulcrum sweep SCENARIO`
 
 use crate::text::terminal::{ProgressDisplay, outln};
+use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
     Setting, Sweep, SweepRun, SweepShard, is_parquet,
 };
 use scenarios::{GRID_LIMIT, SweepAxis};
-use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
@@ -64,10 +64,10 @@ pub struct SweepArguments {
     /// Take from this folder what is known already, and keep there what is found: under a
     /// fingerprint of everything that a scenario's numbers depend on, the contents of its files
     /// among them.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = WRITTEN_FOLDER)]
     cache: Option<PathBuf>,
     /// Where to write the table: CSV, or Parquet where the name ends in .parquet.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = WRITTEN_FILE)]
     out: PathBuf,
 }
 
@@ -137,7 +137,8 @@ impl SweepArguments {
         let mut named = Vec::new();
         if let Some(table) = &self.table {
             let name = table.display().to_string();
-            let file = File::open(table).map_err(|error| Error::input(format!("{name}: {error}")))?;
+            let file =
+                hwprofiles::open_input(table).map_err(|error| Error::input(format!("{name}: {error}")))?;
             named.push(SweepAxis::from_csv(BufReader::new(file), &name).or_input()?);
         }
         named.extend(SweepAxis::from_settings(self.settings.clone(), &zipped).or_input()?);

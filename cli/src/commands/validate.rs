@@ -1,6 +1,7 @@
 //! `fulcrum validate PLAN... --model-dir DIR`
 
 use crate::text::terminal::{ProgressDisplay, out};
+use crate::written::WRITTEN_FILE;
 use fulcrum::{OrError, ProgressEvent, Result, ValidationOptions};
 use std::path::PathBuf;
 
@@ -17,19 +18,25 @@ pub struct ValidateArguments {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Where to write the results; `fulcrum report` makes a page of them.
-    #[arg(short, long)]
+    #[arg(short, long, value_hint = WRITTEN_FILE)]
     out: Option<PathBuf>,
+    /// Go on behind the plans that an earlier run has measured and kept beside the file of -o.
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Run plans for another machine too.
+    #[arg(long)]
+    anyway: bool,
     /// Write the page at once.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = WRITTEN_FILE)]
     html: Option<PathBuf>,
 }
 
 impl ValidateArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
-        let Self { plans, model_dir, repeats, out, html } = self;
+        let Self { plans, model_dir, repeats, out, resume, anyway, html } = self;
         let command = std::env::args().collect::<Vec<_>>().join(" ");
-        let options = ValidationOptions { plans, model_dir, repeats, out, command };
+        let options = ValidationOptions { plans, model_dir, repeats, out, resume, anyway, command };
         let display = ProgressDisplay::default();
         let validation = fulcrum::validate(&options, &|event: ProgressEvent<'_>| display.show(event))?;
         if let Some(path) = &html {

@@ -2,12 +2,27 @@
 
 use super::formats;
 use fulcrum::ResolvedPlan;
+use hwprofiles::Seconds;
 use planner::{PhaseTimes, Variant};
 use scenarios::Workload;
+use sim::SimTime;
+
+/// The time to the first token.
+pub fn ttft(times: &PhaseTimes) -> String {
+    within_the_clock(times.ttft)
+}
 
 /// The time per output token, or `-` where there is one token alone.
 pub fn tpot(times: &PhaseTimes) -> String {
-    times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string())
+    times.tpot.map_or("-".to_owned(), within_the_clock)
+}
+
+/// A time; one at which simulated time has ended is only known to be longer.
+fn within_the_clock(time: Seconds) -> String {
+    match time < SimTime::MAX.to_seconds() {
+        true => time.to_string(),
+        false => "> 213 days".to_owned(),
+    }
 }
 
 /// One line about a plan: model, machine, load and what was chosen.
@@ -30,9 +45,8 @@ pub fn heading_of_load(planned: &ResolvedPlan, load: &Workload) -> String {
 
 /// What to expect of a plan, beside what the simple rules would do.
 pub fn summary(planned: &ResolvedPlan) -> String {
-    let row = |name: &str, times: &PhaseTimes| {
-        format!("  {name:<16} {:>12} {:>12}\n", times.ttft.to_string(), tpot(times))
-    };
+    let row =
+        |name: &str, times: &PhaseTimes| format!("  {name:<16} {:>12} {:>12}\n", ttft(times), tpot(times));
     let predicted = &planned.plan.predicted;
     let mut text = heading(planned);
     text += &draft_line(planned);

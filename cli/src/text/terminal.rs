@@ -2,14 +2,42 @@
 
 use fulcrum::{ProgressEvent, TaskStage};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+/// Whether a file that is written is stdout.
+static STDOUT_IS_A_FILE: AtomicBool = AtomicBool::new(false);
+
+/// Makes results go to stderr: a file of the command is stdout.
+pub fn give_stdout_away() {
+    STDOUT_IS_A_FILE.store(true, Ordering::Relaxed);
+}
 
 /// Writes a result to stdout and flushes it. See [`check`] for what happens when that fails.
 pub fn result(text: fmt::Arguments<'_>) {
-    print(text.to_string().as_bytes());
+    match STDOUT_IS_A_FILE.load(Ordering::Relaxed) {
+        true => diagnostic(text),
+        false if io::stdout().is_terminal() => print(visible(&text.to_string()).as_bytes()),
+        false => print(text.to_string().as_bytes()),
+    }
+}
+
+/// The text with every character that would steer a terminal, or turn the order of what follows,
+/// written as its number. Names come from files of strangers.
+fn visible(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        c => c.is_control(),
+    };
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    text.chars().map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
 }
 
 /// The same for text that may not be UTF-8.
@@ -33,7 +61,7 @@ pub fn check(written: io::Result<()>) {
 
 /// Writes to stderr. Nobody can be told that stderr cannot be written, so an error is ignored.
 pub fn diagnostic(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().lock().write_all(text.to_string().as_bytes());
+    let _ = io::stderr().lock().write_all(visible(&text.to_string()).as_bytes());
 }
 
 /// `print!` by [`result`].
@@ -90,7 +118,7 @@ impl ProgressDisplay {
                 }
                 bar.set_position(done);
             }
-            (ProgressEvent::Item(item), Some(bar)) => bar.set_message(item.to_owned()),
+            (ProgressEvent::Item(item), Some(bar)) => bar.set_message(visible(item).into_owned()),
             (ProgressEvent::End, Some(bar)) => bar.finish_and_clear(),
             (ProgressEvent::Note(note), _) => errln!("note: {note}"),
             (ProgressEvent::Warning(warning), _) => errln!("warning: {warning}"),
@@ -122,6 +150,12 @@ pub fn today() -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(super::visible("a\u{1b}[2J\u{7}b\n\tc\u{202e}d"), "a\\u{1b}[2J\\u{7}b\n\tc\\u{202e}d");
+        assert_eq!(super::visible("naïve 平衡\n"), "naïve 平衡\n");
+    }
+
     #[test]
     fn dates_are_written_year_first() {
         let day = |seconds| jiff::Timestamp::from_second(seconds).expect("a time");

@@ -3,6 +3,7 @@
 use crate::place::Place;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 const SCENARIO: &str = "\
 machine: example-loopback
@@ -201,4 +202,82 @@ fn the_same_question_has_the_same_answer_to_the_byte() {
     place.stdout("sim plan.yaml --trace first.json --perfetto first.perfetto.json");
     place.stdout("sim plan.yaml --trace second.json");
     assert_eq!(read("first.json"), read("second.json"));
+}
+
+/// Runs a command that must fail with this status, with one error and without a panic's text.
+fn fails(place: &Place, arguments: &str, status: i32, words: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+        .args(arguments.split_whitespace())
+        .current_dir(place.path("."))
+        .env("FULCRUM_HOME", place.path("."))
+        .env_remove("RUST_BACKTRACE")
+        .output()
+        .expect("it starts");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{arguments}: {message}");
+    assert!(message.starts_with("error: ") && message.lines().count() == 1, "{arguments}: {message}");
+    assert!(!message.contains("panicked") && words.iter().all(|word| message.contains(word)), "{message}");
+}
+
+#[test]
+fn a_tokenizer_that_contradicts_itself_is_named() {
+    let scenario = "machine: example-loopback\nmodel: fulcrum-tiny\nworkload: {batch: 1, prompt_tokens: 24, output_tokens: 4}\n";
+    let place = Place::with(&[("s.yaml", scenario.as_bytes())]);
+    place.stdout("model init fulcrum-tiny -o model");
+    place.stdout("plan s.yaml -o plan.yaml");
+    let path = place.path("model/tokenizer.json");
+    let good = std::fs::read_to_string(&path).expect("a tokenizer");
+    let truncation = r#"{"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 1}"#;
+    let bad = good.replacen("\"truncation\": null", &format!("\"truncation\": {truncation}"), 1);
+    assert_ne!(good, bad);
+    std::fs::write(&path, bad).expect("written");
+    fails(&place, "run plan.yaml --model-dir model --prompt lever", 2, &["tokenizer.json"]);
+}
+
+#[test]
+fn no_time_or_number_is_told_that_is_only_the_end_of_a_scale() {
+    let loopback = concat!(env!("CARGO_MANIFEST_DIR"), "/../hwprofiles/data/example-loopback.yaml");
+    let loopback = std::fs::read_to_string(loopback).expect("a machine");
+    let with = |old: &str, new: &str| loopback.replace(old, new);
+    let batch = "{batch: 1, prompt_tokens: 64, output_tokens: 8}";
+    let scenario = |machine: &str, workload: &str| {
+        format!("machine: {machine}\nmodel: llama-3.2-1b\nworkload: {workload}\n").into_bytes()
+    };
+    let place = Place::with(&[
+        ("slow.yaml", with("bandwidth: {value: 4 GB/s", "bandwidth: {value: 5e-324 GB/s").as_bytes()),
+        ("late.yaml", with("latency: {value: 2 us", "latency: {value: 1e20 s").as_bytes()),
+        ("s.yaml", &scenario("slow.yaml", batch)),
+        ("l.yaml", &scenario("late.yaml", batch)),
+        ("rare.yaml", &scenario("h100-sxm", "{arrivals: {poisson: 1e-6 req/s}, requests: 5000, prompt_tokens: 64, output_tokens: 8}")),
+        ("many.yaml", &[&scenario("h100-sxm", "{arrivals: {poisson: 5 req/s}, requests: 20, prompt_tokens: 64, output_tokens: 8}")[..],
+            b"slo: {ttft: 1 s}\ncapacity: {load: 1e15 req/s, growth: 900 %, years: 9, machines: [h100-sxm]}\n"].concat()),
+    ]);
+    fails(&place, "plan s.yaml", 2, &["slow.yaml", "bandwidth", "5e-324", "too small"]);
+    fails(&place, "plan l.yaml --set placement.rule=flexgen", 2, &["longer than", "simulated time"]);
+    fails(&place, "sim l.yaml --set placement.rule=flexgen", 2, &["longer than", "simulated time"]);
+    fails(&place, "sim rare.yaml", 2, &["workload", "213 days"]);
+    fails(&place, "capacity many.yaml", 2, &["capacity.load", "machines"]);
+    // A limit that no time reaches is none.
+    place.stdout(r#"sim rare.yaml --set workload.requests=5 --set slo={"ttft":"100h"}"#);
+}
+
+#[test]
+fn a_layer_of_a_trace_may_have_any_number() {
+    let scenario = "machine: example-loopback\nmodel: fulcrum-tiny\nworkload: {batch: 1, prompt_tokens: 24, output_tokens: 4}\n";
+    let place = Place::with(&[("s.yaml", scenario.as_bytes())]);
+    place.stdout("sim s.yaml --trace t.json");
+    let text = std::fs::read_to_string(place.path("t.json")).expect("a trace");
+    std::fs::write(place.path("t.json"), text.replacen("\"layer\":0", "\"layer\":4294967295", 1))
+        .expect("written");
+    place.stdout("report t.json -o page.html");
+}
+
+#[test]
+fn a_name_never_steers_the_terminal() {
+    let place = Place::with(&[]);
+    let output = place.fulcrum("plan no\u{1b}[31msuch\u{7}.yaml");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(message.contains("no\\u{1b}[31msuch\\u{7}.yaml"), "{message}");
+    assert!(!message.contains('\u{1b}') && !message.contains('\u{7}'));
 }

@@ -10,6 +10,7 @@ mod fitting;
 mod gguf;
 mod gridding;
 mod halving;
+mod inputs;
 mod killed;
 mod machines;
 mod output;

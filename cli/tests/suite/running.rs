@@ -1,5 +1,6 @@
 //! `fulcrum run`: texts, files of requests, days of requests, interrupts.
 
+use crate::killed::killed_at;
 use crate::place::Place;
 use serde_json::Value;
 use std::fs;
@@ -185,4 +186,115 @@ fn an_interrupt_ends_the_run_between_steps_and_its_result_is_printed() {
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("interrupted after") && err.contains("tokens"), "{err}");
     assert!(out.contains("output tokens") && out.contains("TTFT"), "what was done is told: {out}");
+}
+
+#[test]
+fn answers_are_kept_as_they_come_and_another_run_goes_on_behind_them() {
+    let place = planned(SCENARIO);
+    let asked: String =
+        (0..40).map(|at| format!("{{\"tokens\": [{}, 8, 7], \"max_tokens\": 30}}\n", at + 1)).collect();
+    fs::write(place.path("asked.jsonl"), &asked).expect("written");
+    let run = "run plan.yaml --model-dir model --ignore-eos --batch asked.jsonl";
+    let whole = place.stdout(run);
+    let kept = format!("{run} -o answers.jsonl");
+    killed_at(&place, &kept, "answers.jsonl.journal", 5);
+    assert!(!place.path("answers.jsonl").exists() && place.path("answers.jsonl.journal").exists());
+    place.refused(&kept, 2, &["answers.jsonl.journal", "--resume"]);
+    let (_, err) = place.outputs(&format!("{kept} --resume"));
+    let answered: u64 = err
+        .split(" answers")
+        .next()
+        .and_then(|text| text.trim().rsplit(' ').next()?.parse().ok())
+        .expect("a count");
+    assert!(answered < 40, "some were there: {err}");
+    assert_eq!(fs::read_to_string(place.path("answers.jsonl")).expect("answers"), whole);
+    assert!(!place.path("answers.jsonl.journal").exists());
+    // Other requests have other answers.
+    killed_at(&place, &kept, "answers.jsonl.journal", 5);
+    fs::write(place.path("asked.jsonl"), asked.replace("[9,", "[10,")).expect("written");
+    place.refused(&format!("{kept} --resume"), 2, &["another batch", "other requests"]);
+    // A file that cannot be written is known before anything runs.
+    place.refused(&format!("{run} -o nowhere/answers.jsonl"), 1, &["nowhere/answers.jsonl.journal"]);
+}
+
+#[test]
+fn a_full_disk_ends_a_batch_with_its_answers_safe() {
+    let place = planned(SCENARIO);
+    let asked: String =
+        (0..60).map(|at| format!("{{\"tokens\": [{}, 8, 7], \"max_tokens\": 30}}\n", at + 1)).collect();
+    fs::write(place.path("asked.jsonl"), asked).expect("written");
+    let run = "run plan.yaml --model-dir model --ignore-eos --batch asked.jsonl";
+    let whole = place.stdout(run);
+    let command = format!("ulimit -f 4; exec {} {run} -o answers.jsonl", env!("CARGO_BIN_EXE_fulcrum"));
+    let ended = Command::new("sh").args(["-c", &command]).current_dir(place.path(".")).output();
+    let ended = ended.expect("it starts");
+    let message = String::from_utf8(ended.stderr).expect("text");
+    assert_eq!(ended.status.code(), Some(1), "{message}");
+    assert!(message.contains("answers.jsonl.journal") && message.contains("--resume"), "{message}");
+    place.stdout(&format!("{run} -o answers.jsonl --resume"));
+    assert_eq!(fs::read_to_string(place.path("answers.jsonl")).expect("answers"), whole);
+}
+
+#[test]
+fn weights_that_are_not_finite_end_a_run_with_their_reason() {
+    let place = planned(SCENARIO);
+    let path = place.path("model/model.safetensors");
+    let good = fs::read(&path).expect("weights");
+    let header = 8 + u64::from_le_bytes(good[..8].try_into().expect("8 bytes")) as usize;
+    for bits in [0x7fc0u16, 0x7f80, 0xff80] {
+        let mut bad = good.clone();
+        // The model is in bf16: every value of a stretch in the middle.
+        let middle = header + (good.len() - header) / 4 * 2;
+        bad[middle..middle + 4096]
+            .chunks_exact_mut(2)
+            .for_each(|value| value.copy_from_slice(&bits.to_le_bytes()));
+        fs::write(&path, bad).expect("written");
+        for arguments in ["--prompt lever", "--prompt lever --trace t.json", "--temperature 1 --prompt lever"]
+        {
+            let output = place.fulcrum(&format!("run plan.yaml --model-dir model {arguments}"));
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success(), "{bits:x} {arguments}: it answers");
+            assert!(message.contains("NaN or infinite"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_for_another_machine_is_refused_unless_it_is_wanted() {
+    let place = planned(SCENARIO);
+    let plan = fs::read_to_string(place.path("plan.yaml")).expect("a plan");
+    assert!(plan.contains("example-loopback"));
+    let machine =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../hwprofiles/data/example-loopback.yaml"));
+    let machine = machine.expect("a machine").replace("cores: [0]", "cores: [700, 701]");
+    fs::write(place.path("large.yaml"), machine).expect("written");
+    fs::write(place.path("large-scenario.yaml"), SCENARIO.replace("example-loopback", "large.yaml"))
+        .expect("written");
+    place.stdout("plan large-scenario.yaml -o large-plan.yaml");
+    let run = "run large-plan.yaml --model-dir model --prompt lever --ignore-eos";
+    place.refused(run, 2, &["large-plan.yaml", "another machine", "700–701", "--anyway"]);
+    place.refused("validate large-plan.yaml --model-dir model", 2, &["another machine", "--anyway"]);
+    let (out, err) = place.outputs(&format!("{run} --anyway"));
+    assert!(out.contains("TPOT") && err.contains("warning: ") && err.contains("700–701"), "{err}");
+    assert!(!err.contains("WARN"), "no raw line of a log: {err}");
+}
+
+#[test]
+fn a_validation_that_is_killed_goes_on_behind_its_measurements() {
+    let place = planned(SCENARIO);
+    for batch in 1..=3 {
+        place.stdout(&format!("plan scenario.yaml --set workload.batch={batch} -o {batch}.yaml"));
+    }
+    let run = "validate 1.yaml 2.yaml 3.yaml --model-dir model --repeats 3 -o results.json";
+    killed_at(&place, run, "results.json.journal", 3);
+    place.refused(run, 2, &["results.json.journal", "--resume"]);
+    let journal = fs::read_to_string(place.path("results.json.journal")).expect("a journal");
+    let (_, first) = journal.lines().nth(2).expect("a measurement").split_at(11);
+    place.stdout(&format!("{run} --resume"));
+    let results = fs::read_to_string(place.path("results.json")).expect("results");
+    let results: Value = serde_json::from_str(&results).expect("JSON");
+    let measured: Value = serde_json::from_str(first).expect("JSON");
+    assert_eq!(results["configurations"].as_array().expect("a list").len(), 3);
+    assert_eq!(results["configurations"][0], measured, "it is not measured again");
+    assert!(!place.path("results.json.journal").exists());
 }

@@ -119,7 +119,8 @@ fn a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not() {
     let printed = place.stdout(&format!("--json sweep s.yaml {axes} --resume -o killed.csv"));
     let counts: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
     let count = |key: &str| counts[key].as_u64().expect("a count");
-    assert!(count("finished_before") >= 19, "{printed}");
+    // A line says which sweep it is, and each run has one that says which process it was.
+    assert!(count("finished_before") >= 20 - 1 - 5, "{printed}");
     assert_eq!(count("ok") + count("finished_before"), 120);
     assert_eq!(read(&place, "killed.csv"), read(&place, "whole.csv"));
 }
@@ -362,4 +363,76 @@ fn a_search_finds_the_largest_that_a_grid_shows() {
         &["set already"],
     );
     place.refused("sweep s.yaml --find workload.btch=1..8 -o x.csv", 2, &["workload.btch"]);
+}
+
+/// A sweep of 40 points that was killed after a few of its rows.
+fn stopped(place: &Place) -> &'static str {
+    let sweep = "sweep s.yaml --set workload.batch=1..40 -o out.csv";
+    place.stdout("sweep s.yaml --set workload.batch=1..40 -o whole.csv");
+    killed_at(place, sweep, "out.csv.journal", 8);
+    assert!(place.path("out.csv.journal").exists(), "the sweep ended before it was killed");
+    sweep
+}
+
+#[test]
+fn a_second_sweep_of_the_same_table_is_told_who_writes_it() {
+    let place = placed();
+    let sweep = "sweep s.yaml --set workload.batch=1..20000 -o out.csv";
+    let mut first = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+        .args(sweep.split_whitespace())
+        .current_dir(place.path("."))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    while lines(&place, "out.csv.journal") < 4 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(first.try_wait().expect("asked").is_none(), "it still works");
+    }
+    let holder = format!("process {}", first.id());
+    for second in [sweep.to_owned(), format!("{sweep} --resume"), sweep.replace("out.csv", "./out.csv")] {
+        let output = place.fulcrum(&second);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        for word in [&*holder, "out.csv.journal", "another -o"] {
+            assert!(message.contains(word), "{word}: {message}");
+        }
+    }
+    first.kill().expect("killed");
+    first.wait().expect("gone");
+    // Nobody holds it now.
+    place.refused(sweep, 2, &["--resume"]);
+}
+
+#[test]
+fn no_changed_bit_of_a_journal_or_a_shard_is_published() {
+    let place = placed();
+    let sweep = stopped(&place);
+    let (journal, whole) = (place.path("out.csv.journal"), read(&place, "whole.csv"));
+    let bytes = fs::read(&journal).expect("a journal");
+    let first_line = bytes.iter().position(|&byte| byte == b'\n').expect("a line") + 1;
+    // Bits spread over the rows, each in a run of its own.
+    for turn in 0..12 {
+        let bit = 8 * first_line + turn * (8 * (bytes.len() - first_line)) / 12;
+        let mut changed = bytes.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&journal, changed).expect("written");
+        let (_, err) = place.outputs(&format!("{sweep} --resume"));
+        assert_eq!(read(&place, "out.csv"), whole, "bit {bit}");
+        assert!(err.contains("have changed") || turn > 10, "bit {bit}: {err}");
+    }
+    for shard in 0..2 {
+        place.stdout(&format!("sweep s.yaml --set workload.batch=1..40 --shard {shard}/2 -o {shard}.csv"));
+    }
+    place.stdout("merge 0.csv 1.csv -o merged.csv");
+    assert_eq!(read(&place, "merged.csv"), whole);
+    let bytes = fs::read(place.path("1.csv")).expect("a table");
+    for turn in 0..40 {
+        let mut changed = bytes.clone();
+        let bit = turn * (8 * bytes.len() - 1) / 39;
+        changed[bit / 8] ^= 1 << (bit % 8);
+        fs::write(place.path("1.csv"), changed).expect("written");
+        let output = place.fulcrum("merge 0.csv 1.csv -o wrong.csv");
+        assert_eq!(output.status.code(), Some(2), "bit {bit}");
+        assert!(!place.path("wrong.csv").exists());
+    }
 }

@@ -165,7 +165,7 @@ fn pool(setup: &RunSetup, device: DeviceId) -> Result<Pool, ExecutorError> {
     let ours = |core: usize| if available.contains(&core) { core } else { available[core % available.len()] };
     let cores: Vec<_> = device.cores.iter().map(|&core| ours(core)).collect();
     if cores != device.cores {
-        tracing::warn!(
+        tracing::info!(
             "device '{}' should run on cores {:?}; this process may use {available:?}, so it shares {cores:?}",
             device.name,
             device.cores

@@ -178,18 +178,24 @@ impl<'a> SharedRun<'a> {
     }
 
     /// Chooses tokens from the logits in the host's memory, and appends them.
+    ///
+    /// # Errors
+    /// A logit is NaN or infinite, or cannot be fetched.
     pub fn sample(&self, pass: &Pass) -> Result<(), kernels::KernelError> {
         let device = self.engine.setup.placement.head[0].device(pass.phase);
         let rows = pass.parts.iter().map(|part| part.ends.len());
         let mut sequences = self.sequences.write().expect(POISONED);
         let mut sampled = self.sampled.lock().expect(POISONED);
         let mut choice = TokenChoice { sequences: &mut sequences, sampled: &mut sampled, rejected: None };
-        let mut ends = pass.sampled();
+        let (mut ends, mut finite) = (pass.sampled(), true);
         self.engine.store.logits(device, rows, self.engine.setup.model.vocab, |logits| {
             let row = ends.next().expect("a row for each");
-            choice.place(row, |sampler| sampler.next(logits));
+            finite &= logits.iter().all(|logit| logit.is_finite());
+            if finite {
+                choice.place(row, |sampler| sampler.next(logits));
+            }
         })?;
-        Ok(())
+        if finite { Ok(()) } else { Err(kernels::KernelError::NotFinite) }
     }
 }
 

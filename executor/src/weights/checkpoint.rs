@@ -109,7 +109,7 @@ impl Checkpoint {
         }
         for name in ["generation_config.json", "config.json"] {
             let path = self.folder.join(name);
-            let text = match std::fs::read(&path) {
+            let text = match hwprofiles::read_input(&path) {
                 Ok(text) => text,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(ExecutorError::File { path, source }),
@@ -292,7 +292,7 @@ impl TensorReader<'_> {
 
 /// Opens the shards of an index, and checks that they have the tensors that it lists.
 fn open_indexed(folder: &Path, index: &Path) -> Result<Vec<Shard>, ExecutorError> {
-    let text = std::fs::read_to_string(index)
+    let text = hwprofiles::read_text(index)
         .map_err(|source| ExecutorError::File { path: index.to_owned(), source })?;
     let malformed = |reason: String| ExecutorError::Malformed { path: index.to_owned(), reason };
     let ShardIndex { weight_map } = serde_json::from_str(&text)

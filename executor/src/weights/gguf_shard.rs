@@ -9,7 +9,6 @@ use crate::weights::shard::{RowOrder, Shard, StoredTensor};
 use hwprofiles::Bytes;
 use scenarios::{Architecture, BlockOrder, Gguf, GgufTensor, Model, Positions};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 
 /// Tensors with the gates, the ups and the downs of all experts.
@@ -26,7 +25,7 @@ impl Shard {
     /// than Llama 3, or scales whole tensors.
     pub fn from_gguf(path: &Path, gguf: &Gguf, model: &Model) -> Result<Self, ExecutorError> {
         let unreadable = |source| ExecutorError::File { path: path.to_owned(), source };
-        let file = File::open(path).map_err(unreadable)?;
+        let file = hwprofiles::open_input(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let turns = gguf.text("general.architecture") == Some("llama");
         refuse_scaled_blocks(path, gguf)?;

@@ -119,7 +119,7 @@ impl Shard {
     pub fn open(path: &Path) -> Result<Self, ExecutorError> {
         let unreadable = |source| ExecutorError::File { path: path.to_owned(), source };
         let malformed = |reason: String| ExecutorError::Malformed { path: path.to_owned(), reason };
-        let file = File::open(path).map_err(unreadable)?;
+        let file = hwprofiles::open_input(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let truncated = |expected: u64| ExecutorError::Truncated {
             path: path.to_owned(),

@@ -4,6 +4,7 @@ use crate::error::ExecutorError;
 use crate::weights::gguf_tokenizer::tokenizer_json;
 use scenarios::Gguf;
 use serde_json::{Map, json};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
 /// A model folder's tokenizer.
@@ -28,9 +29,9 @@ impl Tokenizer {
         let failed = |reason: String| ExecutorError::Tokenizer { path: path.clone(), reason };
         let text = match own {
             true => tokenizer_json(&Gguf::open(folder)?).map_err(&failed)?.into_bytes(),
-            false => std::fs::read(&path).map_err(|error| failed(error.to_string()))?,
+            false => hwprofiles::read_input(&path).map_err(|error| failed(error.to_string()))?,
         };
-        let inner = tokenizers::Tokenizer::from_bytes(text)
+        let inner = unpanicked(|| tokenizers::Tokenizer::from_bytes(text))
             .map_err(|error| failed(format!("not a tokenizer: {error}")))?;
         Ok(Self { path, inner })
     }
@@ -41,7 +42,7 @@ impl Tokenizer {
     /// # Errors
     /// The tokenizer has no token for some of the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
-        let encoding = self.inner.encode(text, true).map_err(|error| self.failed(error))?;
+        let encoding = unpanicked(|| self.inner.encode(text, true)).map_err(|error| self.failed(error))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -50,12 +51,19 @@ impl Tokenizer {
     /// # Errors
     /// The decoder refuses them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, ExecutorError> {
-        self.inner.decode(tokens, true).map_err(|error| self.failed(error))
+        unpanicked(|| self.inner.decode(tokens, true)).map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: tokenizers::Error) -> ExecutorError {
         ExecutorError::Tokenizer { path: self.path.clone(), reason: error.to_string() }
     }
+}
+
+/// What `work` returns; an error where it panics. The library trusts its file: one that contradicts
+/// itself makes it index beyond a list.
+fn unpanicked<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    let panicked = |_| Err("its parts contradict each other".into());
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked)
 }
 
 /// A tokenizer with one token for every byte and no others, for models of random weights. Byte b is

@@ -190,6 +190,7 @@ impl MachineSearch<'_> {
         };
         let tokens = at_work.summary.output_tokens_per_s / at_work.summary.requests_per_s * requests;
         let fleet = Fleet { machine: running, terms: self.terms(tokens) };
+        require_countable(&fleet)?;
         let result = self.result(&trial, &placed, &reached, &at_work, fleet, bands)?;
         let (name, plan) = (option.name.clone(), day.plan.clone());
         let candidate = Candidate { name, plan, arrangements, result: Some(result), unmet: None };
@@ -348,4 +349,18 @@ fn with_account(day: ServedDay) -> Result<(ServedDay, sim::serving::Account)> {
     let account = day.summary.account.clone();
     let account = account.ok_or_else(|| Error::failed("a day without an account"))?;
     Ok((day, account))
+}
+
+/// Refuses a load for which machines cannot be counted any more.
+fn require_countable(fleet: &Fleet) -> Result<()> {
+    const MOST_MACHINES: u64 = 1_000_000_000;
+    let most = fleet.years().iter().map(|year| year.machines).max().unwrap_or(0);
+    match most <= MOST_MACHINES {
+        true => Ok(()),
+        false => Err(Error::input(format!(
+            "capacity.load: with its growth it takes more than {MOST_MACHINES} machines, of which each takes {} of it: ask \
+             for less",
+            fleet.machine.largest_load
+        ))),
+    }
 }

@@ -10,7 +10,6 @@ use hwprofiles::{
 use reports::{OperationErrors, OperationSummary};
 use sim::serving::TableText;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -57,7 +56,7 @@ pub fn fit_gpus(options: &GpuFitOptions) -> Result<Vec<FittedGpu>> {
     for path in &options.points {
         let name = path.display().to_string();
         let unreadable = |error| Error::input(format!("{name}: cannot be read: {error}"));
-        let mut reader = BufReader::new(File::open(path).map_err(unreadable)?);
+        let mut reader = BufReader::new(hwprofiles::open_input(path).map_err(unreadable)?);
         let begin = reader.fill_buf().map_err(unreadable)?;
         match LayerTable::from_header(&String::from_utf8_lossy(begin)) {
             None => points.read(reader, &name).or_input()?,

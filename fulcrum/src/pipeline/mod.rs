@@ -6,6 +6,7 @@ mod exported_plan;
 mod format_trial;
 mod gpu_fit;
 mod grid;
+mod in_time;
 mod layer_points;
 mod lookup;
 mod operator_prediction;

@@ -4,7 +4,6 @@ use super::row_devices::{PredictionOptions, RowDevices};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::Operations;
 use reports::{OperationErrors, PREDICTED_COLUMNS, append_prediction};
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -25,7 +24,7 @@ pub fn predict_rows<W: FnMut(&[u8]) -> Result>(
 ) -> Result<OperationErrors> {
     let name = path.display().to_string();
     let unreadable = |error| Error::input(format!("{name}: cannot be read: {error}"));
-    let file = File::open(path).map_err(unreadable)?;
+    let file = hwprofiles::open_input(path).map_err(unreadable)?;
     let operations = Operations::new(BufReader::with_capacity(BUFFER, file), &name).or_input()?;
     for column in PREDICTED_COLUMNS {
         if operations.rows().column(column).or_input()?.is_some() {

@@ -2,6 +2,7 @@
 
 use super::cached_catalog::CachedCatalog;
 use super::format_trial::FormatTrial;
+use super::in_time::require_in_time;
 use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, Machine};
@@ -187,6 +188,9 @@ impl PreparedScenario {
         let chosen = self.choose()?;
         let (plan, model) = (chosen.plan, &self.model().name);
         tracing::info!(model, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
+        require_in_time(
+            plan.predicted.simulated.ttft.max(plan.predicted.simulated.tpot.unwrap_or_default()),
+        )?;
         let trials = FormatTrial::from_planned(chosen.outcomes, self.formats());
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
     }
@@ -323,7 +327,7 @@ fn forced_placement(scenario: &Scenario, resolved: &ResolvedScenario) -> Result<
         Some(PlacementChoice::Plan(file)) => {
             let path = file.path();
             let shown = path.display().to_string();
-            let text = std::fs::read_to_string(&path).map_err(|error| {
+            let text = hwprofiles::read_text(&path).map_err(|error| {
                 refuse(&["placement", "plan"], &shown, format!("a plan's file is wanted: {error}"))
             })?;
             ForcedPlacement::Plan(Box::new(Plan::from_yaml(&text, &shown).or_input()?))

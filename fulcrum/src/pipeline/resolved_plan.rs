@@ -1,9 +1,10 @@
 //! A plan with the machine and the model that it was made for.
 
 use super::format_trial::FormatTrial;
+use super::in_time::require_in_time;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
-use hwprofiles::{Machine, Phase, yaml};
+use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
 use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Trace};
 use reports::StepRates;
 use scenarios::{MachineSpec, Model, Requirements, Workload};
@@ -47,22 +48,31 @@ pub fn simulate(plan: &ResolvedPlan) -> Result<Trace> {
 }
 
 impl ResolvedPlan {
-    /// Whether the file holds a plan, rather than a scenario.
+    /// Whether a text is a plan, rather than a scenario. `file` is its name in messages.
     ///
     /// # Errors
-    /// The file cannot be read, or is no YAML.
-    pub fn is_plan(path: &Path) -> Result<bool> {
-        let (text, file) = read(path)?;
-        Ok(yaml::top_keys(&text, &file).or_input()?.iter().any(|key| key == "plan"))
+    /// The text is no YAML.
+    pub fn is_plan(text: &str, file: &str) -> Result<bool> {
+        Ok(yaml::top_keys(text, file).or_input()?.iter().any(|key| key == "plan"))
     }
 
-    /// Reads a plan, and finds the machine and the model that it was made for.
+    /// Reads the plan of a file, and finds the machine and the model that it was made for.
     ///
     /// # Errors
-    /// The file is no plan, or its machine or model is missing or another than it was.
+    /// The file cannot be read, and the errors of [`ResolvedPlan::from_yaml`].
     pub fn read(path: &Path) -> Result<Self> {
-        let (text, file) = read(path)?;
-        let origin = Plan::from_yaml(&text, &file).or_input()?.from.ok_or_else(|| {
+        let file = path.display().to_string();
+        let text = read_text(path).map_err(|error| Error::input(format!("{file}: {error}")))?;
+        Self::from_yaml(&text, &file)
+    }
+
+    /// Reads a plan's text, and finds the machine and the model that it was made for. `file` is its
+    /// name in messages.
+    ///
+    /// # Errors
+    /// The text is no plan, or its machine or model is missing or another than it was.
+    pub fn from_yaml(text: &str, file: &str) -> Result<Self> {
+        let origin = Plan::from_yaml(text, file).or_input()?.from.ok_or_else(|| {
             Error::input(format!(
                 "{file}: from is missing: it names the machine and the model, see `fulcrum plan`"
             ))
@@ -75,7 +85,7 @@ impl ResolvedPlan {
         };
         let machine = origin.execution.as_ref().map_or(machine.clone(), |engine| machine.run_by(engine));
         let planned_for = model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
-        let (plan, placement) = Plan::read(&text, &file, &machine, &planned_for).or_input()?;
+        let (plan, placement) = Plan::read(text, file, &machine, &planned_for).or_input()?;
         // A plan that does not say where its draft came from has a preset, by the preset's name.
         let draft = plan.draft.as_ref();
         let draft = draft.map(|placed| origin.draft.as_ref().unwrap_or(&placed.model.name));
@@ -139,7 +149,11 @@ impl ResolvedPlan {
         });
         let steps = planner::steps(&workload, self.plan.prefill_chunk);
         let run = sim::BatchRun { draft, draws, ..sim::BatchRun::new(self.cost_model(), &programs, &steps) };
-        run.trace(&self.plan.fingerprint()).or_input()
+        let trace = run.trace(&self.plan.fingerprint()).or_input()?;
+        require_in_time(
+            trace.steps.iter().map(|step| Seconds::from_nanos(step.end_ns)).fold(Seconds::ZERO, Seconds::max),
+        )?;
+        Ok(trace)
     }
 
     /// The tasks of one prefill or decode step as a graph in Graphviz's `dot` language. Dashed
@@ -193,11 +207,4 @@ impl ResolvedPlan {
         let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);
         Ok(Plan { from: plan.from.clone(), ..other.or_input()? })
     }
-}
-
-/// The text of a file, and its name for messages.
-fn read(path: &Path) -> Result<(String, String)> {
-    let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| Error::input(format!("{file}: {error}")))?;
-    Ok((text, file))
 }

@@ -71,8 +71,7 @@ impl Published {
     /// # Errors
     /// A file cannot be read, or is wrong; the error names file and key.
     pub fn read(path: &Path) -> Result<Self> {
-        let read =
-            |path: &Path| std::fs::read_to_string(path).or_input().within(|| path.display().to_string());
+        let read = |path: &Path| hwprofiles::read_text(path).or_input().within(|| path.display().to_string());
         let id = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::parse(&id, &read(path)?, &read(&path.with_extension("csv"))?)
     }

@@ -1,5 +1,6 @@
 //! Requests that are all there from the beginning, and their answers.
 
+use super::answer_file::is_whole;
 use super::batch_file::BatchRequest;
 use super::text_stream::TextStream;
 use crate::error::{Error, Result};
@@ -105,9 +106,7 @@ impl BatchAnswers {
 
     /// How many answers came to their own end.
     pub fn whole(&self) -> u64 {
-        let is_whole =
-            |answer: &&GenerationResult| matches!(answer.finish, FinishReason::Length | FinishReason::Stop);
-        self.answers.iter().filter(is_whole).count() as u64
+        self.answers.iter().filter(|answer| is_whole(answer)).count() as u64
     }
 
     /// The trace of a run with a single request: its steps, without their tasks.
@@ -127,31 +126,6 @@ impl BatchAnswers {
         }
     }
 
-    /// A line of JSON for each request, in their order: the text of its answer where there is a
-    /// tokenizer, the tokens, and why it ended.
-    pub fn to_jsonl(&self, requests: &[BatchRequest], tokenizer: Option<&Tokenizer>) -> String {
-        let mut answers = self.answers.iter().peekable();
-        let line = |(id, request): (u64, &BatchRequest)| {
-            let answer = answers.next_if(|answer| answer.id == id);
-            let tokens = answer.map_or(&[][..], |answer| &answer.tokens);
-            let text = tokenizer.map(|tokenizer| {
-                let mut stream = TextStream::new(tokenizer, &request.stops);
-                tokens.iter().for_each(|&token| stream.add(token));
-                stream.whole()
-            });
-            let finish = match answer.map(|answer| answer.finish) {
-                Some(FinishReason::Length) => "length",
-                Some(FinishReason::Stop) => "stop",
-                Some(FinishReason::Failed) => "failed",
-                Some(FinishReason::Interrupted) | None => "interrupted",
-            };
-            let prompt_tokens = request.prompt.len();
-            let line = json!({"text": text, "tokens": tokens, "finish_reason": finish, "prompt_tokens": prompt_tokens});
-            format!("{line}\n")
-        };
-        (0..).zip(requests).map(line).collect()
-    }
-
     /// How much was answered, and how fast, in one line.
     pub fn summary(&self) -> String {
         let tokens: usize = self.answers.iter().map(|answer| answer.tokens.len()).sum();
@@ -160,4 +134,28 @@ impl BatchAnswers {
         let rate = if end > 0 { tokens as f64 / time.get() } else { 0.0 };
         format!("{} answers, {tokens} output tokens in {time}: {rate:.1} tokens/s", self.whole())
     }
+}
+
+/// An answer as a line of JSON: its text where there is a tokenizer, its tokens, and why it ended.
+/// `None` is the answer of a request that was never begun.
+pub fn answer_line(
+    answer: Option<&GenerationResult>,
+    request: &BatchRequest,
+    tokenizer: Option<&Tokenizer>,
+) -> String {
+    let tokens = answer.map_or(&[][..], |answer| &answer.tokens);
+    let text = tokenizer.map(|tokenizer| {
+        let mut stream = TextStream::new(tokenizer, &request.stops);
+        tokens.iter().for_each(|&token| stream.add(token));
+        stream.whole()
+    });
+    let finish = match answer.map(|answer| answer.finish) {
+        Some(FinishReason::Length) => "length",
+        Some(FinishReason::Stop) => "stop",
+        Some(FinishReason::Failed) => "failed",
+        Some(FinishReason::Interrupted) | None => "interrupted",
+    };
+    let prompt_tokens = request.prompt.len();
+    json!({"text": text, "tokens": tokens, "finish_reason": finish, "prompt_tokens": prompt_tokens})
+        .to_string()
 }

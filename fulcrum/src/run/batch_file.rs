@@ -66,7 +66,7 @@ enum StopTexts {
 /// no request.
 pub fn read_batch(path: &Path, defaults: &BatchDefaults<'_>) -> Result<Vec<BatchRequest>> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| Error::input(format!("{file}: {error}")))?;
+    let text = hwprofiles::read_text(path).map_err(|error| Error::input(format!("{file}: {error}")))?;
     let mut all = Vec::new();
     for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
         let wrong = |reason| Error::input(format!("{file}:{number}: {reason}"));

@@ -44,7 +44,7 @@ pub fn measure_host(out: &Path, quick: bool, date: &str, progress: &ProgressFn<'
 /// The file cannot be read, lacks a rate or describes another machine, or a kernel is wrong.
 pub fn check_roofline(file: &Path, quick: bool, progress: &ProgressFn<'_>) -> Result<RooflineCheck> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).or_input().map_err(|error| error.within(&name))?;
+    let text = hwprofiles::read_text(file).or_input().map_err(|error| error.within(&name))?;
     let host = Host::from_yaml(&text, &name).or_input()?;
     let depth = if quick { Depth::Quick } else { Depth::Full };
     progress(ProgressEvent::Begin(TaskStage::Measuring));

@@ -1,6 +1,7 @@
 //! Real runs: sessions of the executor, files of requests, requests as they come, and what was
 //! measured beside what was predicted.
 
+mod answer_file;
 mod batch;
 mod batch_file;
 mod drafted;
@@ -11,12 +12,16 @@ mod replan;
 mod request_day;
 mod session;
 mod text_stream;
+mod this_host;
 mod validation;
 
-pub use batch::BatchAnswers;
+pub use answer_file::{AnswerFile, BatchJob};
+pub use batch::{BatchAnswers, answer_line};
 pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
 pub use drafted::DraftedSession;
-pub use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, SpeculativeBatch, Tokenizer};
+pub use executor::{
+    Checkpoint, GeneratedBatch, GenerationResult, RunSetup, Sampling, Session, SpeculativeBatch, Tokenizer,
+};
 pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
 pub use kernels::Path as KernelPath;
@@ -26,4 +31,5 @@ pub use quickstart::{QuickstartOptions, quickstart};
 pub use request_day::{RequestDay, ServedComparison, ServedFigure, serve};
 pub use session::{GenerationOptions, LiveOptions, LiveSession, TextEnds, check_request};
 pub use text_stream::TextStream;
+pub use this_host::require_this_host;
 pub use validation::{ValidationOptions, validate};

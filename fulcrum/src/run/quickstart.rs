@@ -79,11 +79,11 @@ impl QuickstartCase {
 /// Something cannot be measured, planned, run or written.
 pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Result<Validation> {
     let out = &options.out;
-    std::fs::create_dir_all(out).or_input()?;
+    std::fs::create_dir_all(out).or_failed()?;
     let host_file = options.host.clone().unwrap_or_else(|| out.join("host.yaml"));
     let host = match &options.host {
         Some(path) => {
-            let text = std::fs::read_to_string(path).or_input()?;
+            let text = hwprofiles::read_text(path).or_input()?;
             Host::from_yaml(&text, &path.display().to_string()).or_input()?
         }
         None => measure_host(&host_file, true, &options.date, progress)?,

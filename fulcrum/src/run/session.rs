@@ -2,6 +2,7 @@
 //! planned, the caller hears of it, and another placement is followed if that is allowed and worth
 //! moving for.
 
+use super::answer_file::is_whole;
 use super::batch::{BatchAnswers, BatchClient, PassSpan, executor_request};
 use super::batch_file::BatchRequest;
 use super::replan::better_placement;
@@ -10,8 +11,8 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use crate::progress::{ProgressEvent, ProgressFn};
 use executor::{
-    Batching, Checkpoint, Client, GeneratedBatch, GenerationEvent, GpuPassCounts, PassReport, PromptChunk,
-    RunSetup, Sampling, Service, Session, Tokenizer,
+    Batching, Checkpoint, Client, GeneratedBatch, GenerationEvent, GenerationResult, GpuPassCounts,
+    PassReport, PromptChunk, RunSetup, Sampling, Service, Session, Tokenizer,
 };
 use hwprofiles::{DeviceId, Machine, Ratio, Seconds};
 use planner::{Drift, PhasePrograms};
@@ -146,8 +147,9 @@ impl<'l> LiveSession<'l> {
         Ok(generation)
     }
 
-    /// Answers `requests`, which are all there from the beginning. `on_token` hears every token.
-    /// Where the run fails, the answers are those until then.
+    /// Answers `requests`, which are all there from the beginning. `on_token` hears every token,
+    /// `on_answer` every answer as soon as it has come to its own end. Where the run fails, the
+    /// answers are those until then.
     ///
     /// # Errors
     /// The requests do not fit the plan.
@@ -157,6 +159,7 @@ impl<'l> LiveSession<'l> {
         ends: &[u32],
         tokenizer: Option<&Tokenizer>,
         mut on_token: impl FnMut(u32),
+        mut on_answer: impl FnMut(&GenerationResult),
     ) -> Result<BatchAnswers> {
         let extent = self.planned.plan.extent();
         let batching = Batching {
@@ -171,7 +174,12 @@ impl<'l> LiveSession<'l> {
         let progress = self.options.progress;
         let served = self.run_service(&mut service, |event| match event {
             GenerationEvent::Token { token, .. } => on_token(token),
-            GenerationEvent::Finished(answer) => answers.push(answer),
+            GenerationEvent::Finished(answer) => {
+                if is_whole(&answer) {
+                    on_answer(&answer);
+                }
+                answers.push(answer);
+            }
             GenerationEvent::PassDone(made) => passes.push(PassSpan::new(&made)),
             GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
         });

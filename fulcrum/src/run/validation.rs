@@ -1,11 +1,16 @@
 //! Plans that are run for real, beside what the simulator predicted.
 
 use super::measurement::{PlanMeasurement, label};
-use crate::error::{Error, OrError, Result};
+use super::this_host::require_this_host;
+use crate::error::{Error, ErrorContext, OrError, Result};
+use crate::identity;
+use crate::journal::{Journal, JournalTask};
 use crate::pipeline::ResolvedPlan;
 use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
 use executor::Checkpoint;
+use hwprofiles::is_stream;
 use reports::{Validation, machine_facts};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// What to validate.
@@ -19,6 +24,10 @@ pub struct ValidationOptions {
     pub repeats: u32,
     /// Where to write the results after each plan.
     pub out: Option<PathBuf>,
+    /// Whether to go on behind the plans that an earlier run has measured.
+    pub resume: bool,
+    /// Whether plans for another machine are run too.
+    pub anyway: bool,
     /// The command that the results record.
     pub command: String,
 }
@@ -26,13 +35,19 @@ pub struct ValidationOptions {
 /// Runs plans for real and compares them with their predictions.
 ///
 /// # Errors
-/// A plan or the model is wrong, the plans are for several machines or models, or a device fails.
-/// The results of the plans before are in the file.
+/// A plan or the model is wrong, the plans are for several machines or models, the file cannot be
+/// written, or a device fails. The results of the plans before are in the file, and beside it for
+/// another run.
 pub fn validate(options: &ValidationOptions, progress: &ProgressFn<'_>) -> Result<Validation> {
     let read = |path: &PathBuf| ResolvedPlan::read(path);
     let plans: Vec<_> = options.plans.iter().map(read).collect::<Result<_>>()?;
     let checkpoint = Checkpoint::open(&options.model_dir).or_input()?;
     let first = require_one_machine(&options.plans, &plans)?;
+    for (path, planned) in options.plans.iter().zip(&plans) {
+        let fits = require_this_host(planned, options.anyway, progress);
+        fits.within(|| path.display().to_string())?;
+    }
+    let mut journal = journal(options, &plans)?;
     progress(ProgressEvent::Begin(TaskStage::Running));
     let mut validation = Validation {
         machine: first.machine.name.clone(),
@@ -52,16 +67,45 @@ pub fn validate(options: &ValidationOptions, progress: &ProgressFn<'_>) -> Resul
         let same = names.iter().filter(|other| **other == name).count();
         names.push(name.clone());
         let name = if same == 0 { name } else { format!("{name}-{}", same + 1) };
-        let mut measured = PlanMeasurement::default();
-        measured.run(planned, &checkpoint, options.repeats)?;
-        validation.configurations.push(measured.compare(planned, label(name, placement, load))?);
+        let configuration = match journal.as_mut().filter(|journal| journal.finished()[index]) {
+            Some(journal) => serde_json::from_str(&journal.text(index)?).or_failed()?,
+            None => {
+                let mut measured = PlanMeasurement::default();
+                measured.run(planned, &checkpoint, options.repeats)?;
+                let measured = measured.compare(planned, label(name, placement, load))?;
+                let line = serde_json::to_string(&measured).or_failed()?;
+                journal.as_mut().map_or(Ok(()), |journal| journal.add(index as u64, &line))?;
+                measured
+            }
+        };
+        validation.configurations.push(configuration);
         // The measurements so far are kept, whatever happens to the plans that follow.
         if let Some(path) = &options.out {
             validation.write(path).or_failed()?;
         }
     }
     progress(ProgressEvent::End);
+    journal.map_or(Ok(()), Journal::remove)?;
     Ok(validation)
+}
+
+/// The journal beside the results, where they are written.
+fn journal(options: &ValidationOptions, plans: &[ResolvedPlan]) -> Result<Option<Journal>> {
+    let Some(out) = options.out.as_deref().filter(|out| !is_stream(out)) else { return Ok(None) };
+    let identity = identity::short_digest(&json!({
+        "build": identity::BUILD,
+        "plans": plans.iter().map(|planned| planned.plan.fingerprint()).collect::<Vec<_>>(),
+        "model": options.model_dir,
+        "repeats": options.repeats,
+    }));
+    let task = JournalTask {
+        name: "validation",
+        differs_in: "other plans, another model, other repeats or another build",
+        identity: &identity,
+        places: plans.len() as u64,
+        resume: options.resume,
+    };
+    Journal::open(out, task).map(Some)
 }
 
 /// The first plan; refuses plans for several machines or models, since a report is about one of

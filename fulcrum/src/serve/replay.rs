@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sim::SimTime;
 use sim::serving::{LayerTables, LayerTimes, PlanPrices, RecordedRun, ServedRequest, TableText};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What to replay, and what a step costs.
@@ -177,7 +176,7 @@ impl RecordedFiles<'_> {
     fn text(&self, name: &str) -> Result<RecordedText> {
         let path = self.0.join(name);
         let file = path.display().to_string();
-        match fs::read_to_string(&path) {
+        match hwprofiles::read_text(&path) {
             Ok(text) => Ok(RecordedText { file, text }),
             Err(error) => Err(Error::input(format!("{file}: cannot be read: {error}"))),
         }

@@ -57,7 +57,8 @@ impl RequestFeed {
             }
             Requests::Trace { path, requests, speedup } => {
                 let name = path.display().to_string();
-                let file = File::open(path).map_err(|error| Error::input(format!("{name}: {error}")))?;
+                let file =
+                    hwprofiles::open_input(path).map_err(|error| Error::input(format!("{name}: {error}")))?;
                 let trace = RequestTrace::new(BufReader::new(file), &name).or_input()?;
                 RequestOrigin::Recorded { trace, left: *requests, speedup: *speedup, next: 0 }
             }

@@ -7,7 +7,7 @@
 
 use super::row::{PointAnswer, PointStatus};
 use crate::error::{ErrorContext, OrError, Result};
-use sha2::{Digest, Sha256};
+use crate::journal::checksum;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -64,7 +64,7 @@ impl AnswerCache {
             return Ok(());
         }
         let text = format!("{} {}", answer.status.name(), answer.cells);
-        let line = format!("\n{key} {} {text}\n", checksum(key, &text));
+        let line = format!("\n{key} {} {text}\n", checksum(&format!("{key} {text}")));
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(line.as_bytes()).or_failed();
         let path = self.path.display();
@@ -76,10 +76,5 @@ impl AnswerCache {
 fn key_and_answer(line: &str) -> Option<(&str, &str)> {
     let (key, rest) = line.split_once(' ')?;
     let (sum, answer) = rest.split_once(' ')?;
-    (sum == checksum(key, answer)).then_some((key, answer))
-}
-
-fn checksum(key: &str, answer: &str) -> String {
-    let digest = Sha256::new().chain_update(key).chain_update(" ").chain_update(answer).finalize();
-    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    (sum == checksum(&format!("{key} {answer}"))).then_some((key, answer))
 }

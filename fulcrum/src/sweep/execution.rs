@@ -35,10 +35,11 @@ impl<'s> SweepExecution<'s> {
     pub(crate) fn new(
         sweep: &'s Sweep,
         points: SweepPoints,
-        (journal, done): (SweepJournal, Vec<bool>),
+        journal: SweepJournal,
         rows: u64,
         progress: &'s ProgressFn<'s>,
     ) -> Self {
+        let done = journal.finished();
         let finished_before = done.iter().filter(|done| **done).count() as u64;
         progress(ProgressEvent::Begin(TaskStage::Sweeping));
         progress(ProgressEvent::Steps { done: finished_before, of: rows });

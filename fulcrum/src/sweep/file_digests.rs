@@ -5,8 +5,7 @@ use hwprofiles::yaml;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// Every file that some text of some document names, with its digest: machines, their parts,
@@ -50,7 +49,7 @@ impl FileDigests {
         // A machine's file names its parts.
         let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
         if is_yaml
-            && let Ok(text) = std::fs::read_to_string(path)
+            && let Ok(text) = hwprofiles::read_text(path)
             && let Ok(value) = yaml::read::<Value>(&text, &path.display().to_string())
         {
             self.add(&value, &[path.parent().unwrap_or(Path::new(""))]);
@@ -58,22 +57,47 @@ impl FileDigests {
     }
 }
 
-/// A longer file stands for itself by its length and its first bytes, this many: it holds weights,
-/// and their description is in front.
-const MOST_BYTES: usize = 1 << 26;
+/// A file of weights stands for itself by its length and its first bytes, this many: they hold the
+/// model's description, and no sweep reads the weights behind it.
+const WEIGHTS_READ: u64 = 1 << 26;
+
+/// Whether a file holds weights.
+fn holds_weights(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gguf" || extension == "safetensors")
+}
 
 /// The SHA-256 of a file; `None` where it cannot be read.
 pub(crate) fn digest(path: &Path) -> Option<String> {
-    let (mut file, mut hasher) = (File::open(path).ok()?, Sha256::new());
+    let file = hwprofiles::open_input(path).ok()?;
+    let mut hasher = Sha256::new();
     hasher.update(file.metadata().ok()?.len().to_le_bytes());
-    let (mut part, mut left) = (vec![0; 1 << 16], MOST_BYTES);
-    while left > 0 {
-        let bytes = file.read(&mut part).ok()?;
-        if bytes == 0 {
-            break;
+    let most = if holds_weights(path) { WEIGHTS_READ } else { u64::MAX };
+    let (mut file, mut part) = (file.take(most), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => break,
+            Ok(bytes) => hasher.update(&part[..bytes]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return None,
         }
-        hasher.update(&part[..bytes]);
-        left = left.saturating_sub(bytes);
     }
     Some(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_byte_anywhere_makes_another_digest() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace.csv");
+        let file = File::create(&path).expect("a file");
+        file.set_len((1 << 26) + 1000).expect("room");
+        let before = digest(&path).expect("read");
+        file.write_all_at(b"x", (1 << 26) + 999).expect("written");
+        assert_ne!(digest(&path).expect("read"), before);
+    }
 }

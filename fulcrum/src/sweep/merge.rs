@@ -1,6 +1,6 @@
 //! The tables of a sweep's shards, joined to the table of the whole sweep.
 
-use super::shard_stamp::ShardStamp;
+use super::shard_stamp::{LineDigest, ShardStamp};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::AtomicFile;
 use std::fs::File;
@@ -15,6 +15,7 @@ struct ShardTable {
     lines: Split<BufReader<File>>,
     /// Rows read so far.
     rows: u64,
+    digest: LineDigest,
     next: Option<(u64, String)>,
 }
 
@@ -22,7 +23,7 @@ impl ShardTable {
     fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let unreadable = |error: io::Error| Error::input(format!("{name}: {error}"));
-        let file = File::open(path).map_err(unreadable)?;
+        let file = hwprofiles::open_input(path).map_err(unreadable)?;
         let cut = ends_within_a_line(&file).map_err(unreadable)?;
         let mut lines = BufReader::new(file).split(b'\n');
         let first = lines.next().and_then(Result::ok).and_then(|line| String::from_utf8(line).ok());
@@ -36,7 +37,9 @@ impl ShardTable {
             return Err(Error::input(message));
         }
         let stamp = ShardStamp::read(path)?;
-        let mut table = Self { name, stamp, header, lines, rows: 0, next: None };
+        let mut digest = LineDigest::default();
+        digest.add(header.as_bytes());
+        let mut table = Self { name, stamp, header, lines, rows: 0, digest, next: None };
         table.advance()?;
         Ok(table)
     }
@@ -46,6 +49,7 @@ impl ShardTable {
         self.next = None;
         let Some(line) = self.lines.next() else { return Ok(()) };
         let line = line.map_err(|error| Error::failed(format!("{}: {error}", self.name)))?;
+        self.digest.add(&line);
         let line = String::from_utf8_lossy(&line).into_owned();
         self.rows += 1;
         let point = line.split(',').next().and_then(|point| point.parse().ok());
@@ -127,6 +131,13 @@ pub fn merge_shards(paths: &[PathBuf], out: &Path) -> Result<u64> {
             false => format!("point {points} is in none of the tables, and point {at} is in {name}"),
         };
         return Err(Error::input(format!("{wrong}: all shards are wanted, each once")));
+    }
+    for ShardTable { name, stamp, digest, .. } in tables {
+        if digest.finish() != stamp.table {
+            return Err(Error::input(format!(
+                "{name} has changed since it was written, its checksum is another: run this shard again"
+            )));
+        }
     }
     draft.publish().or_failed()?;
     Ok(points)

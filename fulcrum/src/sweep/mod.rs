@@ -11,7 +11,6 @@ mod extra_key;
 mod file_digests;
 mod find;
 mod halving;
-mod identity;
 mod journal;
 mod merge;
 mod points;
@@ -28,8 +27,9 @@ pub use points::{PointBudget, SweepShard};
 pub use rank::RowRank;
 
 use crate::error::{Error, OrError, Result};
+use crate::identity;
 use crate::pipeline::{CachedCatalog, PreparedScenario};
-use crate::progress::{ProgressFn, no_progress};
+use crate::progress::{ProgressEvent, ProgressFn, no_progress};
 use crate::serve::measures;
 use cache::AnswerCache;
 use execution::SweepExecution;
@@ -163,7 +163,7 @@ impl Sweep {
         // The rank decides which points go on in a halving, and nothing otherwise.
         let rank = run.rank.as_ref().filter(|_| self.extra.rungs() > 1);
         identity::short_digest(&json!({
-            "version": env!("CARGO_PKG_VERSION"),
+            "build": identity::BUILD,
             "document": document,
             "folder": folder,
             "axes": self.axes.iter().map(axis).collect::<Vec<_>>(),
@@ -191,12 +191,19 @@ impl Sweep {
         let points = SweepPoints::new(self.grid.count(), run.shard, run.budget);
         let (count, rungs) = (points.count(), self.extra.rungs() as u64);
         let identity = self.identity(&run, Some(run.shard));
-        let (journal, done) = SweepJournal::open(run.out, &identity, count * rungs, run.resume)?;
+        let journal = SweepJournal::open(run.out, &identity, count * rungs, run.resume)?;
+        if journal.damaged() > 0 {
+            let damaged = journal.damaged();
+            let note = format!(
+                "{damaged} rows of the journal have changed since they were written: they are run again"
+            );
+            progress(ProgressEvent::Warning(&note));
+        }
         let rows = match &self.extra {
             ExtraKey::Halving(halving) => halving.runs(count),
             _ => count,
         };
-        let execution = SweepExecution::new(self, points, (journal, done), rows, progress);
+        let execution = SweepExecution::new(self, points, journal, rows, progress);
         let ladder = match (&self.extra, &mut best) {
             (ExtraKey::Halving(halving), Some(best)) => Some(execution.climb(halving, best)?),
             _ => {
@@ -209,6 +216,7 @@ impl Sweep {
             shard: run.shard.index,
             of: run.shard.of,
             rows: count,
+            table: String::new(),
         });
         execution.finish(run.out, stamp, best, ladder)
     }
@@ -302,7 +310,9 @@ impl Sweep {
 
     /// The answer that is known of `inputs`, or the answer of `scenario`.
     fn answer(&self, inputs: &str, scenario: &PreparedScenario) -> Result<PointAnswer> {
-        if let Some(answer) = self.cache.as_ref().and_then(|cache| cache.get(inputs)) {
+        // Another build may answer otherwise.
+        let key = identity::digest(&json!({ "build": identity::BUILD, "inputs": inputs }));
+        if let Some(answer) = self.cache.as_ref().and_then(|cache| cache.get(&key)) {
             return Ok(answer);
         }
         let answer = match measures(scenario) {
@@ -310,7 +320,7 @@ impl Sweep {
             Ok((plan, measures)) => PointAnswer::from_measures(&plan, &measures),
         };
         if let Some(cache) = &self.cache {
-            cache.put(inputs, &answer)?;
+            cache.put(&key, &answer)?;
         }
         Ok(answer)
     }
@@ -385,7 +395,7 @@ mod tests {
         // The row is in the journal, so a resumed sweep does not run the point again.
         let (again, run) = (sweep(Some(1)), SweepRun { resume: true, ..SweepRun::new(&out) });
         let identity = again.identity(&run, Some(run.shard));
-        let (mut journal, _) = SweepJournal::open(&out, &identity, 3, false).expect("a journal");
+        let mut journal = SweepJournal::open(&out, &identity, 3, false).expect("a journal");
         journal.add(1, row).expect("added");
         drop(journal);
         let counts = again.run(run, &no_progress).expect("the rest runs");

@@ -2,11 +2,12 @@
 //! reads.
 //!
 //! The table itself stays plain CSV. Without the stamp nobody could tell a missing last shard, a
-//! table of another sweep or a table that was cut short from a whole one.
+//! table of another sweep, or one that was cut short or changed, from a whole one.
 
 use crate::error::{Error, ErrorContext, OrError, Result};
 use hwprofiles::write_atomically;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,25 @@ pub(crate) struct ShardStamp {
     pub(crate) of: u64,
     /// Rows of the table, without its header.
     pub(crate) rows: u64,
+    /// The digest of the table's lines.
+    pub(crate) table: String,
+}
+
+/// The SHA-256 of lines, each with its end: that of a text file that holds them.
+#[derive(Debug, Default)]
+pub(crate) struct LineDigest(Sha256);
+
+impl LineDigest {
+    /// Adds a line without its end.
+    pub(crate) fn add(&mut self, line: &[u8]) {
+        self.0.update(line);
+        self.0.update(b"\n");
+    }
+
+    /// The digest, in hexadecimal digits.
+    pub(crate) fn finish(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 impl ShardStamp {
@@ -47,7 +67,7 @@ impl ShardStamp {
     /// It is missing or is no stamp; the error names the file.
     pub(crate) fn read(table: &Path) -> Result<Self> {
         let (path, name) = (Self::path(table), table.display());
-        let text = std::fs::read_to_string(&path).map_err(|error| {
+        let text = hwprofiles::read_text(&path).map_err(|error| {
             Error::input(format!(
                 "{}: {error}: `fulcrum sweep --shard` writes it beside {name}, and without it nobody knows which \
                  shard of which sweep the table is",

@@ -18,13 +18,22 @@ pub struct WriteError {
 /// Missing folders are made.
 ///
 /// A path that exists and is not a regular file (`/dev/stdout`, a pipe) is written to directly: it
-/// cannot be replaced.
+/// cannot be replaced. `-` is standard output. A file that is replaced keeps its mode.
 pub fn write_atomically(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<(), WriteError> {
     let path = path.as_ref();
     let mut file = AtomicFile::create(path)?;
     let written = file.write_all(bytes.as_ref());
     written.map_err(|source| WriteError { path: path.to_owned(), source })?;
     file.publish()
+}
+
+/// The name of standard output.
+const STDOUT: &str = "-";
+
+/// Whether what is written to `path` goes on at once, to standard output, a pipe or a device, so
+/// that nothing is kept there.
+pub fn is_stream(path: &Path) -> bool {
+    path == Path::new(STDOUT) || path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// A file that is written part by part, with the guarantees of [`write_atomically`]: it is
@@ -81,9 +90,11 @@ use on_disk::Target;
 /// Files on a disk.
 #[cfg(not(target_family = "wasm"))]
 mod on_disk {
+    use super::{STDOUT, is_stream};
     use std::fs::{self, File, OpenOptions};
-    use std::io::{self, BufWriter, Write};
+    use std::io::{self, BufWriter, Stdout, Write};
     use std::path::{Path, PathBuf};
+    use std::time::Duration;
     use tempfile::NamedTempFile;
 
     /// Bytes that are collected before they are handed to the operating system.
@@ -92,6 +103,8 @@ mod on_disk {
     /// Where the bytes go until they are published.
     #[derive(Debug)]
     pub(super) enum Target {
+        /// To standard output.
+        Stdout(Stdout),
         /// To a device or pipe, which cannot be replaced.
         Direct(BufWriter<File>),
         /// To a temporary file in the folder of the path that it will replace.
@@ -100,7 +113,10 @@ mod on_disk {
 
     impl Target {
         pub fn open(path: &Path) -> io::Result<Self> {
-            if fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+            if path == Path::new(STDOUT) {
+                return Ok(Self::Stdout(io::stdout()));
+            }
+            if is_stream(path) {
                 let file = OpenOptions::new().write(true).open(path)?;
                 return Ok(Self::Direct(BufWriter::with_capacity(BUFFER, file)));
             }
@@ -109,17 +125,25 @@ mod on_disk {
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             fs::create_dir_all(folder(&path))?;
             let prefix = format!(".{}.", name.to_string_lossy());
+            remove_leftovers(folder(&path), &prefix);
             let mut builder = tempfile::Builder::new();
-            builder.prefix(&prefix).suffix(".tmp");
+            builder.prefix(&prefix).suffix(SUFFIX);
             // The permissions of any new file. A temporary file is private by default.
             #[cfg(unix)]
             builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
             let file = builder.tempfile_in(folder(&path))?;
+            // A lock tells a draft that is written from one that a killed process has left. Where
+            // there are no locks, drafts are not removed.
+            let _ = file.as_file().try_lock();
+            if let Ok(replaced) = fs::metadata(&path) {
+                file.as_file().set_permissions(replaced.permissions())?;
+            }
             Ok(Self::Replacing(BufWriter::with_capacity(BUFFER, file), path))
         }
 
         pub fn writer(&mut self) -> &mut dyn Write {
             match self {
+                Self::Stdout(stdout) => stdout,
                 Self::Direct(file) => file,
                 Self::Replacing(file, _) => file,
             }
@@ -127,6 +151,7 @@ mod on_disk {
 
         pub fn publish(self) -> io::Result<()> {
             match self {
+                Self::Stdout(mut stdout) => stdout.flush(),
                 Self::Direct(mut file) => file.flush(),
                 Self::Replacing(file, path) => {
                     let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -134,6 +159,30 @@ mod on_disk {
                     file.persist(&path).map_err(|error| error.error)?;
                     sync_folder(folder(&path))
                 }
+            }
+        }
+    }
+
+    /// What the names of drafts end in.
+    const SUFFIX: &str = ".tmp";
+
+    /// A draft that is younger may belong to a process that has not locked it yet.
+    const ABANDONED_AFTER: Duration = Duration::from_secs(60);
+
+    /// Removes the drafts of a file that killed processes have left. It is no failure if that
+    /// cannot be done: they only take room.
+    fn remove_leftovers(folder: &Path, prefix: &str) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let is_draft =
+                name.to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(SUFFIX));
+            let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+            if is_draft
+                && age().is_some_and(|age| age > ABANDONED_AFTER)
+                && let Ok(file) = File::open(entry.path())
+                && file.try_lock().is_ok()
+            {
+                let _ = fs::remove_file(entry.path());
             }
         }
     }
@@ -256,6 +305,40 @@ mod tests {
         });
         assert!(texts.contains(&fs::read_to_string(path).unwrap()));
         assert_eq!(names(folder.path()), ["raced"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_mode() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("private");
+        fs::write(&path, "old").unwrap();
+        for mode in [0o600, 0o640, 0o664] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            write_atomically(&path, "new").unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        }
+    }
+
+    #[test]
+    fn drafts_that_a_killed_process_has_left_are_removed_and_those_of_others_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.yaml");
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        let leave = |name: &str, age| {
+            let file = fs::File::create(folder.path().join(name)).unwrap();
+            file.set_modified(age).unwrap();
+            file
+        };
+        leave(".plan.yaml.abc.tmp", old);
+        leave(".other.yaml.abc.tmp", old);
+        leave(".plan.yaml.new.tmp", std::time::SystemTime::now());
+        let held = leave(".plan.yaml.held.tmp", old);
+        held.try_lock().unwrap();
+        write_atomically(&path, "text").unwrap();
+        let left = [".other.yaml.abc.tmp", ".plan.yaml.held.tmp", ".plan.yaml.new.tmp", "plan.yaml"];
+        assert_eq!(names(folder.path()), left);
     }
 
     #[cfg(unix)]

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod error;
+mod input;
 mod names;
 mod presence;
 mod refusal;
@@ -9,8 +10,9 @@ mod rows;
 pub(crate) mod table;
 pub mod yaml;
 
-pub use atomic::{AtomicFile, WriteError, write_atomically};
+pub use atomic::{AtomicFile, WriteError, is_stream, write_atomically};
 pub use error::ProfileError;
+pub use input::{is_stdin, open_input, read_input, read_text};
 pub use names::plain_name;
 pub use presence::Presence;
 pub(crate) use refusal::{Refusal, refuse_if};

@@ -28,7 +28,7 @@ impl Library {
             return Ok(Profile::from_yaml(text, shipped)?);
         }
         let path = self.path(name)?;
-        let text = std::fs::read_to_string(&path)
+        let text = crate::read_text(&path)
             .map_err(|reason| ProfileError::Unreadable { file: path.clone(), reason })?;
         Ok(Profile::from_yaml(&text, &path.display().to_string())?)
     }

@@ -89,9 +89,25 @@ impl SplitQuantity {
     }
 }
 
+/// The range of quantities in base units, zero aside. Nothing that anybody measures lies outside, and
+/// quotients of numbers within it are finite.
+const RANGE: std::ops::RangeInclusive<f64> = 1e-18..=1e24;
+
+/// The range of what a machine does in a second. Slower ones would outlast any clock.
+const RATE_RANGE: std::ops::RangeInclusive<f64> = 1.0..=1e24;
+
 /// Reads a measured quantity, in base units.
 pub(crate) fn parse_measured(text: &str, kind: &'static str, table: UnitTable) -> Result<f64, UnitError> {
-    split(text, table).and_then(|parts| parts.value()).map_err(|reason| error(text, kind, table, reason))
+    let is_rate = ["a bandwidth", "a compute rate", "a rate of values"].contains(&kind);
+    let range = if is_rate { RATE_RANGE } else { RANGE };
+    let in_range = |value: f64| match value == 0.0 || range.contains(&value.abs()) {
+        true => Ok(value),
+        false => Err("it is too small or too large"),
+    };
+    split(text, table)
+        .and_then(|parts| parts.value())
+        .and_then(in_range)
+        .map_err(|reason| error(text, kind, table, reason))
 }
 
 /// Reads a counted quantity, in base units, exactly.

@@ -56,6 +56,12 @@ pub enum KernelError {
     /// A pool was asked for without cores.
     #[error("a pool needs at least one core")]
     NoCores,
+    /// Logits of which no token can be chosen.
+    #[error(
+        "the model's logits are NaN or infinite: one of its weights is, or its activations outgrow f32; no token can be \
+         chosen from them"
+    )]
+    NotFinite,
     /// A number format that no kernel reads.
     #[error("{what} in {dtype} are not supported: use one of {accepted}")]
     DType {

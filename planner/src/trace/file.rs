@@ -91,7 +91,7 @@ impl Trace {
     /// # Errors
     /// The file cannot be read or is not a trace.
     pub fn read(path: &Path) -> Result<Self, TraceFileError> {
-        let text = std::fs::read_to_string(path);
+        let text = hwprofiles::read_text(path);
         let text = text.map_err(|source| TraceFileError::Read { path: path.to_owned(), source })?;
         Self::from_json(path, &text)
     }

@@ -56,7 +56,18 @@ pub(crate) fn render(
         script => script.map(|it| Value::from_safe_string(it.to_owned())),
         hash,
     })?;
-    Ok(page)
+    Ok(without_controls(page))
+}
+
+/// The page with a mark in place of each control character, and of each that turns the order of
+/// what follows: names come from files of strangers, and style and script have none.
+fn without_controls(page: String) -> String {
+    let steers = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        c => c.is_control(),
+    };
+    if page.contains(steers) { page.replace(steers, "\u{fffd}") } else { page }
 }
 
 /// A section for the template.

@@ -112,11 +112,16 @@ pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Drawin
     GanttChart { title, timeline, sides, from, length, ends: None }.draw()
 }
 
-/// The two neighbouring layers that use the most lanes and have the most tasks. Among equals, those
+/// The two layers, one behind the other, that use the most lanes and have the most tasks. Among equals, those
 /// in the middle.
 fn busiest_layers(timeline: &Timeline) -> [u32; 2] {
-    let last = timeline.tasks.iter().filter_map(|task| task.layer).max().unwrap_or(0);
-    let pairs: Vec<_> = (0..last.max(1)).map(|first| [first, (first + 1).min(last)]).collect();
+    let layers: BTreeSet<u32> = timeline.tasks.iter().filter_map(|task| task.layer).collect();
+    let layers: Vec<u32> = layers.into_iter().collect();
+    let pairs: Vec<[u32; 2]> = match &layers[..] {
+        [] => vec![[0, 0]],
+        [only] => vec![[*only; 2]],
+        several => several.windows(2).map(|pair| [pair[0], pair[1]]).collect(),
+    };
     let activity = |pair: &[u32; 2]| {
         let tasks =
             || timeline.tasks.iter().filter(|task| task.layer.is_some_and(|layer| pair.contains(&layer)));

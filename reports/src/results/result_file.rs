@@ -120,8 +120,8 @@ impl ResultFile {
     /// Names a file that cannot be read or is not a result, what it contains, and what would be
     /// right.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
-        let bytes =
-            std::fs::read(path).map_err(|source| ReportError::Read { path: path.to_owned(), source })?;
+        let bytes = hwprofiles::read_input(path)
+            .map_err(|source| ReportError::Read { path: path.to_owned(), source })?;
         Self::from_bytes(path, bytes)
     }
 

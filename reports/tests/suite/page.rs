@@ -5,7 +5,7 @@ use reports::Validation;
 use std::sync::LazyLock;
 
 /// A name that would be markup if it were not escaped.
-pub const HOSTILE: &str = "<script>alert('x')</script>&amp;\"";
+pub const HOSTILE: &str = "<script>alert('x')</script>&amp;\"\u{1b}[2J\u{202e}";
 
 static VALIDATION: LazyLock<Validation> = LazyLock::new(|| {
     let mut labels = Vec::new();
@@ -82,6 +82,10 @@ fn nothing_is_fetched_and_nothing_runs() {
 
 #[test]
 fn names_are_escaped_everywhere() {
+    let steers = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    for (name, text) in TEXTS.iter() {
+        assert!(!text.contains(steers), "{name} has a control character");
+    }
     let mut seen = 0;
     for (name, text) in &*TEXTS {
         assert!(!text.contains("<script"), "{name}");

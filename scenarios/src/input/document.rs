@@ -3,7 +3,7 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::{DocumentSection, DocumentSource, setting_text, shown};
 use crate::input::setting::Setting;
-use hwprofiles::yaml;
+use hwprofiles::{is_stdin, yaml};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub struct Document {
 
 impl Document {
     /// Reads a scenario's text. `file` is its path in messages; relative paths in the text start at
-    /// the folder of `file`.
+    /// the folder of `file`, those of standard input at the current folder.
     ///
     /// # Errors
     /// The text is not YAML, or not a mapping.
@@ -30,7 +30,8 @@ impl Document {
         })?;
         let source = DocumentSource { yaml: Some(text.to_owned()), ..DocumentSource::from_file(file) };
         DocumentSection::root(&source, &root)?;
-        let folder = Path::new(file).parent().unwrap_or(Path::new("")).to_owned();
+        let folder = Path::new(file).parent().filter(|_| !is_stdin(Path::new(file)));
+        let folder = folder.unwrap_or(Path::new("")).to_owned();
         Ok(Self { root, source, folder })
     }
 
@@ -39,7 +40,7 @@ impl Document {
     /// # Errors
     /// The file cannot be read, and the errors of [`Document::from_yaml`].
     pub fn from_file(path: &Path) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
+        let text = hwprofiles::read_text(path)
             .map_err(|reason| ScenarioError::Unreadable { path: path.to_owned(), reason })?;
         Self::from_yaml(&path.display().to_string(), &text)
     }

@@ -5,7 +5,6 @@ use crate::load::arrivals::{Arrivals, Requests};
 use crate::load::request_trace::RequestTrace;
 use hwprofiles::{Ratio, RequestsPerSec};
 use std::fmt;
-use std::fs::File;
 use std::io::BufReader;
 
 /// The unit of an offered load.
@@ -88,7 +87,7 @@ impl Requests {
             Requests::Open { arrivals, .. } => Some(arrivals.rate()),
             Requests::Trace { path, requests, speedup } => {
                 let unreadable = |reason| ScenarioError::Unreadable { path: path.clone(), reason };
-                let file = BufReader::new(File::open(path).map_err(unreadable)?);
+                let file = BufReader::new(hwprofiles::open_input(path).map_err(unreadable)?);
                 let name = path.display().to_string();
                 let trace = RequestTrace::new(file, &name).map_err(ScenarioError::Trace)?;
                 let (mut count, mut first, mut last) = (0_u64, None, 0.0);

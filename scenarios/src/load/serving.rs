@@ -27,7 +27,6 @@ use crate::model::transformer::Model;
 use hwprofiles::Seconds;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -86,7 +85,7 @@ const TRACE_SAMPLE: usize = 10_000;
 /// Mean prompt and output tokens of a trace.
 fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
     let unreadable = |reason| ScenarioError::Unreadable { path: path.to_owned(), reason };
-    let file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let file = BufReader::new(hwprofiles::open_input(path).map_err(unreadable)?);
     let (mut sums, mut count) = ((0.0, 0.0), 0.0);
     for request in
         RequestTrace::new(file, &path.display().to_string()).map_err(ScenarioError::Trace)?.take(TRACE_SAMPLE)

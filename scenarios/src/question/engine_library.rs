@@ -66,7 +66,7 @@ impl EngineFile {
     /// # Errors
     /// The file cannot be read, or is no mapping.
     pub fn read(path: &Path) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
+        let text = hwprofiles::read_text(path)
             .map_err(|reason| ScenarioError::Unreadable { path: path.to_owned(), reason })?;
         Self::from_yaml(&text, &path.display().to_string()).map_err(syntax)
     }

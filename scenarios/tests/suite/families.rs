@@ -35,6 +35,17 @@ fn infinities_that_python_writes_are_read_over_and_texts_are_kept() {
 }
 
 #[test]
+fn a_number_that_is_read_must_be_finite() {
+    for number in ["NaN", "Infinity", "-Infinity"] {
+        for key in ["rope_theta", "rms_norm_eps", "hidden_size", "partial_rotary_factor"] {
+            let error = read(&format!(r#"{{"model_type": "llama", "{key}": {number}}}"#)).unwrap_err();
+            let message = error.to_string();
+            assert!(message.contains(key) && message.contains(number), "{message}");
+        }
+    }
+}
+
+#[test]
 fn layers_without_experts_may_be_anywhere() {
     let moe = |rest: &str| {
         read(&format!(

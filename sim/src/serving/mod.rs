@@ -26,8 +26,8 @@ pub use engine::{
     RequestOutcome, RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots, StationTimes,
 };
 pub use fleet::{
-    FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ShiftedSource,
-    serve, serve_fleet,
+    FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ServeError,
+    ShiftedSource, serve, serve_fleet,
 };
 pub use kv::{
     Blocks, KvCapacity, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, MemoryShare, NoKvRoom,

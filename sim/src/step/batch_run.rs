@@ -47,7 +47,7 @@ impl<'a> BatchRun<'a> {
         let (mut steps, mut events) = (Vec::new(), Vec::new());
         self.simulate(|index, span, program, outcome| {
             steps.push(span);
-            let at = |time: SimTime| span.start_ns + time.nanos();
+            let at = |time: SimTime| span.start_ns.saturating_add(time.nanos());
             for (task, (ran, price)) in outcome.spans.iter().zip(outcome.prices()).enumerate() {
                 let id = TaskId(task as u32);
                 events.push(TraceEvent::from_task(

@@ -18,7 +18,7 @@ impl PlotAxis {
     /// An axis that holds all positive `values` with a margin and spans at least a factor of 4.
     /// Without values it spans 0.001 to 1.
     pub(crate) fn logarithmic(values: impl Iterator<Item = f64> + Clone, pixels: [f64; 2]) -> Self {
-        let values = values.filter(|value| *value > 0.0);
+        let values = values.filter(|value| *value > 0.0).map(|value| value.clamp(1e-300, 1e300));
         let lowest = values.clone().fold(f64::INFINITY, f64::min);
         let highest = values.fold(0.0, f64::max);
         let (low, high) = if lowest <= highest { (lowest / 1.25, highest * 1.25) } else { (1e-3, 1.0) };
@@ -58,8 +58,12 @@ impl PlotAxis {
         let magnitude = 10_f64.powf(raw.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|it| it * magnitude).into_iter().find(|it| *it >= raw * 0.999);
         let step = step.unwrap_or(10.0 * magnitude);
-        let (first, last) = ((self.from / step - 1e-9).ceil() as i64, (self.to / step + 1e-9).floor() as i64);
-        (first..=last).map(|index| index as f64 * step).collect()
+        let (first, last) = ((self.from / step - 1e-9).ceil(), (self.to / step + 1e-9).floor());
+        // Numbers that differ by less than their last digit have no round numbers between them.
+        if !step.is_normal() || first.abs().max(last.abs()) > 1e15 {
+            return vec![self.from];
+        }
+        (first as i64..=last as i64).map(|index| index as f64 * step).collect()
     }
 
     /// 1, 2, 5 of each decade; where those are too many, 1 and 3; else 1 alone.
@@ -106,6 +110,18 @@ mod tests {
                 prop_assert!((1..=12).contains(&ticks.len()), "{ticks:?}");
                 prop_assert!(ticks.iter().all(|tick| (-1e-6..=1.0 + 1e-6).contains(&axis.at(*tick))));
             }
+        }
+    }
+
+    #[test]
+    fn extreme_numbers_have_few_ticks() {
+        for (from, to) in
+            [(0.0, 5e-324), (1e300, 1e300), (0.0, f64::MAX), (1e17, 1e17 + 16.0), (-1e-310, 1e-310)]
+        {
+            assert!(PlotAxis::linear(from, to, [0.0, 1.0]).ticks(8).len() <= 12, "{from} to {to}");
+        }
+        for ends in [[5e-324, 1.0], [1.0, f64::MAX], [f64::INFINITY, 1.0]] {
+            assert!(PlotAxis::logarithmic(ends.into_iter(), [0.0, 1.0]).ticks(8).len() < 1000, "{ends:?}");
         }
     }
 

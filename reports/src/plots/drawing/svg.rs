@@ -192,7 +192,7 @@ fn escaped(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             '\n' => escaped.push('\n'),
-            c if c.is_control() => escaped.push(' '),
+            c if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) => escaped.push(' '),
             c => escaped.push(c),
         }
     }

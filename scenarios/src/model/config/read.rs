@@ -75,21 +75,23 @@ impl Model {
     /// # Errors
     /// The errors of [`Model::from_folder`].
     pub fn from_config_file(name: &str, path: &Path) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
+        let text = hwprofiles::read_text(path)
             .map_err(|reason| ScenarioError::Unreadable { path: path.to_owned(), reason })?;
         Self::from_config_json(name, &path.display().to_string(), &text)
     }
 }
 
-/// Python writes infinite numbers into JSON, which has none. They become null; texts stay as they
-/// are.
+/// Python writes infinite numbers and NaN into JSON, which has none. They become texts, so that
+/// whoever reads such a key refuses it; other texts stay as they are.
 fn without_infinities(text: &str) -> String {
     const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
     let mut found = String::with_capacity(text.len());
     let (mut rest, mut quoted) = (text, false);
     while let Some(first) = rest.chars().next() {
         if let Some(after) = WORDS.into_iter().find_map(|word| rest.strip_prefix(word)).filter(|_| !quoted) {
-            found.push_str("null");
+            found.push('"');
+            found.push_str(&rest[..rest.len() - after.len()]);
+            found.push('"');
             rest = after;
             continue;
         }

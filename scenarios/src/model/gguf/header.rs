@@ -8,7 +8,6 @@ use crate::input::error::ScenarioError;
 use hwprofiles::DType;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -85,7 +84,7 @@ impl Gguf {
     /// The file cannot be read, and the errors of [`Gguf::from_reader`].
     pub fn open(path: &Path) -> Result<Self, ScenarioError> {
         let unreadable = |reason| ScenarioError::Unreadable { path: path.to_owned(), reason };
-        let file = File::open(path).map_err(unreadable)?;
+        let file = hwprofiles::open_input(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         Self::from_reader(&path.display().to_string(), BufReader::new(file), length)
     }
@@ -114,9 +113,13 @@ impl Gguf {
 }
 
 /// A single-precision number as the decimal number that was meant: 1e-5, not 9.999999747378752e-6.
-/// A number that JSON cannot write becomes null.
 fn decimal(value: f32) -> Value {
-    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+    number(value.to_string().parse().unwrap_or(f64::from(value)))
+}
+
+/// A number. One that JSON cannot write becomes a text, which whoever reads its key refuses.
+fn number(value: f64) -> Value {
+    if value.is_finite() { Value::from(value) } else { Value::from(value.to_string()) }
 }
 
 /// The position in a file that is being read.
@@ -204,7 +207,7 @@ impl<R: Read> FileCursor<R> {
             }
             10 => Value::from(self.u64()?),
             11 => Value::from(i64::from_le_bytes(self.array()?)),
-            12 => Value::from(f64::from_le_bytes(self.array()?)),
+            12 => number(f64::from_le_bytes(self.array()?)),
             _ => return Err(format!("a value of kind {kind}: 0 to 12 are known, lists not within lists")),
         })
     }

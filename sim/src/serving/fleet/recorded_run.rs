@@ -6,12 +6,12 @@ use crate::serving::engine::request::{Request, ServedRequest};
 use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, ServingEngine};
 use crate::serving::engine::{FrontEnd, Reserve, StateSnapshots};
 use crate::serving::fleet::router::Router;
-use crate::serving::fleet::serve::serve_fleet;
+use crate::serving::fleet::serve::{ServeError, serve_fleet};
 use crate::serving::kv::sequence_blocks::SequenceBlocks;
 use crate::serving::prices::batch::StepPrices;
 use crate::serving::prices::{LayerRanks, TableText};
 use crate::serving::schedule::replica::Replica;
-use hwprofiles::{FileError, MissingRate, RowsError, Seconds, TableRows, yaml};
+use hwprofiles::{FileError, RowsError, Seconds, TableRows, yaml};
 use scenarios::Routing;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -148,11 +148,11 @@ impl RecordedRun {
     /// without those that the engine rejects.
     ///
     /// # Errors
-    /// A rate that was not measured.
+    /// A rate that was not measured, or more time than there is.
     pub fn replay<P: StepPrices>(
         &self,
         prices: impl Fn() -> P,
-    ) -> Result<Vec<[ServedRequest; 2]>, MissingRate> {
+    ) -> Result<Vec<[ServedRequest; 2]>, ServeError> {
         let mut replicas: Vec<_> =
             (0..self.engines).map(|_| Replica::new(self.engine.clone(), prices())).collect();
         let mut answers: Vec<_> = (0..self.engines).map(|_| ReplayedRequests::default()).collect();

@@ -63,16 +63,33 @@ struct Answer {
     served: ServedRequest,
 }
 
+/// Why requests cannot be served to their end.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ServeError {
+    /// A rate that was not measured.
+    #[error(transparent)]
+    Rate(#[from] MissingRate),
+    /// A request arrives, or is answered, beyond [`SimTime::MAX`].
+    #[error(
+        "workload: the requests come or are answered after the {LAST_DAY} days that simulated time has: ask for \
+         fewer of them, or for a higher rate"
+    )]
+    ClockEnds,
+}
+
+/// The whole days of simulated time.
+const LAST_DAY: u64 = SimTime::MAX.picos() / 1_000_000_000_000 / 86_400;
+
 /// Serves all of `source` on `replica`, and reports the outcome of each request to `observer`, in
 /// the order of the ends.
 ///
 /// # Errors
-/// A rate that was not measured.
+/// A rate that was not measured, or more time than there is.
 pub fn serve<P: StepPrices>(
     source: &mut impl RequestSource,
     replica: &mut Replica<P>,
     observer: &mut impl EngineObserver,
-) -> Result<(), MissingRate> {
+) -> Result<(), ServeError> {
     let mut router = Router::new(Routing::RoundRobin, 0);
     serve_fleet(source, slice::from_mut(replica), &mut router, &mut (), slice::from_mut(observer))
 }
@@ -80,7 +97,7 @@ pub fn serve<P: StepPrices>(
 /// Serves all of `source` on `replicas`. The controller acts as long as there are requests.
 ///
 /// # Errors
-/// A rate that was not measured.
+/// A rate that was not measured, or more time than there is.
 ///
 /// # Panics
 /// If there is no replica, or not one observer for each.
@@ -90,7 +107,7 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
     router: &mut Router,
     controller: &mut impl FleetController<P>,
     observers: &mut [W],
-) -> Result<(), MissingRate> {
+) -> Result<(), ServeError> {
     assert!(!replicas.is_empty() && replicas.len() == observers.len(), "an observer for each replica");
     let mut fleet = Fleet {
         unanswered: vec![0; replicas.len()],
@@ -123,7 +140,9 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
                 fleet.enter(replica, request, source);
             }
             _ => {
-                let request = next.take().expect("without a next request there is an answer");
+                // Without a next request there is an answer, except at the end of time.
+                let in_time = |request: &Request| request.arrival < SimTime::MAX;
+                let request = next.take().filter(in_time).ok_or(ServeError::ClockEnds)?;
                 fleet.submit(request, router, source);
             }
         }
@@ -134,7 +153,7 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
 impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
     /// Does all work until `until`. With `together` no replica runs ahead of another replica's
     /// answer.
-    fn advance(&mut self, until: SimTime, together: bool) -> Result<(), MissingRate> {
+    fn advance(&mut self, until: SimTime, together: bool) -> Result<(), ServeError> {
         loop {
             let until =
                 if together { self.answers.next_time().map_or(until, |at| at.min(until)) } else { until };
@@ -159,6 +178,9 @@ impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
             let replica = &mut self.replicas[index];
             replica.advance(limit, &mut self.observers[index])?;
             for served in replica.served() {
+                if served.last_token == SimTime::MAX {
+                    return Err(ServeError::ClockEnds);
+                }
                 self.answers.schedule(served.last_token, index, Answer { replica: index, served });
             }
         }

@@ -1,8 +1,12 @@
-//! The identities of a sweep and its points, as text that does not depend on the names of types:
+//! The identities of long tasks, sweeps and their points, as text that does not depend on the names of types:
 //! JSON with sorted keys, and its SHA-256.
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+
+/// The version of this program and what its build was made of. Builds of one version differ, and so
+/// do their answers.
+pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("FULCRUM_BUILD"));
 
 /// Hexadecimal digits of a digest that tables and journals show.
 pub(crate) const SHORT: usize = 16;

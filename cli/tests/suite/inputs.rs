@@ -1,0 +1,101 @@
+//! What is read: files and standard input; never a device, and never a file that is written.
+
+use crate::place::Place;
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+const SCENARIO: &[u8] = b"machine: example-loopback
+model: fulcrum-tiny
+workload: {batch: 1, prompt_tokens: 8, output_tokens: 4}
+";
+
+fn placed() -> Place {
+    Place::with(&[("s.yaml", SCENARIO)])
+}
+
+/// Runs `fulcrum ARGUMENTS` with this standard input.
+fn fed(place: &Place, arguments: &str, input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+        .args(arguments.split_whitespace())
+        .current_dir(place.path("."))
+        .env("FULCRUM_HOME", place.path("."))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("piped").write_all(input).expect("read");
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_dash_is_standard_input_and_standard_output() {
+    let place = placed();
+    let plan = place.stdout("plan s.yaml");
+    let wanted = place.stdout("sim s.yaml");
+    for name in ["-", "/dev/stdin"] {
+        let planned = fed(&place, &format!("plan {name}"), SCENARIO);
+        assert_eq!(String::from_utf8_lossy(&planned.stdout), plan, "{name}");
+        for text in [SCENARIO, plan.as_bytes()] {
+            let simulated = fed(&place, &format!("sim {name}"), text);
+            assert_eq!(String::from_utf8_lossy(&simulated.stdout), wanted, "{name}");
+        }
+    }
+    // What is told beside a file that is standard output goes to standard error.
+    for name in ["-", "/dev/stdout"] {
+        let (out, err) = place.outputs(&format!("plan s.yaml -o {name}"));
+        assert_eq!((&out, err.contains("TPOT")), (&plan, true), "{name}: {err}");
+    }
+    // Relative paths in what comes by standard input start at the current folder.
+    place.stdout("model init fulcrum-tiny -o model");
+    let own = String::from_utf8_lossy(SCENARIO).replace("fulcrum-tiny", "model");
+    assert!(fed(&place, "plan /dev/stdin", own.as_bytes()).status.success());
+    fs::write(place.path("plan.yaml"), plan).expect("written");
+    let page = fed(&place, "report - -o page.html", &fs::read(place.path("plan.yaml")).expect("a plan"));
+    assert!(page.status.success(), "{}", String::from_utf8_lossy(&page.stderr));
+}
+
+#[test]
+fn a_device_or_a_pipe_that_nobody_writes_to_is_refused() {
+    let place = placed();
+    let made = Command::new("mkfifo").arg(place.path("pipe")).status().expect("mkfifo");
+    assert!(made.success());
+    for (name, words) in [("/dev/zero", "a device"), ("pipe", "a pipe"), (".", "a folder")] {
+        for command in ["plan", "sim", "explain", "report", "sweep -o t.csv", "predict h100-sxm --ops"] {
+            let output = place.fulcrum(&format!("{command} {name}"));
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{command} {name}: {message}");
+            assert!(message.contains(words) && message.contains(name), "{command} {name}: {message}");
+        }
+    }
+    // A shell's pipe has somebody who writes to it.
+    let command = format!("'{}' sim <(cat s.yaml)", env!("CARGO_BIN_EXE_fulcrum"));
+    let output = Command::new("bash").args(["-c", &command]).current_dir(place.path(".")).output();
+    assert!(output.expect("a shell").status.success());
+}
+
+#[test]
+fn no_command_overwrites_what_it_reads_or_writes_a_file_twice() {
+    let place = placed();
+    place.stdout("plan s.yaml -o plan.yaml");
+    fs::create_dir(place.path("folder")).expect("a folder");
+    std::os::unix::fs::symlink(place.path("plan.yaml"), place.path("link.yaml")).expect("a link");
+    let same = "is the same file";
+    for arguments in [
+        "plan s.yaml -o s.yaml",
+        "plan s.yaml -o folder/../s.yaml",
+        "plan link.yaml -o plan.yaml",
+        "explain plan.yaml --dot plan.yaml",
+        "sim plan.yaml --trace link.yaml",
+        "sim s.yaml --trace t.json --perfetto t.json",
+        "sim s.yaml --trace t.json --perfetto ./t.json",
+        "report plan.yaml -o plan.yaml",
+        "sweep s.yaml -o s.yaml",
+        "merge plan.yaml s.yaml -o s.yaml",
+        "plan s.yaml --set machine=plan.yaml -o plan.yaml",
+    ] {
+        place.refused(arguments, 2, &[same, "give it another name"]);
+    }
+    place.stdout("plan s.yaml -o plan.yaml");
+}

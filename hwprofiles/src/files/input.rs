@@ -1,0 +1,125 @@
+//! Files that are read: regular files and standard input, never a device that has no end.
+
+use std::fs::{File, Metadata};
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+
+/// The most bytes of a document that is read as a whole.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Whether `path` is standard input: `-`, or the name that the system gives it.
+pub fn is_stdin(path: &Path) -> bool {
+    ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
+}
+
+/// Opens a file to read it from its beginning. `-` is standard input.
+///
+/// A device, a socket or a named pipe is refused: it may have no end, or nobody may ever write to
+/// it. A pipe that this process was started with (`/dev/stdin`, a shell's `<(…)`) is read.
+///
+/// # Errors
+/// There is no such file, it may not be read, or it is no file.
+pub fn open_input(path: &Path) -> io::Result<File> {
+    let path = if is_stdin(path) { Path::new("/dev/stdin") } else { path };
+    let open_already = path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd") || is_stdin(path);
+    let is_typed = is_stdin(path) && io::stdin().is_terminal();
+    match kind(&std::fs::metadata(path)?) {
+        FileKind::Folder => {
+            Err(io::Error::new(io::ErrorKind::IsADirectory, "a folder, and a file is wanted"))
+        }
+        FileKind::Other(what) if !is_typed && !(open_already && what == PIPE) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what}, and a file is wanted")))
+        }
+        _ => File::open(path),
+    }
+}
+
+/// The bytes of a file, see [`open_input`].
+///
+/// # Errors
+/// Those of [`open_input`]; the file has more than 1 GiB.
+pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open_input(path)?;
+    let mut bytes = Vec::new();
+    // A sparse file may claim any length, and a pipe claims none.
+    if file.metadata()?.len() <= MOST_BYTES {
+        file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 <= MOST_BYTES {
+            return Ok(bytes);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than 1 GiB, which no document has"))
+}
+
+/// The text of a file, see [`open_input`].
+///
+/// # Errors
+/// Those of [`read_input`]; the bytes are not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_input(path)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        io::Error::new(io::ErrorKind::InvalidData, format!("no text: byte {at} is not UTF-8"))
+    })
+}
+
+/// What a path leads to.
+#[derive(PartialEq, Eq)]
+enum FileKind {
+    Regular,
+    Folder,
+    Other(&'static str),
+}
+
+const PIPE: &str = "a pipe";
+
+#[cfg(unix)]
+fn kind(found: &Metadata) -> FileKind {
+    use std::os::unix::fs::FileTypeExt;
+    let kind = found.file_type();
+    match () {
+        () if kind.is_dir() => FileKind::Folder,
+        () if kind.is_fifo() => FileKind::Other(PIPE),
+        () if kind.is_socket() => FileKind::Other("a socket"),
+        () if kind.is_char_device() || kind.is_block_device() => FileKind::Other("a device"),
+        () => FileKind::Regular,
+    }
+}
+
+#[cfg(not(unix))]
+fn kind(found: &Metadata) -> FileKind {
+    if found.is_dir() { FileKind::Folder } else { FileKind::Regular }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_is_refused_before_it_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        for (path, words) in [
+            (Path::new("/dev/zero"), "a device"),
+            (&pipe, "a pipe"),
+            (folder.path(), "a folder"),
+            (&folder.path().join("absent"), "No such file"),
+        ] {
+            let error = open_input(path).unwrap_err().to_string();
+            assert!(error.contains(words), "{}: {error}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_text_says_where_it_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        std::fs::write(&path, b"ab\xffcd").unwrap();
+        assert!(read_text(&path).unwrap_err().to_string().contains("byte 2 is not UTF-8"));
+        assert_eq!(read_input(&path).unwrap(), b"ab\xffcd");
+        // A file that claims more than any document has is not read into memory.
+        File::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        assert!(read_input(&path).unwrap_err().to_string().contains("more than 1 GiB"));
+    }
+}
