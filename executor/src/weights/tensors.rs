@@ -8,9 +8,7 @@ use crate::weights::names::TensorNames;
 use crate::weights::plain_tensors::{
     bias, embed_tensors, expert_matrices, experts, head_norms, norm, with_biases,
 };
-use scenarios::{
-    Activation, Architecture, BlockOrder, Experts, Mixer, Model, Recurrence, RouterScoring, Sublayer,
-};
+use scenarios::{Activation, Architecture, BlockOrder, Mixer, Model, Recurrence, RouterScoring, Sublayer};
 
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
 pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> SublayerTensors {
@@ -124,7 +122,7 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
         (shape.architecture == Architecture::Decoder, "tensors of a family that is only counted"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),
-        (!nemotron && !(shape.has_mixer() && shape.has_network()), "layers of one sublayer"),
+        (!(nemotron || shape.has_mixer() && shape.has_network()), "layers of one sublayer"),
         ((wiring.shares_kv || wiring.keys_are_values) && !gemma, "shared keys and values"),
         (wiring.value_dim.is_some(), "values of another width than keys"),
         (

@@ -77,15 +77,11 @@ fn run_batch(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[ExpertWeights<'
         assert!(expert.tokens.iter().all(|(token, _)| *token < rows), "a token beyond {rows} rows");
     }
     // Each token with the factor of its input.
-    let inputs = |expert: &ExpertWeights<'_>| {
-        let weighs_input = expert.weighs_input;
-        expert
-            .tokens
-            .to_vec()
-            .into_iter()
-            .map(move |(t, weight)| (t, if weighs_input { weight } else { 1.0 }))
-    };
-    let tokens: Vec<_> = experts.iter().flat_map(inputs).collect();
+    let mut tokens = Vec::new();
+    for expert in experts {
+        let factor = |weight| if expert.weighs_input { weight } else { 1.0 };
+        tokens.extend(expert.tokens.iter().map(|&(token, weight)| (token, factor(weight))));
+    }
     let m = tokens.len();
     let (input, rest) = scratch.floats().split_at_mut(m * hidden);
     let (up, rest) = rest.split_at_mut(m * 2 * inner);
