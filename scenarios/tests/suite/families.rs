@@ -59,7 +59,8 @@ fn errors_of_families_name_file_key_and_value() {
         r#"{"model_type": "kimi_k25", "text_config": 3}"#,
         r#"{"model_type": "strange_vl", "architectures": ["StrangeForConditionalGeneration"]}"#,
         r#"{"model_type": "qwen4"}"#,
-        r#"{"model_type": "falcon_h1"}"#,
+        r#"{"model_type": "zaya"}"#,
+        r#"{"model_type": "bailing_moe_linear"}"#,
         r#"{"model_type": "brandnew", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, "intermediate_size": 128, "n_routed_experts": 8, "n_shared_experts": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 32, "num_experts_per_tok": 2, "novel_key": 3}"#,
         r#"{"model_type": "glm4_moe", "head_dim": 64, "rope_scaling": {"rope_type": "spiral", "factor": 2.0}}"#,
         r#"{"model_type": "glm4_moe", "num_hidden_layers": 2, "head_dim": 64, "mlp_layer_types": ["dense", "sparse"], "first_k_dense_replace": 2}"#,
@@ -77,6 +78,41 @@ fn errors_of_families_name_file_key_and_value() {
     let table: String =
         cases.into_iter().map(|text| format!("{text}\n  {}\n", read(text).expect_err(text))).collect();
     insta::assert_snapshot!(table);
+}
+
+/// Each line has a configuration of transformers and the number of its parameters there;
+/// `scripts/check_parameter_counts.py` writes it.
+#[test]
+fn every_family_counts_as_many_parameters_as_transformers() {
+    let table = include_str!("../parameter_counts.jsonl");
+    let mut families = std::collections::BTreeSet::new();
+    for line in table.lines() {
+        let case: serde_json::Value = serde_json::from_str(line).unwrap();
+        let name = case["config"]["model_type"].as_str().unwrap().to_owned();
+        let model = read(&case["config"].to_string()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (found, wanted) = (model.parameters().get() as f64, case["parameters"].as_f64().unwrap());
+        assert!((found / wanted - 1.0).abs() < 0.005, "{name}: {found} instead of {wanted}");
+        families.insert(name);
+    }
+    assert!(families.len() > 95, "{}", families.len());
+}
+
+/// Layers with two mixers or two networks become two layers, which keep what the one kept.
+#[test]
+fn a_layer_of_two_mixers_is_two_layers() {
+    let falcon =
+        read(r#"{"model_type": "falcon_h1", "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_d_head": 8}"#);
+    let falcon = falcon.unwrap();
+    assert_eq!(falcon.layers, 64);
+    assert_eq!(falcon.growing_kv_numbers(), 32.0 * 2.0 * 8.0 * 128.0);
+    assert!(falcon.layer(0).has_mixer() && !falcon.layer(0).has_network());
+    // The published model has 28 layers, 560 billion parameters and 18.6 to 31.3 active ones.
+    let longcat = read(r#"{"model_type": "longcat_flash"}"#).unwrap();
+    assert_eq!(longcat.layers, 56);
+    let billions = |count: hwprofiles::Elements| count.get() as f64 / 1e9;
+    assert!((558.0..563.0).contains(&billions(longcat.parameters())), "{}", billions(longcat.parameters()));
+    let active = billions(longcat.active_parameters());
+    assert!((26.0..28.5).contains(&active), "{active}");
 }
 
 #[test]
