@@ -6,7 +6,7 @@
 
 use crate::cpu::delta::{DeltaNet, DeltaRows, DeltaState, softplus};
 use crate::cpu::kv::KvSpan;
-use crate::cpu::strided::{StridedRows, StridedRowsMut};
+use crate::cpu::strided::StridedRowsMut;
 use crate::cpu::vector::{RowKernel, compute, sum};
 use crate::runtime::{Disjoint, Pool};
 
@@ -108,6 +108,7 @@ impl RowKernel for GroupKernel<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::strided::StridedRows;
     use crate::runtime::{Path, affinity};
 
     const NET: DeltaNet = DeltaNet { key_heads: 2, value_heads: 4, key_dim: 5, value_dim: 6, taps: 4 };

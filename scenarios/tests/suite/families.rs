@@ -1,6 +1,6 @@
 //! Families in their own spellings: what is read, and what is refused.
 
-use scenarios::{Model, ScenarioError};
+use scenarios::{Gguf, GgufTensor, Model, ScenarioError};
 
 fn read(text: &str) -> Result<Model, ScenarioError> {
     Model::from_config_json("m", "config.json", text)
@@ -95,6 +95,68 @@ fn every_family_counts_as_many_parameters_as_transformers() {
         families.insert(name);
     }
     assert!(families.len() > 95, "{}", families.len());
+}
+
+/// Each line has the header of a file of llama.cpp's converter, and the `config.json` that the file
+/// was made from; `scripts/gguf_headers.py` writes it.
+#[test]
+fn a_header_of_llama_cpp_describes_the_model_that_it_was_made_from() {
+    let (mut architectures, mut wrong) = (std::collections::BTreeSet::new(), Vec::new());
+    for line in include_str!("../gguf_headers.jsonl").lines() {
+        let case: serde_json::Value = serde_json::from_str(line).unwrap();
+        let name = case["metadata"]["general.architecture"].as_str().unwrap();
+        let metadata = case["metadata"].as_object().unwrap().clone().into_iter().collect();
+        let tensor = |(name, shape): (&String, &serde_json::Value)| {
+            let shape = serde_json::from_value(shape.clone()).unwrap();
+            (name.clone(), GgufTensor { shape, format: 0, start: 0 })
+        };
+        let tensors = case["tensors"].as_object().unwrap().iter().map(tensor).collect();
+        let found = Model::from_gguf("m", "m.gguf", &Gguf { metadata, tensors });
+        let wanted = read(&case["config"].to_string());
+        let (found, wanted) = match (found, wanted) {
+            (Ok(found), Ok(wanted)) => (found, wanted),
+            (found, wanted) => {
+                wrong.push(format!("{name}: {:?} {:?}", found.err(), wanted.err()));
+                continue;
+            }
+        };
+        let numbers = |model: &Model| {
+            let layers: Vec<_> = (0..model.layers).map(|layer| model.layer(layer).kv_width()).collect();
+            let state = model.constant_bytes(hwprofiles::DType::Bf16);
+            (model.parameters(), model.active_parameters(), layers, state, model.growing_kv_numbers())
+        };
+        if numbers(&found) != numbers(&wanted) {
+            wrong.push(format!("{name}: {:?} instead of {:?}", numbers(&found), numbers(&wanted)));
+        }
+        architectures.insert(name.to_owned());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(architectures.len() >= 27, "{architectures:?}");
+}
+
+#[test]
+fn a_file_with_an_unknown_format_or_without_its_modules_is_refused() {
+    let error = |format: u32, modules: u32| {
+        let metadata = serde_json::json!({
+            "general.architecture": "glm4moe", "glm4moe.embedding_length": 64, "glm4moe.block_count": 3,
+            "glm4moe.feed_forward_length": 80, "glm4moe.attention.head_count": 4, "glm4moe.vocab_size": 16,
+            "glm4moe.attention.head_count_kv": 2, "glm4moe.attention.key_length": 16, "glm4moe.expert_count": 8,
+            "glm4moe.rope.dimension_count": 8, "glm4moe.expert_used_count": 2,
+            "glm4moe.expert_feed_forward_length": 32, "glm4moe.expert_shared_count": 1,
+            "glm4moe.leading_dense_block_count": 1, "glm4moe.nextn_predict_layers": modules,
+        });
+        let metadata = metadata.as_object().unwrap().clone().into_iter().collect();
+        let tensor = GgufTensor { shape: vec![16, 64], format, start: 0 };
+        let tensors = [("token_embd.weight".to_owned(), tensor)].into();
+        Model::from_gguf("m", "m.gguf", &Gguf { metadata, tensors }).map_err(|error| error.to_string())
+    };
+    assert!(error(8, 0).is_ok(), "{:?}", error(8, 0));
+    let unknown = error(99, 0).unwrap_err();
+    let words = ["m.gguf", "token_embd.weight", "ggml's type 99"];
+    assert!(words.iter().all(|word| unknown.contains(word)), "{unknown}");
+    let missing = error(8, 1).unwrap_err();
+    let words = ["m.gguf", "glm4moe.nextn_predict_layers is 1", "blk.*.nextn.*"];
+    assert!(words.iter().all(|word| missing.contains(word)), "{missing}");
 }
 
 /// Layers with two mixers or two networks become two layers, which keep what the one kept.
