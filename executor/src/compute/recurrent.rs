@@ -3,7 +3,7 @@
 use crate::compute::host::HostWorker;
 use crate::compute::job::OperatorJob;
 use crate::store::locks::write;
-use kernels::{DeltaNet, DeltaRows, DeltaState, MambaRows, StridedRows, StridedRowsMut};
+use kernels::{DeltaNet, DeltaRows, DeltaState, StridedRows, StridedRowsMut};
 use scenarios::{ActivationBuffer, Recurrence, Sublayer};
 
 /// The widths of a gated delta net; of Mamba-2, whose state and convolution have the same shapes,
@@ -58,19 +58,13 @@ impl HostWorker<'_> {
             let (log_rates, rest) = rest[net.channels()..].split_at(net.value_heads);
             let (step_bias, rest) = rest.split_at(net.value_heads);
             let (skip, gamma) = rest.split_at(net.value_heads);
-            let rows = MambaRows { projected, log_rates, step_bias, skip, gamma, epsilon };
-            return kernels::mamba2(self.pool, &net, rows, &mut state, spans, out);
+            let rows = DeltaRows { projected, log_rates, step_bias, gamma, epsilon };
+            return kernels::mamba2(self.pool, &net, rows, skip, &mut state, spans, out);
         }
         let (log_rates, rest) = rest.split_at(net.value_heads);
         let (step_bias, gamma) = rest.split_at(net.value_heads);
-        kernels::gated_delta(
-            self.pool,
-            &net,
-            DeltaRows { projected, log_rates, step_bias, gamma, epsilon },
-            &mut state,
-            spans,
-            out,
-        );
+        let rows = DeltaRows { projected, log_rates, step_bias, gamma, epsilon };
+        kernels::gated_delta(self.pool, &net, rows, &mut state, spans, out);
     }
 
     /// Multiplies attention's output by the sigmoid of its gate, where it has one.

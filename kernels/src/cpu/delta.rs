@@ -58,16 +58,16 @@ impl DeltaNet {
 #[derive(Debug)]
 pub struct DeltaState<'a>(pub &'a mut [f32]);
 
-/// The vectors of a layer, and the rows of its projection.
+/// The vectors of a recurrent layer, and the rows of its projection.
 #[derive(Debug, Clone, Copy)]
 pub struct DeltaRows<'a> {
-    /// Rows of the projection, with q, k and v convolved.
+    /// Rows of the projection, with its first [channels](DeltaNet::channels) convolved.
     pub projected: StridedRows<'a>,
     /// By head of values: ln of its rate of decay.
     pub log_rates: &'a [f32],
     /// By head of values: the bias of its time step.
     pub step_bias: &'a [f32],
-    /// The weight of the norm behind it, `value_dim` values.
+    /// The weight of the norm behind it: `value_dim` values for each head, or for all of them.
     pub gamma: &'a [f32],
     /// The norm's ε.
     pub epsilon: f32,
@@ -147,8 +147,8 @@ pub fn delta_convolve(
     }
 }
 
-/// The gated delta rule over the new tokens, the norm and the gate behind it. `out` has rows of
-/// `value_heads` values. A sequence without past tokens starts with a state of 0.
+/// The gated delta rule over the new tokens, the norm of each head and the gate behind it. `out` has
+/// rows of `value_heads` values. A sequence without past tokens starts with a state of 0.
 ///
 /// # Panics
 /// Where the lengths do not agree.

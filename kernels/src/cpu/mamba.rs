@@ -4,40 +4,25 @@
 //! and C of the head's group, and the input x of a token: S ← exp(−A·Δ)·S + Δ·B ⊗ x, and the output
 //! is y = Cᵀ·S + D·x. The RMS norm of y · silu(z) spans the heads of a group.
 
-use crate::cpu::delta::{DeltaNet, DeltaState, softplus};
+use crate::cpu::delta::{DeltaNet, DeltaRows, DeltaState, softplus};
 use crate::cpu::kv::KvSpan;
-use crate::cpu::strided::{StridedRows, StridedRowsMut};
+use crate::cpu::strided::StridedRowsMut;
 use crate::cpu::vector::{RowKernel, compute, sum};
 use crate::runtime::{Disjoint, Pool};
 
-/// The vectors of a layer, and the rows of its projection: x of each head, B and C of each group
-/// (these are convolved), z of each head, and Δ of each head before its bias.
-#[derive(Debug, Clone, Copy)]
-pub struct MambaRows<'a> {
-    /// Rows of the projection.
-    pub projected: StridedRows<'a>,
-    /// By head: ln A.
-    pub log_rates: &'a [f32],
-    /// By head: the bias of Δ.
-    pub step_bias: &'a [f32],
-    /// By head: D.
-    pub skip: &'a [f32],
-    /// The weight of the norm, as wide as all heads.
-    pub gamma: &'a [f32],
-    /// The norm's ε.
-    pub epsilon: f32,
-}
-
 /// Mamba-2 over the new tokens, the gate and the norm behind it. Of `net`, a head of keys is a
-/// group, its width that of B and C, and a head of values is a head. `out` has rows of as many
-/// values as all heads have. A sequence without past tokens starts with a state of 0.
+/// group, its width that of B and C, and a head of values is a head. A row has x of each head, B and
+/// C of each group (these are convolved), z of each head, and Δ of each head before its bias. `skip`
+/// is D by head, and the norm is as wide as all heads, as `out` is. A sequence without past tokens
+/// starts with a state of 0.
 ///
 /// # Panics
 /// Where the lengths do not agree.
 pub fn mamba2(
     pool: &Pool,
     net: &DeltaNet,
-    rows: MambaRows<'_>,
+    rows: DeltaRows<'_>,
+    skip: &[f32],
     state: &mut DeltaState<'_>,
     spans: &[KvSpan],
     out: StridedRowsMut<'_>,
@@ -47,7 +32,7 @@ pub fn mamba2(
     rows.projected.assert_holds(count, net.channels() + inner + net.value_heads, "the projection");
     out.assert_holds(count, inner, "out");
     assert!(net.value_heads.is_multiple_of(net.key_heads), "{net:?}");
-    let lengths = [rows.log_rates, rows.step_bias, rows.skip, rows.gamma].map(<[f32]>::len);
+    let lengths = [rows.log_rates, rows.step_bias, skip, rows.gamma].map(<[f32]>::len);
     assert_eq!(lengths, [net.value_heads, net.value_heads, net.value_heads, inner], "the layer's vectors");
     let (stride, out) = (out.stride, Disjoint::new(out.values));
     let kept = Disjoint::new(state.0);
@@ -70,7 +55,8 @@ pub fn mamba2(
         for row in first..first + span.new {
             // SAFETY: each row and group is one item's.
             let out = unsafe { out.range(row * stride + group * width, width) };
-            compute(pool.path(), GroupKernel { net, rows: &rows, row, group, states: &mut *states, out });
+            let states = &mut *states;
+            compute(pool.path(), GroupKernel { net, rows: &rows, skip, row, group, states, out });
         }
     });
 }
@@ -78,7 +64,8 @@ pub fn mamba2(
 /// One token of the heads of one group.
 struct GroupKernel<'a> {
     net: &'a DeltaNet,
-    rows: &'a MambaRows<'a>,
+    rows: &'a DeltaRows<'a>,
+    skip: &'a [f32],
     row: usize,
     group: usize,
     states: &'a mut [f32],
@@ -88,7 +75,7 @@ struct GroupKernel<'a> {
 impl RowKernel for GroupKernel<'_> {
     #[inline(always)]
     fn compute(self) {
-        let Self { net, rows, row, group, states, out } = self;
+        let Self { net, rows, skip, row, group, states, out } = self;
         let all = &rows.projected.values[row * rows.projected.stride..];
         let inner = net.value_heads * net.value_dim;
         let shared = |from: usize| &all[from + group * net.key_dim..][..net.key_dim];
@@ -102,7 +89,7 @@ impl RowKernel for GroupKernel<'_> {
             let (x, z) = (value(0), value(net.channels()));
             let step = softplus(all[steps + head] + rows.step_bias[head]);
             let decay = (-rows.log_rates[head].exp() * step).exp();
-            out.iter_mut().zip(x).for_each(|(out, x)| *out = rows.skip[head] * x);
+            out.iter_mut().zip(x).for_each(|(out, x)| *out = skip[head] * x);
             for ((b, c), state) in b.iter().zip(c).zip(state.chunks_exact_mut(net.value_dim)) {
                 let b = b * step;
                 for ((state, x), out) in state.iter_mut().zip(x).zip(&mut *out) {
@@ -121,6 +108,7 @@ impl RowKernel for GroupKernel<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::strided::StridedRows;
     use crate::runtime::{Path, affinity};
 
     const NET: DeltaNet = DeltaNet { key_heads: 2, value_heads: 4, key_dim: 5, value_dim: 6, taps: 4 };
@@ -135,18 +123,17 @@ mod tests {
         let new = projected.len() / WIDTH;
         let [rates, bias, skip] = [7, 11, 19].map(|seed| numbers(4, seed));
         let gamma = numbers(INNER, 17);
-        let rows = MambaRows {
+        let rows = DeltaRows {
             projected: StridedRows::new(projected, WIDTH),
             log_rates: &rates,
             step_bias: &bias,
-            skip: &skip,
             gamma: &gamma,
             epsilon: 1e-6,
         };
         let mut out = vec![f32::NAN; new * INNER];
         let span = [KvSpan { sequence: 0, past, new }];
         let target = StridedRowsMut::new(&mut out, INNER);
-        mamba2(pool, &NET, rows, &mut DeltaState(kept), &span, target);
+        mamba2(pool, &NET, rows, &skip, &mut DeltaState(kept), &span, target);
         out
     }
 

@@ -31,7 +31,7 @@ pub use expert::{ExpertWeights, experts};
 pub use gemm::{GemmGroup, gemm, grouped_gemm, sparse_gemm};
 pub use kv::{KvCache, KvCacheMut, KvShape, KvSpan, NewRows};
 pub use latent::{LatentCache, LatentOperands, LatentShape, latent_attention};
-pub use mamba::{MambaRows, mamba2};
+pub use mamba::mamba2;
 pub use norm::{add_rms_norm, layer_norm, rms_norm, rms_norm_heads};
 pub use path_check::PathCheck;
 pub use rope::{RopeTable, rope};

@@ -30,6 +30,8 @@ pub enum Recurrence {
         taps: u64,
         /// Whether the output gate has a full matrix instead of two of rank `head_dim`.
         full_gate: bool,
+        /// Whether the decay has such a full matrix too.
+        full_decay: bool,
     },
     /// Mamba-2 (Dao and Gu 2024).
     Mamba2 {
@@ -74,9 +76,9 @@ impl Recurrence {
             Self::GatedDelta { key_heads, value_heads, key_dim, value_dim, .. } => {
                 2 * key_heads * key_dim + 2 * value_heads * value_dim + 2 * value_heads
             }
-            Self::KimiDelta { heads, head_dim, full_gate, .. } => {
-                let gate = if full_gate { heads * head_dim } else { head_dim };
-                3 * heads * head_dim + gate + heads + head_dim
+            Self::KimiDelta { heads, head_dim, full_gate, full_decay, .. } => {
+                let rows = |full: bool| if full { heads * head_dim } else { head_dim };
+                3 * heads * head_dim + rows(full_gate) + rows(full_decay) + heads
             }
             Self::Mamba2 { heads, head_dim, groups, state, .. } => {
                 2 * heads * head_dim + 2 * groups * state + heads
@@ -89,9 +91,9 @@ impl Recurrence {
     /// The matrices behind that projection, as (rows, columns).
     pub(crate) fn inner_matrices(self) -> Vec<(u64, u64)> {
         match self {
-            Self::KimiDelta { heads, head_dim, full_gate, .. } => {
-                let low_rank = (heads * head_dim, head_dim);
-                if full_gate { vec![low_rank] } else { vec![low_rank; 2] }
+            Self::KimiDelta { heads, head_dim, full_gate, full_decay, .. } => {
+                let low_rank = [full_gate, full_decay].into_iter().filter(|full| !full).count();
+                vec![(heads * head_dim, head_dim); low_rank]
             }
             Self::Mamba1 { channels, state, step_rank, .. } => {
                 vec![(step_rank + 2 * state, channels), (channels, step_rank)]
@@ -216,8 +218,8 @@ impl Recurrence {
                 value_dim,
                 taps,
             },
-            Self::KimiDelta { heads, head_dim, taps, full_gate } => {
-                Self::KimiDelta { heads: part(heads), head_dim, taps, full_gate }
+            Self::KimiDelta { heads, head_dim, taps, full_gate, full_decay } => {
+                Self::KimiDelta { heads: part(heads), head_dim, taps, full_gate, full_decay }
             }
             Self::Mamba2 { heads, head_dim, groups, state, taps } => {
                 Self::Mamba2 { heads: part(heads), head_dim, groups: part(groups), state, taps }

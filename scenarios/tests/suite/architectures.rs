@@ -240,7 +240,7 @@ impl Blocks for Model {
 fn chunks_of_a_recurrence_cost_more_flop_than_its_tokens_in_turn_only_within_bounds() {
     for recurrence in [
         Recurrence::GatedDelta { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, taps: 4 },
-        Recurrence::KimiDelta { heads: 96, head_dim: 128, taps: 4, full_gate: true },
+        Recurrence::KimiDelta { heads: 96, head_dim: 128, taps: 4, full_gate: true, full_decay: false },
         Recurrence::Mamba2 { heads: 64, head_dim: 64, groups: 8, state: 128, taps: 4 },
     ] {
         let ratio = recurrence.flop_in_chunks() as f64 / recurrence.flop_in_turn() as f64;

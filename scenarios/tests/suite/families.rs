@@ -1,6 +1,6 @@
 //! Families in their own spellings: what is read, and what is refused.
 
-use scenarios::{Model, ScenarioError};
+use scenarios::{Gguf, GgufTensor, Model, ScenarioError};
 
 fn read(text: &str) -> Result<Model, ScenarioError> {
     Model::from_config_json("m", "config.json", text)
@@ -70,7 +70,8 @@ fn errors_of_families_name_file_key_and_value() {
         r#"{"model_type": "kimi_k25", "text_config": 3}"#,
         r#"{"model_type": "strange_vl", "architectures": ["StrangeForConditionalGeneration"]}"#,
         r#"{"model_type": "qwen4"}"#,
-        r#"{"model_type": "falcon_h1"}"#,
+        r#"{"model_type": "zaya"}"#,
+        r#"{"model_type": "bailing_moe_linear"}"#,
         r#"{"model_type": "brandnew", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, "intermediate_size": 128, "n_routed_experts": 8, "n_shared_experts": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 32, "num_experts_per_tok": 2, "novel_key": 3}"#,
         r#"{"model_type": "glm4_moe", "head_dim": 64, "rope_scaling": {"rope_type": "spiral", "factor": 2.0}}"#,
         r#"{"model_type": "glm4_moe", "num_hidden_layers": 2, "head_dim": 64, "mlp_layer_types": ["dense", "sparse"], "first_k_dense_replace": 2}"#,
@@ -88,6 +89,103 @@ fn errors_of_families_name_file_key_and_value() {
     let table: String =
         cases.into_iter().map(|text| format!("{text}\n  {}\n", read(text).expect_err(text))).collect();
     insta::assert_snapshot!(table);
+}
+
+/// Each line has a configuration of transformers and the number of its parameters there;
+/// `scripts/check_parameter_counts.py` writes it.
+#[test]
+fn every_family_counts_as_many_parameters_as_transformers() {
+    let table = include_str!("../parameter_counts.jsonl");
+    let mut families = std::collections::BTreeSet::new();
+    for line in table.lines() {
+        let case: serde_json::Value = serde_json::from_str(line).unwrap();
+        let name = case["config"]["model_type"].as_str().unwrap().to_owned();
+        let model = read(&case["config"].to_string()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (found, wanted) = (model.parameters().get() as f64, case["parameters"].as_f64().unwrap());
+        assert!((found / wanted - 1.0).abs() < 0.005, "{name}: {found} instead of {wanted}");
+        families.insert(name);
+    }
+    assert!(families.len() > 95, "{}", families.len());
+}
+
+/// Each line has the header of a file of llama.cpp's converter, and the `config.json` that the file
+/// was made from; `scripts/gguf_headers.py` writes it.
+#[test]
+fn a_header_of_llama_cpp_describes_the_model_that_it_was_made_from() {
+    let (mut architectures, mut wrong) = (std::collections::BTreeSet::new(), Vec::new());
+    for line in include_str!("../gguf_headers.jsonl").lines() {
+        let case: serde_json::Value = serde_json::from_str(line).unwrap();
+        let name = case["metadata"]["general.architecture"].as_str().unwrap();
+        let metadata = case["metadata"].as_object().unwrap().clone().into_iter().collect();
+        let tensor = |(name, shape): (&String, &serde_json::Value)| {
+            let shape = serde_json::from_value(shape.clone()).unwrap();
+            (name.clone(), GgufTensor { shape, format: 0, start: 0 })
+        };
+        let tensors = case["tensors"].as_object().unwrap().iter().map(tensor).collect();
+        let found = Model::from_gguf("m", "m.gguf", &Gguf { metadata, tensors });
+        let wanted = read(&case["config"].to_string());
+        let (found, wanted) = match (found, wanted) {
+            (Ok(found), Ok(wanted)) => (found, wanted),
+            (found, wanted) => {
+                wrong.push(format!("{name}: {:?} {:?}", found.err(), wanted.err()));
+                continue;
+            }
+        };
+        let numbers = |model: &Model| {
+            let layers: Vec<_> = (0..model.layers).map(|layer| model.layer(layer).kv_width()).collect();
+            let state = model.constant_bytes(hwprofiles::DType::Bf16);
+            (model.parameters(), model.active_parameters(), layers, state, model.growing_kv_numbers())
+        };
+        if numbers(&found) != numbers(&wanted) {
+            wrong.push(format!("{name}: {:?} instead of {:?}", numbers(&found), numbers(&wanted)));
+        }
+        architectures.insert(name.to_owned());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(architectures.len() >= 27, "{architectures:?}");
+}
+
+#[test]
+fn a_file_with_an_unknown_format_or_without_its_modules_is_refused() {
+    let error = |format: u32, modules: u32| {
+        let metadata = serde_json::json!({
+            "general.architecture": "glm4moe", "glm4moe.embedding_length": 64, "glm4moe.block_count": 3,
+            "glm4moe.feed_forward_length": 80, "glm4moe.attention.head_count": 4, "glm4moe.vocab_size": 16,
+            "glm4moe.attention.head_count_kv": 2, "glm4moe.attention.key_length": 16, "glm4moe.expert_count": 8,
+            "glm4moe.rope.dimension_count": 8, "glm4moe.expert_used_count": 2,
+            "glm4moe.expert_feed_forward_length": 32, "glm4moe.expert_shared_count": 1,
+            "glm4moe.leading_dense_block_count": 1, "glm4moe.nextn_predict_layers": modules,
+        });
+        let metadata = metadata.as_object().unwrap().clone().into_iter().collect();
+        let tensor = GgufTensor { shape: vec![16, 64], format, start: 0 };
+        let tensors = [("token_embd.weight".to_owned(), tensor)].into();
+        Model::from_gguf("m", "m.gguf", &Gguf { metadata, tensors }).map_err(|error| error.to_string())
+    };
+    assert!(error(8, 0).is_ok(), "{:?}", error(8, 0));
+    let unknown = error(99, 0).unwrap_err();
+    let words = ["m.gguf", "token_embd.weight", "ggml's type 99"];
+    assert!(words.iter().all(|word| unknown.contains(word)), "{unknown}");
+    let missing = error(8, 1).unwrap_err();
+    let words = ["m.gguf", "glm4moe.nextn_predict_layers is 1", "blk.*.nextn.*"];
+    assert!(words.iter().all(|word| missing.contains(word)), "{missing}");
+}
+
+/// Layers with two mixers or two networks become two layers, which keep what the one kept.
+#[test]
+fn a_layer_of_two_mixers_is_two_layers() {
+    let falcon =
+        read(r#"{"model_type": "falcon_h1", "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_d_head": 8}"#);
+    let falcon = falcon.unwrap();
+    assert_eq!(falcon.layers, 64);
+    assert_eq!(falcon.growing_kv_numbers(), 32.0 * 2.0 * 8.0 * 128.0);
+    assert!(falcon.layer(0).has_mixer() && !falcon.layer(0).has_network());
+    // The published model has 28 layers, 560 billion parameters and 18.6 to 31.3 active ones.
+    let longcat = read(r#"{"model_type": "longcat_flash"}"#).unwrap();
+    assert_eq!(longcat.layers, 56);
+    let billions = |count: hwprofiles::Elements| count.get() as f64 / 1e9;
+    assert!((558.0..563.0).contains(&billions(longcat.parameters())), "{}", billions(longcat.parameters()));
+    let active = billions(longcat.active_parameters());
+    assert!((26.0..28.5).contains(&active), "{active}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn has_window_by_default(
             Ok(all_but_every(every.max(1)))
         }
         "afmoe" => Ok(all_but_every(config.count("global_attn_every_n_layers", MAX_CONTEXT)?.unwrap_or(4))),
-        "cwm" | "granite_swa" => Ok(!layer.is_multiple_of(4)),
+        "cwm" | "granite_swa" | "granitemoe_swa" => Ok(!layer.is_multiple_of(4)),
         "vaultgemma" => Ok(all_but_every(2)),
         "laguna" | "mellum" => Ok(false),
         "gemma2" | "gpt_oss" => Ok(all_but_every(2)),

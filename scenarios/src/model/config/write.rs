@@ -388,7 +388,8 @@ impl Model {
                 config["use_sliding_window"] = json!(window.is_some())
             }
             Architecture::Qwen3Moe if window.is_some() => config["use_sliding_window"] = json!(true),
-            Architecture::Gemma2 | Architecture::Gemma3 => {}
+            // Without the key these have a window.
+            Architecture::Gemma2 | Architecture::Gemma3 | Architecture::GptOss => {}
             Architecture::Llama4 => return,
             _ if window.is_none() => return,
             _ => {}

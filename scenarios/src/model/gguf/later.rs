@@ -5,7 +5,7 @@ use crate::model::gguf::named_header::NamedHeader;
 use serde_json::{Map, Value, json};
 
 /// Architectures of ggml that were read later than the first ones, and have more keys.
-const LATER: [&str; 19] = [
+const LATER: [&str; 35] = [
     "qwen2moe",
     "qwen3next",
     "qwen35",
@@ -25,11 +25,41 @@ const LATER: [&str; 19] = [
     "seed_oss",
     "smollm3",
     "lfm2",
+    "lfm2moe",
+    "nemotron_h",
+    "nemotron_h_moe",
+    "granitehybrid",
+    "gemma3n",
+    "gemma4",
+    "dots1",
+    "ernie4_5",
+    "ernie4_5-moe",
+    "hunyuan-dense",
+    "hunyuan-moe",
+    "exaone4",
+    "cohere2",
+    "starcoder2",
+    "arcee",
+    "apertus",
 ];
 
 /// Whether the architecture is one of these.
 pub(super) fn is_later(architecture: &str) -> bool {
     LATER.contains(&architecture)
+}
+
+/// Whether a file of `deepseek2` has DeepSeek-V2: its router's scores are a softmax, without a bias
+/// that balances the experts.
+pub(super) fn is_second_deepseek(header: &NamedHeader<'_>) -> bool {
+    const SOFTMAX: u64 = 1;
+    match header.count("expert_gating_func") {
+        Some(function) => function == SOFTMAX,
+        None => {
+            let tensors = &header.gguf.tensors;
+            let has = |part: &str| tensors.keys().any(|name| name.contains(part));
+            has("ffn_gate_inp") && !has("exp_probs_b")
+        }
+    }
 }
 
 /// Reads what these families add to the sizes that all have.
@@ -44,6 +74,12 @@ pub(super) fn read_later_family(
     if let (Some(blocks), Some(modules)) = (header.count("block_count"), header.count("nextn_predict_layers"))
     {
         config.insert("num_hidden_layers".to_owned(), json!(blocks.saturating_sub(modules)));
+        let tensors = &header.gguf.tensors;
+        if tensors.contains_key("token_embd.weight") && !tensors.keys().any(|name| name.contains(".nextn.")) {
+            let reason = "the file has no tensor blk.*.nextn.* of these modules: use a file that has them, or \
+                          one that says 0";
+            return Err(header.refused("nextn_predict_layers", reason));
+        }
     }
     read_experts(header, config);
     match header.architecture {
@@ -79,7 +115,7 @@ pub(super) fn read_later_family(
             let biased = header.gguf.tensors.contains_key("output.bias");
             config.insert("lm_head_bias".to_owned(), json!(biased));
         }
-        "lfm2" => read_convolutions(header, config),
+        "lfm2" | "lfm2moe" => read_convolutions(header, config),
         _ => {}
     }
     Ok(())
@@ -87,7 +123,11 @@ pub(super) fn read_later_family(
 
 /// The experts that every token goes to.
 fn read_experts(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
-    if let Some(width) = header.count("expert_shared_feed_forward_length") {
+    // Some headers have the width of one shared expert, some that of all: the tensor has the latter.
+    let tensors = header.gguf.tensors.iter();
+    let up = tensors.filter(|(name, _)| name.ends_with(".ffn_up_shexp.weight")).map(|(_, tensor)| tensor);
+    let rows = up.filter_map(|tensor| tensor.shape.first()).next().copied();
+    if let Some(width) = rows.or(header.count("expert_shared_feed_forward_length")) {
         config.insert("shared_expert_intermediate_size".to_owned(), json!(width));
     } else if let Some(count) = header.count("expert_shared_count") {
         config.insert("n_shared_experts".to_owned(), json!(count));
@@ -140,8 +180,6 @@ fn read_convolutions(header: &NamedHeader<'_>, config: &mut Map<String, Value>) 
     let attends = |heads: &Value| heads.as_u64().is_some_and(|heads| heads > 0);
     let kinds = heads.iter().map(|heads| if attends(heads) { "full_attention" } else { "conv" });
     config.insert("layer_types".to_owned(), kinds.collect());
-    let most = heads.iter().filter_map(Value::as_u64).max();
-    config.insert("num_key_value_heads".to_owned(), json!(most));
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod header;
 mod later;
+mod layered;
 mod named_header;
 pub(crate) mod tensor_names;
 pub(crate) mod to_config;

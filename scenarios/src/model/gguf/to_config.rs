@@ -3,6 +3,7 @@
 use crate::input::error::ScenarioError;
 use crate::model::gguf::header::Gguf;
 use crate::model::gguf::later;
+use crate::model::gguf::layered;
 use crate::model::gguf::named_header::NamedHeader;
 use crate::model::transformer::Model;
 use hwprofiles::DType;
@@ -11,7 +12,7 @@ use std::path::Path;
 
 /// The supported architectures of ggml, each with transformers' model types: without experts, and
 /// with experts.
-const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 30] = [
+const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 46] = [
     ("llama", Some("llama"), Some("mixtral")),
     ("qwen2", Some("qwen2"), None),
     ("qwen3", Some("qwen3"), None),
@@ -42,10 +43,26 @@ const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 30] = [
     ("seed_oss", Some("seed_oss"), None),
     ("smollm3", Some("smollm3"), None),
     ("lfm2", Some("lfm2"), None),
+    ("lfm2moe", None, Some("lfm2_moe")),
+    ("nemotron_h", Some("nemotron_h"), None),
+    ("nemotron_h_moe", None, Some("nemotron_h")),
+    ("granitehybrid", Some("granitemoehybrid"), Some("granitemoehybrid")),
+    ("gemma3n", Some("gemma3n_text"), None),
+    ("gemma4", Some("gemma4_text"), Some("gemma4_text")),
+    ("dots1", None, Some("dots1")),
+    ("ernie4_5", Some("ernie4_5"), None),
+    ("ernie4_5-moe", None, Some("ernie4_5_moe")),
+    ("hunyuan-dense", Some("hunyuan_v1_dense"), None),
+    ("hunyuan-moe", None, Some("hunyuan_v1_moe")),
+    ("exaone4", Some("exaone4"), None),
+    ("cohere2", Some("cohere2"), None),
+    ("starcoder2", Some("starcoder2"), None),
+    ("arcee", Some("arcee"), None),
+    ("apertus", Some("apertus"), None),
 ];
 
 /// Keys of transformers with those of ggml, which follow the architecture's name.
-const SIZES: [(&str, &str); 26] = [
+const SIZES: [(&str, &str); 29] = [
     ("hidden_size", "embedding_length"),
     ("num_hidden_layers", "block_count"),
     ("intermediate_size", "feed_forward_length"),
@@ -72,6 +89,9 @@ const SIZES: [(&str, &str); 26] = [
     ("interleave_moe_layer_step", "interleave_moe_layer_step"),
     ("attention_chunk_size", "attention.chunk_size"),
     ("full_attention_interval", "full_attention_interval"),
+    ("routed_scaling_factor", "expert_weights_scale"),
+    ("n_group", "expert_group_count"),
+    ("topk_group", "expert_group_used_count"),
 ];
 
 impl Model {
@@ -118,6 +138,13 @@ fn config(file: &str, gguf: &Gguf) -> Result<Value, ScenarioError> {
         let reason = format!("{known} are read from GGUF files");
         return Err(header.unsupported("general.architecture", &reason));
     };
+    // OLMo 3 is OLMo 2 with windows.
+    let windowed = architecture == "olmo2" && header.count("attention.sliding_window").is_some();
+    let model_type = match model_type {
+        _ if windowed => "olmo3",
+        "deepseek_v3" if later::is_second_deepseek(&header) => "deepseek_v2",
+        _ => model_type,
+    };
     let mut config = Map::new();
     config.insert("model_type".to_owned(), json!(model_type));
     for (theirs, ours) in SIZES {
@@ -126,14 +153,22 @@ fn config(file: &str, gguf: &Gguf) -> Result<Value, ScenarioError> {
     if let Some(tokens) = gguf.list("tokenizer.ggml.tokens") {
         config.entry("vocab_size").or_insert(json!(tokens.len()));
     }
+    if let Some(table) = gguf.tensors.get("token_embd.weight") {
+        config.entry("vocab_size").or_insert(json!(table.shape.first()));
+    }
     let count = if model_type.starts_with("qwen") { "num_experts" } else { "num_local_experts" };
-    let count = if model_type == "deepseek_v3" { "n_routed_experts" } else { count };
+    let count = if matches!(model_type, "deepseek_v2" | "deepseek_v3" | "nemotron_h") {
+        "n_routed_experts"
+    } else {
+        count
+    };
     config.extend(experts.map(|experts| (count.to_owned(), json!(experts))));
     config.insert("attention_bias".to_owned(), json!(gguf.tensors.contains_key("blk.0.attn_q.bias")));
     config.insert("tie_word_embeddings".to_owned(), json!(!gguf.tensors.contains_key("output.weight")));
     config.insert("dtype".to_owned(), json!("bfloat16"));
     read_layer_norm_family(&header, &mut config);
     later::read_later_family(&header, &mut config)?;
+    layered::read_layers(&header, &mut config);
     read_rotation(&header, &mut config)?;
     read_window_and_scale(&header, &mut config)?;
     Ok(Value::Object(config))
@@ -144,8 +179,11 @@ fn read_layer_norm_family(header: &NamedHeader<'_>, config: &mut Map<String, Val
     let mut set = |key: &str, value: Value| config.insert(key.to_owned(), value);
     let epsilon = header.value("attention.layer_norm_epsilon").cloned().unwrap_or_default();
     match header.architecture {
-        "phi2" => {
+        "phi2" | "cohere2" => {
             set("layer_norm_eps", epsilon);
+        }
+        "starcoder2" => {
+            set("norm_epsilon", epsilon);
         }
         "gptneox" => {
             set("layer_norm_eps", epsilon);
@@ -209,8 +247,8 @@ fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> R
             let share = ((rotated as f64 + 0.5) / head).min(1.0);
             config.insert("partial_rotary_factor".to_owned(), json!(share));
         }
-        // Falcon rotates whole heads.
-        _ if header.architecture == "falcon" => {}
+        // Falcon rotates whole heads, Nemotron-H none, and Gemma 4 has keys of its own.
+        _ if matches!(header.architecture, "falcon" | "nemotron_h" | "nemotron_h_moe" | "gemma4") => {}
         // Latent attention has keys of its own for the rotated columns.
         _ if header.architecture == "deepseek2" => {}
         (Some(rotated), Some(head)) if later::is_later(header.architecture) && rotated < head => {
@@ -247,6 +285,7 @@ fn read_window_and_scale(
             config.insert("sliding_window".to_owned(), Value::Null);
         }
         Some(_) if matches!(header.architecture, "gemma2" | "gemma3" | "phi3" | "gpt-oss" | "phimoe") => {}
+        Some(_) if config.contains_key("layer_types") || header.architecture == "cohere2" => {}
         Some(_) => return Err(header.refused(WINDOW, "every layer must attend to the whole context")),
     }
     // A GGUF file has no scale of scores. llama.cpp recognises the largest models by their number

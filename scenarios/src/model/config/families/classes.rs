@@ -4,7 +4,7 @@
 use crate::model::architecture::Architecture;
 use crate::model::config::families::decoders as wired;
 use crate::model::config::families::defaults::{LLAMA, LLAMA_KEYS};
-use crate::model::config::families::family::{FamilyDefaults, FamilyReader};
+use crate::model::config::families::family::{FamilyDefaults, FamilyKeys, FamilyReader};
 
 /// A family without defaults in its fields.
 const fn class(model_type: &'static str, architecture: Architecture, reader: FamilyReader) -> FamilyDefaults {
@@ -31,7 +31,7 @@ const fn decoder(model_type: &'static str, wiring: &'static wired::Decoder) -> F
 }
 
 /// These families.
-pub(super) const CLASSES: [&FamilyDefaults; 67] = [
+pub(super) const CLASSES: [&FamilyDefaults; 83] = [
     &class("ministral", Architecture::Mistral3, FamilyReader::Decoder(&wired::PLAIN)),
     &class("qwen2_moe", Architecture::Qwen2Moe, FamilyReader::Decoder(&wired::QWEN2_MOE)),
     &class("glm", Architecture::Glm4, FamilyReader::Decoder(&wired::GLM)),
@@ -77,13 +77,29 @@ pub(super) const CLASSES: [&FamilyDefaults; 67] = [
     &decoder("stablelm", &wired::STABLE_LM),
     &decoder("starcoder2", &wired::STARCODER2),
     &decoder("vaultgemma", &wired::VAULT_GEMMA),
+    &decoder("aria_text", &wired::WIDE_EXPERTS),
+    &decoder("flint", &wired::NORMED_SINKS),
+    &decoder("kolibri1", &wired::SANDWICH),
+    &decoder("granitemoe_swa", &wired::SINKS_EXPERTS),
+    &decoder("nanochat", &wired::SQUARED),
+    &decoder("olmo", &wired::PLAIN),
     &class("deepseek_v32", Architecture::DeepSeekV32, FamilyReader::Latent),
     &class("glm_moe_dsa", Architecture::GlmMoeDsa, FamilyReader::Latent),
     &class("glm4_moe_lite", Architecture::DeepSeekV3, FamilyReader::Latent),
     &class("youtu", Architecture::DeepSeekV3, FamilyReader::Latent),
+    &class("axk1", Architecture::Decoder, FamilyReader::Latent),
+    &class("mistral4", Architecture::Decoder, FamilyReader::Latent),
+    &class("mistral_large4_text", Architecture::Decoder, FamilyReader::Latent),
+    &class("hy_v4", Architecture::Decoder, FamilyReader::Latent),
+    &FamilyDefaults {
+        keys: FamilyKeys { layers: "num_layers", intermediate: "ffn_hidden_size", ..LLAMA_KEYS },
+        ..class("longcat_flash", Architecture::Decoder, FamilyReader::Latent)
+    },
     &class("minicpm3", Architecture::DeepSeekV2, FamilyReader::Latent),
     &class("deepseek_v4", Architecture::DeepSeekV4, FamilyReader::Compressed),
     &class("kimi_linear", Architecture::KimiLinear, FamilyReader::KimiDelta),
+    &class("bailing_hybrid", Architecture::Decoder, FamilyReader::KimiDelta),
+    &class("glm5_next_text", Architecture::Decoder, FamilyReader::KimiDelta),
     &class("qwen3_next", Architecture::Qwen3Next, FamilyReader::GatedDelta),
     &class("qwen3_5_text", Architecture::Qwen35, FamilyReader::GatedDelta),
     &class("qwen3_5_moe_text", Architecture::Qwen35, FamilyReader::GatedDelta),
@@ -91,11 +107,14 @@ pub(super) const CLASSES: [&FamilyDefaults; 67] = [
     &class("nemotron_h", Architecture::NemotronH, FamilyReader::OneSublayer),
     &class("granitemoehybrid", Architecture::GraniteHybrid, FamilyReader::Mamba),
     &class("bamba", Architecture::GraniteHybrid, FamilyReader::Mamba),
+    &class("falcon_h1", Architecture::Decoder, FamilyReader::Mamba),
     &class("jamba", Architecture::Jamba, FamilyReader::Mamba),
     &class("lfm2", Architecture::Lfm2, FamilyReader::ShortConvolution),
     &class("lfm2_moe", Architecture::Lfm2, FamilyReader::ShortConvolution),
+    &class("lfm3", Architecture::Decoder, FamilyReader::ShortConvolution),
     &class("llama4_text", Architecture::Llama4, FamilyReader::Llama4),
     &class("gemma3n_text", Architecture::Gemma3n, FamilyReader::LayeredGemma),
+    &class("gemma4_unified_text", Architecture::Gemma4, FamilyReader::LayeredGemma),
     &class("gemma4_text", Architecture::Gemma4, FamilyReader::LayeredGemma),
     &class("mimo_v2_flash", Architecture::MiMoV2, FamilyReader::MiMo),
     &class("minimax_m3", Architecture::MiniMaxM3, FamilyReader::MiniMaxM3),

@@ -74,6 +74,8 @@ pub(crate) const BIASED_ROUTER: Decoder = Decoder { mixture: Some(BALANCED), ..P
 pub(crate) const NORMED_HEADS: Decoder = Decoder { qk_norm: Switch::Yes, ..PLAIN };
 pub(crate) const NORMED_EXPERTS: Decoder = Decoder { mixture: Some(EXPERTS), ..NORMED_HEADS };
 pub(crate) const NORMED_SHARED_EXPERTS: Decoder = Decoder { mixture: Some(BALANCED), ..NORMED_HEADS };
+pub(crate) const NORMED_SINKS: Decoder = Decoder { sinks: true, mixture: Some(EXPERTS), ..NORMED_HEADS };
+pub(crate) const SANDWICH: Decoder = Decoder { norms_behind: Switch::Yes, ..NORMED_SHARED_EXPERTS };
 pub(crate) const OLMO2: Decoder = Decoder { norms_whole_qk: true, ..NORMED_HEADS };
 pub(crate) const OLMOE: Decoder = Decoder { mixture: Some(MixtureRules::WIDE), ..OLMO2 };
 pub(crate) const AFMOE: Decoder =
@@ -108,6 +110,7 @@ pub(crate) const PHI_MOE: Decoder = Decoder {
 };
 pub(crate) const WIDE_EXPERTS: Decoder = Decoder { mixture: Some(MixtureRules::WIDE), ..PLAIN };
 pub(crate) const SINKS: Decoder = Decoder { sinks: true, ..PLAIN };
+pub(crate) const SINKS_EXPERTS: Decoder = Decoder { sinks: true, ..WIDE_EXPERTS };
 pub(crate) const PERI_NORM: Decoder = Decoder { norms_behind: Switch::Key("use_post_norm", true), ..PLAIN };
 pub(crate) const SEED: Decoder = Decoder { out_bias: Switch::Key("attention_out_bias", false), ..PLAIN };
 pub(crate) const SQUARED: Decoder = Decoder { activation: Activation::ReluSquared, ..PLAIN };

@@ -7,9 +7,8 @@ use crate::model::config::families::family::FamilyDefaults;
 use crate::model::config::families::wrappers::looks_multimodal;
 
 /// Model types that are not counted, each with the feature, and the nearest family.
-const REFUSED: [(&str, &str, &str); 22] = [
+const REFUSED: [(&str, &str, &str); 34] = [
     ("phi4_multimodal", "adapters for images and speech", "phi3"),
-    ("falcon_h1", "attention beside Mamba-2 in each layer", "granitemoehybrid"),
     ("zamba2", "layers that share one attention block", "granitemoehybrid"),
     ("zamba", "layers that share one attention block", "jamba"),
     ("mamba", "a model without attention", "jamba"),
@@ -20,8 +19,21 @@ const REFUSED: [(&str, &str, &str); 22] = [
     ("minimax", "lightning attention", "qwen3_next"),
     ("minimax_text_01", "lightning attention", "qwen3_next"),
     ("minimax_m1", "lightning attention", "qwen3_next"),
-    ("bailing_hybrid", "gates with full matrices in Kimi delta attention", "kimi_linear"),
-    ("longcat_flash", "two attentions and two networks in each layer", "deepseek_v3"),
+    ("bailing_moe_linear", "lightning attention", "qwen3_next"),
+    ("axk2", "norms with gates, and queries and gates in one matrix", "glm_moe_dsa"),
+    ("dots3_note_text", "heads and ranks that differ between layers of latent attention", "glm_moe_dsa"),
+    ("qwen4_exp_text", "tables of n-grams, and residual streams of low rank", "qwen3_next"),
+    ("inkling_text", "relative positions, and convolutions behind projections", "qwen3_moe"),
+    ("inkling2_text", "relative positions, and convolutions behind projections", "qwen3_moe"),
+    ("zaya", "attention over compressed and convolved keys", "qwen3_moe"),
+    ("step3p5", "numbers of heads that differ between layers", "mimo_v2_flash"),
+    ("hrm_text", "layers that are computed several times", "llama"),
+    ("jetmoe", "experts of attention", "mixtral"),
+    ("doge", "masks that depend on values", "llama"),
+    ("xlstm", "a model without attention", "qwen3_next"),
+    ("gpt_neo", "a learned table of positions without rotation", "opt"),
+    ("gpt_bigcode", "a learned table of positions without rotation", "opt"),
+    ("codegen", "queries, keys and values in the order of several devices", "gptj"),
     ("mllama", "layers that attend to an image", "llama"),
     ("dbrx", "a norm in each expert's block and clipped q, k, v", "mixtral"),
     ("gpt2", "a learned table of positions without rotation", "opt"),

@@ -19,7 +19,7 @@ impl FamilyDefaults {
 }
 
 /// Model types with the keys and the wiring of another one.
-const ALIASES: [(&str, &str); 24] = [
+const ALIASES: [(&str, &str); 25] = [
     ("kimi_k2", "deepseek_v3"),
     ("ministral3", "mistral"),
     ("iquestcoder", "llama"),
@@ -39,9 +39,10 @@ const ALIASES: [(&str, &str); 24] = [
     ("glm_ocr_text", "glm4"),
     ("ernie4_5_moe_vl", "ernie4_5_moe"),
     ("bailing_moe_v2", "bailing_moe"),
-    ("bailing_moe_linear", "bailing_moe"),
     ("minimax_m3_vl_text", "minimax_m3"),
     ("minimax_m2_5", "minimax_m2"),
     ("dots_moe", "dots1"),
     ("lfm2_moe_text", "lfm2_moe"),
+    ("hunyuan_vl_text", "hunyuan_v1_dense"),
+    ("ernie4_5_vl_moe_text", "ernie4_5_moe"),
 ];

@@ -14,7 +14,7 @@ const WRAPPERS: [(&str, &str); 40] = [
     ("gemma3", "gemma3_text"),
     ("gemma3n", "gemma3n_text"),
     ("gemma4", "gemma4_text"),
-    ("gemma4_unified", "gemma4_text"),
+    ("gemma4_unified", "gemma4_unified_text"),
     ("llama4", "llama4_text"),
     ("qwen3_5", "qwen3_5_text"),
     ("qwen3_5_moe", "qwen3_5_moe_text"),

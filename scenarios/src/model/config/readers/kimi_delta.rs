@@ -1,4 +1,5 @@
-//! Reads Kimi-Linear and Kimi-K3: Kimi delta attention in most layers, latent attention in others.
+//! Reads Kimi-Linear, Kimi-K3, Ling 2.5 and GLM-5-Next: Kimi delta attention in most layers, latent
+//! attention in others.
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
@@ -7,7 +8,7 @@ use crate::model::config::families::mixture_rules::MixtureRules;
 use crate::model::config::keys::{Switch, count_from_zero, count_of, need_count, texts_of_layers};
 use crate::model::config::mixture::{has_experts, read_mixture};
 use crate::model::config::readers::gated_delta::{check_recurrence, make_recurrent};
-use crate::model::config::readers::latent::read_latent;
+use crate::model::config::readers::latent::{read_index, read_latent};
 use crate::model::config::readers::llama::with_experts_in;
 use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::MAX_WIDTH;
@@ -36,18 +37,25 @@ pub(crate) fn read_kimi_delta(
         experts.latent = latent;
     }
     model.mtp = count_from_zero(config, &["num_nextn_predict_layers"])?;
-    let recurrence = read_recurrence(config)?;
+    model.wiring.residual_streams = config.count("hc_mult", 64)?;
+    let recurrence = read_recurrence(config, family)?;
     let mut layers = with_experts_in(model, &sparse);
     for (layer, attends) in layers.iter_mut().zip(attending_layers(config, model.layers)?) {
         if !attends {
             make_recurrent(layer, recurrence);
+        } else if config.get("index_n_heads").is_some() {
+            layer.index = Some(read_index(config)?);
         }
     }
     Ok(layers)
 }
 
 /// Reads the widths of the delta attention, in its own mapping or beside the other keys.
-fn read_recurrence(config: &DocumentSection<'_>) -> Result<Recurrence, ScenarioError> {
+fn read_recurrence(
+    config: &DocumentSection<'_>,
+    family: &FamilyDefaults,
+) -> Result<Recurrence, ScenarioError> {
+    let ling = family.model_type == "bailing_hybrid";
     let inner = config.section("linear_attn_config")?;
     let at = inner.as_ref().unwrap_or(config);
     let recurrence = Recurrence::KimiDelta {
@@ -57,7 +65,8 @@ fn read_recurrence(config: &DocumentSection<'_>) -> Result<Recurrence, ScenarioE
             None => need_count(config, &["linear_head_dim"], MAX_WIDTH)?,
         },
         taps: count_of(at, &["short_conv_kernel_size", "linear_conv_kernel_dim"], 64)?.unwrap_or(4),
-        full_gate: at.flag("use_full_rank_gate")?.unwrap_or(false),
+        full_gate: at.flag("use_full_rank_gate")?.unwrap_or(ling),
+        full_decay: ling,
     };
     check_recurrence(at, "num_heads", recurrence)?;
     Ok(recurrence)
@@ -70,7 +79,7 @@ fn attending_layers(config: &DocumentSection<'_>, layers: u64) -> Result<Vec<boo
             let wanted = "a mapping with kda_layers and full_attn_layers is wanted";
             return Err(config.missing("linear_attn_config", wanted));
         };
-        return Ok(kinds.into_iter().map(|kind| kind == "full_attention").collect());
+        return Ok(kinds.into_iter().map(|kind| kind != "linear_attention").collect());
     };
     // Layers are counted from 1 there.
     let list = |key: &str| -> Result<Vec<u64>, ScenarioError> {

@@ -1,12 +1,12 @@
-//! Reads families whose layers have Mamba or attention, and behind either a network or experts:
-//! Granite 4, Bamba, Jamba.
+//! Reads families whose layers have Mamba, attention or both, and behind them a network or experts:
+//! Granite 4, Bamba, Jamba, Falcon-H1.
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::architecture::Architecture;
 use crate::model::config::families::family::FamilyDefaults;
 use crate::model::config::families::mixture_rules::MixtureRules;
-use crate::model::config::keys::{Switch, count_from_zero, need_count, texts_of_layers};
+use crate::model::config::keys::{Switch, count_from_zero, count_of, need_count, texts_of_layers};
 use crate::model::config::mixture::{has_experts, members, read_mixture};
 use crate::model::config::readers::gated_delta::{check_recurrence, make_recurrent};
 use crate::model::config::readers::llama::with_experts_in;
@@ -14,6 +14,7 @@ use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::MAX_WIDTH;
 use crate::model::recurrence::Recurrence;
 use crate::model::transformer::Model;
+use crate::model::wiring::BlockOrder;
 
 /// Reads such a family; returns the shape of each layer.
 pub(crate) fn read_mamba(
@@ -36,6 +37,9 @@ pub(crate) fn read_mamba(
         _ => read_second(config, model)?,
     };
     check_recurrence(config, "mamba_expand", recurrence)?;
+    if family.model_type == "falcon_h1" {
+        return both_mixers(config, recurrence, model);
+    }
     let attends = attending_layers(config, model)?;
     let mut layers = with_experts_in(model, &sparse);
     for (layer, attends) in layers.iter_mut().zip(attends) {
@@ -46,9 +50,32 @@ pub(crate) fn read_mamba(
     Ok(layers)
 }
 
+/// The layers of Falcon-H1, which have attention beside Mamba-2. Each becomes two layers here:
+/// attention alone, and Mamba-2 with the network.
+fn both_mixers(
+    config: &DocumentSection<'_>,
+    recurrence: Recurrence,
+    model: &mut Model,
+) -> Result<Vec<Model>, ScenarioError> {
+    model.ffn_bias = Switch::Key("mlp_bias", false).read(config)?;
+    model.layers *= 2;
+    let layer = |layer: u64| {
+        let mut shape = model.clone();
+        match layer % 2 {
+            0 => shape.wiring.block = BlockOrder::MixerOnly,
+            _ => make_recurrent(&mut shape, recurrence),
+        }
+        shape
+    };
+    Ok((0..model.layers).map(layer).collect())
+}
+
 /// Mamba-2.
 fn read_second(config: &DocumentSection<'_>, model: &Model) -> Result<Recurrence, ScenarioError> {
-    let inner = need_count(config, &["mamba_expand"], 64)? * model.hidden;
+    let inner = match count_of(config, &["mamba_d_ssm"], MAX_WIDTH)? {
+        Some(inner) => inner,
+        None => need_count(config, &["mamba_expand"], 64)? * model.hidden,
+    };
     let heads = need_count(config, &["mamba_n_heads"], MAX_WIDTH)?;
     let head_dim = match config.get("mamba_d_head") {
         Some(value) if value.is_number() => need_count(config, &["mamba_d_head"], MAX_WIDTH)?,
@@ -56,7 +83,7 @@ fn read_second(config: &DocumentSection<'_>, model: &Model) -> Result<Recurrence
     };
     if heads * head_dim != inner {
         let wanted = format!(
-            "with a head's width of {head_dim} it must make mamba_expand · hidden_size, which is {inner}"
+            "with a head's width of {head_dim} it must make mamba_d_ssm, or mamba_expand · hidden_size, which is {inner}"
         );
         return Err(config.wrong("mamba_n_heads", &wanted));
     }

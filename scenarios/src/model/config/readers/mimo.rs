@@ -27,7 +27,7 @@ pub(crate) fn read_mimo(
     let tokens = need_count(config, &["sliding_window", "sliding_window_size"], MAX_CONTEXT)?;
     let window = Some(SlidingWindow::new(tokens)).filter(|window| window.tokens < model.max_positions);
     let kv_heads = count_of(config, &["swa_num_key_value_heads"], MAX_WIDTH)?;
-    let kv_heads = kv_heads.unwrap_or(8);
+    let kv_heads = kv_heads.unwrap_or(2 * model.kv_heads);
     if !model.heads.is_multiple_of(kv_heads) {
         let wanted = format!("a divisor of num_attention_heads, which is {}, is wanted", model.heads);
         return Err(config.wrong("swa_num_key_value_heads", &wanted));
