@@ -20,9 +20,10 @@
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
 //! Rooms, each using only those before it: error, progress, table, pipeline, serve, sweep,
-//! capacity, reproduce, report, run.
+//! capacity, advise, reproduce, report, run.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod capacity;
 mod error;
 mod pipeline;
@@ -35,6 +36,7 @@ mod serve;
 mod sweep;
 mod table;
 
+pub use advise::AdvisedMachine;
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};
 pub use pipeline::{
