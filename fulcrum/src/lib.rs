@@ -36,7 +36,10 @@ mod serve;
 mod sweep;
 mod table;
 
-pub use advise::AdvisedMachine;
+pub use advise::{
+    Advice, AdviceQuestion, AdviceRow, AdvisedEngine, AdvisedMachine, LeftOutModel, PlacementClass, Purpose,
+    Upgrade, UpgradePrices, advise,
+};
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};
 pub use pipeline::{

@@ -1,10 +1,25 @@
 //! What a machine can run, how fast, and what would make it faster.
 
+mod advice_row;
+mod advised_engine;
+mod answer;
 mod described_machine;
+mod engine_command;
 mod line_words;
 mod machine_line;
+mod model_catalog;
+mod placing;
+mod prediction_band;
+mod question;
+mod upgrade;
 
+pub use advice_row::AdviceRow;
+pub use advised_engine::AdvisedEngine;
+pub use answer::{Advice, LeftOutModel, advise};
 pub use described_machine::AdvisedMachine;
+pub use placing::PlacementClass;
+pub use question::{AdviceQuestion, Purpose};
+pub use upgrade::{Upgrade, UpgradePrices};
 
 use crate::error::{OrError, Result};
 
