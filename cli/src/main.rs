@@ -11,6 +11,7 @@ mod commands;
 mod text;
 
 use clap::{Parser, Subcommand};
+use commands::advise::AdviseArguments;
 #[cfg(feature = "run")]
 use commands::bench::BenchArguments;
 use commands::capacity::CapacityArguments;
@@ -66,6 +67,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Advise(AdviseArguments),
     #[cfg(feature = "run")]
     Quickstart(QuickstartArguments),
     #[cfg(feature = "run")]
@@ -93,6 +95,7 @@ enum Command {
 impl Command {
     fn run(self, json: bool) -> fulcrum::Result {
         match self {
+            Self::Advise(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Quickstart(arguments) => arguments.run(json),
             #[cfg(feature = "run")]

@@ -56,7 +56,7 @@ pub use run::{
     GenerationOptions, KernelPath, LiveOptions, LiveSession, QuickstartOptions, RequestDay, RooflineCheck,
     RunSetup, Sampling, ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream,
     Tokenizer, ValidationOptions, check_request, check_roofline, compare_gpu_kernels, init_model,
-    measure_host, quickstart, random_prompts, read_batch, serve, validate,
+    measure_host, quickstart, random_prompts, read_batch, serve, this_machine, validate,
 };
 pub use serve::{
     DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,

@@ -1,5 +1,6 @@
 //! What people read: results in words, and the terminal.
 
+pub mod advice;
 pub mod formats;
 pub mod gpu_fit;
 pub mod grid;

@@ -3,7 +3,7 @@
 use fulcrum::{ProgressEvent, TaskStage};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
@@ -29,6 +29,15 @@ pub fn check(written: io::Result<()>) {
             process::exit(1);
         }
     }
+}
+
+/// `text` in bold where stdout is a terminal that shows it: not in a pipe, and not with `NO_COLOR`
+/// or a terminal that calls itself dumb.
+pub fn strong(text: &str) -> String {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
+        || std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+        || !io::stdout().is_terminal();
+    if plain { text.to_owned() } else { format!("\x1b[1m{text}\x1b[0m") }
 }
 
 /// Writes to stderr. Nobody can be told that stderr cannot be written, so an error is ignored.

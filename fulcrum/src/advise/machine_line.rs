@@ -114,6 +114,10 @@ impl LineReader {
             self.machine.cores = Some(cores).filter(|cores| *cores > 0 && self.before != Before::Gpu);
             return 2;
         }
+        if let (Ok(channels), Some("channel" | "channels")) = (word.parse::<u64>(), next) {
+            self.machine.module_count = Some(channels).filter(|channels| *channels > 0);
+            return 2;
+        }
         if let Some(found) = count(word) {
             return self.counted(found, next);
         }

@@ -46,18 +46,18 @@ impl ModelPlaces {
         }
     }
 
-    /// Where things are, in about five words.
+    /// Where things are, in about five words and at most 20 letters.
     pub fn words(self) -> String {
-        let gpus = if self.gpus > 1 { format!("{} GPUs", self.gpus) } else { "GPU".to_owned() };
-        let Self { layers, gpu_layers, cpu_expert_layers, .. } = self;
+        let Self { gpus, layers, gpu_layers, cpu_expert_layers, .. } = self;
         match self.class() {
-            PlacementClass::Cpu if self.gpus > 0 => "CPU; prompts on the GPU".to_owned(),
+            PlacementClass::Cpu if gpus > 0 => "CPU, prompts on GPU".to_owned(),
             PlacementClass::Cpu => "all on the CPU".to_owned(),
             PlacementClass::Unified => "all in shared memory".to_owned(),
-            PlacementClass::Gpu => format!("all on {}{gpus}", if self.gpus > 1 { "" } else { "the " }),
-            PlacementClass::ExpertsApart if cpu_expert_layers == layers => format!("{gpus}; experts in RAM"),
-            PlacementClass::ExpertsApart => format!("{gpus}; {cpu_expert_layers}/{layers} experts in RAM"),
-            PlacementClass::LayersApart => format!("{gpus}; {}/{layers} layers on CPU", layers - gpu_layers.min(layers)),
+            PlacementClass::Gpu if gpus > 1 => format!("all on {gpus} GPUs"),
+            PlacementClass::Gpu => "all on the GPU".to_owned(),
+            PlacementClass::ExpertsApart if cpu_expert_layers == layers => "experts in RAM".to_owned(),
+            PlacementClass::ExpertsApart => format!("{cpu_expert_layers}/{layers} experts in RAM"),
+            PlacementClass::LayersApart => format!("{}/{layers} layers on CPU", layers + 1 - gpu_layers),
         }
     }
 }
@@ -291,15 +291,15 @@ mod tests {
         for (places, words) in [
             (all, "all on the GPU"),
             (ModelPlaces { gpus: 2, ..all }, "all on 2 GPUs"),
-            (ModelPlaces { cpu_expert_layers: 23, ..all }, "GPU; 23/48 experts in RAM"),
-            (ModelPlaces { cpu_expert_layers: 48, ..all }, "GPU; experts in RAM"),
-            (ModelPlaces { gpu_layers: 30, ..all }, "GPU; 18/48 layers on CPU"),
-            (ModelPlaces { gpu_layers: 0, ..all }, "CPU; prompts on the GPU"),
+            (ModelPlaces { cpu_expert_layers: 23, ..all }, "23/48 experts in RAM"),
+            (ModelPlaces { cpu_expert_layers: 48, ..all }, "experts in RAM"),
+            (ModelPlaces { gpu_layers: 31, ..all }, "18/48 layers on CPU"),
+            (ModelPlaces { gpu_layers: 0, ..all }, "CPU, prompts on GPU"),
             (ModelPlaces { gpus: 0, gpu_layers: 0, ..all }, "all on the CPU"),
             (ModelPlaces { unified: true, ..all }, "all in shared memory"),
         ] {
             assert_eq!(places.words(), words);
-            assert!(words.split_whitespace().count() <= 5);
+            assert!(words.split_whitespace().count() <= 5 && words.len() <= 20);
         }
     }
 }

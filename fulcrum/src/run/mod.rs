@@ -5,6 +5,7 @@ mod batch;
 mod batch_file;
 mod drafted;
 mod host;
+mod installed_machine;
 mod measurement;
 mod quickstart;
 mod replan;
@@ -18,6 +19,7 @@ pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
 pub use drafted::DraftedSession;
 pub use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, SpeculativeBatch, Tokenizer};
 pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
+pub use installed_machine::this_machine;
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
 pub use kernels::Path as KernelPath;
 pub use measurement::random_prompts;
