@@ -14,3 +14,5 @@ pub mod roofline_check;
 pub mod served_comparison;
 pub mod served_day;
 pub mod terminal;
+#[cfg(feature = "run")]
+pub mod verdict;

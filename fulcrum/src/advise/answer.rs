@@ -142,3 +142,157 @@ fn impossible(model: &str, question: &AdviceQuestion, left_out: &[LeftOutModel])
     let engine = question.engine;
     Error::input(format!("{model} does not run with {engine}:{}", why.concat()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::placing::ModelPlaces;
+    use hwprofiles::{Bytes, Seconds};
+
+    fn question(model: Option<&str>) -> AdviceQuestion {
+        AdviceQuestion {
+            purpose: Purpose::Chat,
+            min_rate: None,
+            context: None,
+            prompt: None,
+            engine: AdvisedEngine::default(),
+            model: model.map(str::to_owned),
+            format: None,
+        }
+    }
+
+    fn advice(machine: &str, question: &AdviceQuestion) -> Advice {
+        let machine = AdvisedMachine::from_words(machine).expect("a machine");
+        advise(&machine, question, &UpgradePrices::usual()).expect("advice")
+    }
+
+    #[test]
+    fn the_best_come_first_and_each_model_once() {
+        let found = advice("RTX 3060, Ryzen 5 5600, 32 GB", &question(None));
+        let names: Vec<_> = found.rows.iter().map(|row| &row.model).collect();
+        let mut once = names.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), names.len());
+        for pair in found.rows.windows(2) {
+            assert!(pair[0].fast_enough >= pair[1].fast_enough);
+            if pair[0].fast_enough && pair[1].fast_enough {
+                assert!(pair[0].score >= pair[1].score);
+            }
+        }
+        for row in &found.rows {
+            let [low, high] = row.tok_s_band;
+            assert!(low < row.tok_s && row.tok_s < high && row.ttft > Seconds::ZERO, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn every_row_fits_and_more_memory_never_fits_less() {
+        let fitting = |machine: &str| -> Vec<String> {
+            let machine = AdvisedMachine::from_words(machine).expect("a machine");
+            let asked = question(None);
+            let site = EngineSite::new(&machine.machine, &asked).expect("a site");
+            let all = CataloguedModel::all().expect("a catalogue");
+            let cells = all.iter().filter(|entry| entry.own_format.is_none()).map(|entry| {
+                let formats = asked.engine.formats_named("q4_k_m", &entry.model).expect("formats");
+                match site.place(&entry.model, &formats) {
+                    Ok(placed) => {
+                        assert!(site.holds(&entry.model, &formats, placed.places), "{}", entry.model.name);
+                        Some(entry.model.name.clone())
+                    }
+                    Err(_) => None,
+                }
+            });
+            cells.flatten().collect()
+        };
+        for lines in [
+            ["RTX 3060, Ryzen 5 5600, 16 GB", "RTX 3060, Ryzen 5 5600, 32 GB", "RTX 3060, Ryzen 5 5600, 128 GB"],
+            ["RTX 3060, i7-14700K, 64 GB", "RTX 3090, i7-14700K, 64 GB", "2x RTX 3090, i7-14700K, 64 GB"],
+            ["M4 Max, 36 GB", "M4 Max, 64 GB", "M4 Max, 128 GB"],
+            ["i7-14700K, 16 GB", "i7-14700K, 24 GB", "RTX 3060, i7-14700K, 24 GB"],
+        ] {
+            let found = lines.map(fitting);
+            for (pair, line) in found.windows(2).zip(&lines[1..]) {
+                let lost: Vec<_> = pair[0].iter().filter(|model| !pair[1].contains(model)).collect();
+                assert!(lost.is_empty() && pair[1].len() > pair[0].len(), "{line} lost {lost:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_faster_part_is_never_slower() {
+        let rate = |machine: &str| {
+            let asked = AdviceQuestion { format: Some("q4_k_m".to_owned()), ..question(Some("qwen3-30b-a3b")) };
+            advice(machine, &asked).rows[0].tok_s
+        };
+        assert!(rate("RTX 4070, i7-14700K, 64 GB DDR5-6000") > rate("RTX 4070, i7-14700K, 64 GB DDR5-4800"));
+        assert!(rate("RTX 4090, i7-14700K, 64 GB") > rate("RTX 4070, i7-14700K, 64 GB"));
+        assert!(rate("RTX 4070, i7-14700K, 64 GB") > rate("i7-14700K, 64 GB"));
+    }
+
+    #[test]
+    fn what_fits_on_the_gpu_stays_there_and_no_more_experts_are_kept_than_must() {
+        let machine = AdvisedMachine::from_words("RTX 4090, i7-14700K, 128 GB").expect("a machine");
+        let asked = question(None);
+        let site = EngineSite::new(&machine.machine, &asked).expect("a site");
+        let placed = |name: &str, format: &str| {
+            let entry = CataloguedModel::named(name).expect("a model");
+            let formats = asked.engine.formats_named(format, &entry.model).expect("formats");
+            (site.place(&entry.model, &formats).expect("it fits").places, entry.model, formats)
+        };
+        assert!(placed("qwen3-14b", "q8_0").0.all_on_gpu());
+        let (places, model, formats) = placed("gpt-oss-120b", "mxfp4_moe");
+        assert!(places.cpu_expert_layers > 0 && places.gpu_layers > places.layers, "{places:?}");
+        let one_less = ModelPlaces { cpu_expert_layers: places.cpu_expert_layers - 1, ..places };
+        assert!(!site.holds(&model, &formats, one_less));
+        let (places, model, formats) = placed("llama-3.1-70b", "q4_k_m");
+        assert!(places.gpu_layers < places.layers && places.cpu_expert_layers == 0, "{places:?}");
+        let one_more = ModelPlaces { gpu_layers: places.gpu_layers + 1, ..places };
+        assert!(!site.holds(&model, &formats, one_more));
+    }
+
+    #[test]
+    fn an_upgrade_makes_the_answer_better_and_costs_something() {
+        let found = advice("RTX 3060, Ryzen 5 5600, 32 GB DDR4-3200", &question(Some("gpt-oss-120b")));
+        assert!(found.rows.is_empty(), "60 GB do not fit: {:?}", found.rows);
+        assert!(found.left_out.iter().all(|left| left.reason.contains("GB of RAM")), "{:?}", found.left_out);
+        assert!(!found.upgrades.is_empty());
+        let memory = found.upgrades.iter().find(|upgrade| upgrade.change.contains("of memory"));
+        assert!(memory.is_some_and(|upgrade| upgrade.price.get() > 100.0), "{:?}", found.upgrades);
+        let now = advice("RTX 3060, Ryzen 5 5600, 32 GB DDR4-3200", &question(Some("qwen3-30b-a3b")));
+        let best = now.rows.iter().map(|row| row.score).fold(0.0, f64::max);
+        assert!(now.upgrades.iter().all(|upgrade| upgrade.row.score > best));
+        assert!(now.upgrades.windows(2).all(|pair| pair[0].price.get() <= pair[1].price.get()));
+    }
+
+    #[test]
+    fn an_engine_that_cannot_run_there_says_which_can() {
+        let refused = |machine: &str, engine: &str, model: Option<&str>| {
+            let machine = AdvisedMachine::from_words(machine).expect("a machine");
+            let engine = engine.parse().expect("an engine");
+            let asked = AdviceQuestion { engine, ..question(model) };
+            let error = advise(&machine, &asked, &UpgradePrices::usual()).expect_err("refused");
+            assert!(matches!(error, Error::Input(_)), "{error}");
+            error.to_string()
+        };
+        assert!(refused("i7-14700K, 64 GB", "vllm", None).contains("--engine llama.cpp runs here"));
+        assert!(refused("M4 Max, 64 GB", "vllm", None).contains("--engine llama.cpp runs here"));
+        let told = refused("RTX 4090, i7-14700K, 64 GB", "ktransformers", Some("qwen3-8b"));
+        assert!(told.contains("qwen3-8b") && told.contains("has none"), "{told}");
+        assert!("lama.cpp".parse::<AdvisedEngine>().expect_err("no engine").contains("llama.cpp"));
+    }
+
+    #[test]
+    fn a_longer_context_takes_memory_and_is_kept_within_the_model() {
+        let asked = |context: u64| AdviceQuestion {
+            context: Some(context),
+            format: Some("q4_k_m".to_owned()),
+            ..question(Some("qwen3-14b"))
+        };
+        let [short, long] = [4096, 40_960].map(|context| advice("RTX 4070, i7-14700K, 64 GB", &asked(context)));
+        assert_eq!(short.rows[0].places, "all on the GPU");
+        assert_ne!(long.rows[0].places, "all on the GPU");
+        assert_eq!(long.context, 40_960);
+        assert!(short.rows[0].weights > Bytes::ZERO);
+    }
+}

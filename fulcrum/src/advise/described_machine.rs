@@ -87,6 +87,8 @@ pub(super) struct DescribedMachine {
     pub modules: Option<ModuleWords>,
     pub gpus: Vec<(DescribedGpu, u64)>,
     pub link: Option<String>,
+    /// Whether it was said that no GPU is used, that in the CPU included.
+    pub no_gpu: bool,
     /// What was said and changes nothing.
     pub unused: Vec<String>,
     /// The DRAM of a machine that was named as a whole.
@@ -120,8 +122,10 @@ impl DescribedMachine {
     pub fn understood(&self) -> Vec<String> {
         let gpu = |(gpu, count): &(DescribedGpu, u64)| {
             let many = if *count == 1 { String::new() } else { format!("{count}x ") };
-            let size = if gpu.part.unified { String::new() } else { format!(" {}", gpu.part.capacity.value) };
-            format!("{many}{}{size}", gpu.part.gpu)
+            let (name, size) = (&gpu.part.gpu, gpu.part.capacity.value);
+            let is_told = gpu.part.unified || name.ends_with(&format!("-{:.0}", size.gigabytes()));
+            let size = if is_told { String::new() } else { format!(" {size}") };
+            format!("{many}{name}{size}")
         };
         let sockets = self.sockets.filter(|sockets| *sockets > 1).map(|sockets| format!("{sockets}x "));
         let cpu = self.cpu.as_ref().map(|cpu| format!("{}{cpu}", sockets.unwrap_or_default()));
@@ -160,7 +164,8 @@ impl DescribedMachine {
             }
         };
         let cpu = cpu(&cpu_name)?;
-        let gpu = gpu.or_else(|| integrated(&cpu_name).map(|part| (DescribedGpu { part }, 1)));
+        let in_cpu = || integrated(&cpu_name).filter(|_| !self.no_gpu);
+        let gpu = gpu.or_else(|| in_cpu().map(|part| (DescribedGpu { part }, 1)));
         let unified = gpu.as_ref().is_some_and(|(gpu, _)| gpu.part.unified);
         let dram = self.dram_choice(&cpu, server.dram.take(), unified, &mut assumed)?;
         let link = match (&gpu, unified) {

@@ -37,7 +37,11 @@ fn split_count(word: &str) -> Vec<String> {
     let (number, rest) = word.split_at(digits);
     let split = match rest.strip_prefix('x') {
         Some(rest) if (1..=2).contains(&digits) && !rest.is_empty() => Some((format!("{number}x"), rest)),
-        _ => rest.strip_prefix('-').filter(|rest| rest.starts_with("core")).map(|rest| (number.to_owned(), rest)),
+        _ => {
+            let counted = |rest: &&str| rest.starts_with("core") || rest.starts_with("channel");
+            let rest = rest.strip_prefix('-').filter(counted).filter(|_| digits > 0);
+            rest.map(|rest| (number.to_owned(), rest))
+        }
     };
     match split {
         Some((count, rest)) => vec![count, rest.to_owned()],

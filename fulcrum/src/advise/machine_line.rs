@@ -110,8 +110,14 @@ impl LineReader {
     fn item(&mut self, rest: &[String]) -> usize {
         let word = rest[0].as_str();
         let next = rest.get(1).map(String::as_str);
+        if matches!((word, next), ("no", Some("gpu" | "gpus")) | ("cpu", Some("only"))) {
+            self.machine.no_gpu = true;
+            return 2;
+        }
         if let (Ok(cores), Some("core" | "cores")) = (word.parse::<u64>(), next) {
-            self.machine.cores = Some(cores).filter(|cores| *cores > 0 && self.before != Before::Gpu);
+            if self.before != Before::Gpu && rest.get(2).is_none_or(|word| word != "gpu") {
+                self.machine.cores = Some(cores).filter(|cores| *cores > 0);
+            }
             return 2;
         }
         if let (Ok(channels), Some("channel" | "channels")) = (word.parse::<u64>(), next) {
@@ -129,6 +135,7 @@ impl LineReader {
             return used;
         }
         if let Some((found, used)) = modules(rest) {
+            self.machine.module_count = self.waiting.take().or(self.machine.module_count);
             self.machine.modules = Some(found);
             return used;
         }
@@ -253,4 +260,83 @@ fn listed(list: &str, word: &str) -> bool {
 fn is_idle(word: &str) -> bool {
     let measured = ["w", "ghz", "mhz"].iter().filter_map(|unit| word.strip_suffix(unit));
     listed(IDLE, word) || measured.into_iter().any(|number| number.parse::<f64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::described_machine::AdvisedMachine;
+    use super::*;
+
+    /// Machines of people who published what they measured, in their words.
+    const USERS: &str = include_str!("users_machines.txt");
+
+    fn machine(line: &str) -> AdvisedMachine {
+        let read = read_line(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        read.compose().unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    #[test]
+    fn every_machine_of_users_is_understood_or_refused_with_a_reason() {
+        let mut refused = Vec::new();
+        for line in USERS.lines() {
+            match read_line(line) {
+                Ok(described) => assert!(!described.compose().expect(line).parts.is_empty()),
+                Err(error) => {
+                    let told = error.to_string();
+                    assert!(told.contains("not known: '") && told.contains("did you mean"), "{line}: {told}");
+                    refused.push(line);
+                }
+            }
+        }
+        assert!(refused.len() <= 4, "{refused:#?}");
+    }
+
+    #[test]
+    fn a_line_is_a_machine_of_shipped_parts() {
+        for (line, parts) in [
+            ("RTX 4090, i7-14700K, 64 GB DDR5-6000", "rtx-4090 24 GB, i7-14700k, 64 GB DDR5-6000"),
+            ("2x RTX 3090 + EPYC 7543 + 256GB", "2x rtx-3090 24 GB, epyc-7543, 256 GB"),
+            ("dual 3090, Ryzen 9 5950X w/ 4x16GB DDR4 3600", "2x rtx-3090 24 GB, ryzen-5950x, 64 GB DDR4-3600"),
+            ("Mac M3 Max 128GB", "apple-m3-max, 128 GB"),
+            ("MacBook Pro M1 Max 64 GB", "apple-m1-max, 64 GB"),
+            ("gaming laptop with RTX 4070, Core i7-13700H, 32 GB", "rtx-4070-laptop 8 GB, i7-13700h, 32 GB"),
+            ("RTX 4060 Ti 16GB, Ryzen 7 5800X3D, PCIe 3.0 x8", "rtx-4060-ti-16, ryzen-5800x3d, pcie3-x8"),
+            ("RTX 3090 x2, EPYC 7543", "2x rtx-3090 24 GB, epyc-7543"),
+            ("Ryzen 7 7840HS, 32 GB", "radeon-780m, ryzen-7840hs"),
+            ("Ryzen 7 7840HS, 32 GB, no GPU", "ryzen-7840hs"),
+            ("2x Xeon Gold 6138, 384 GB, 1 TB SSD", "2x xeon-gold-6138, 384 GB"),
+        ] {
+            let found = machine(line);
+            assert!(found.parts.join(", ").starts_with(parts), "{line}: {}", found.parts.join(", "));
+        }
+    }
+
+    #[test]
+    fn what_nobody_said_is_assumed_and_told() {
+        let found = machine("RTX 3060");
+        let told = found.assumed.join("; ");
+        assert!(["CPU ", "of memory", "link "].iter().all(|what| told.contains(what)), "{told}");
+        let told = machine("RTX 4090, Ryzen, 64 GB, 2 TB NVMe, Windows 11, 850W PSU").assumed.join("; ");
+        assert!(told.contains("'ryzen' is a family") && told.contains("a disk of 2 TB"), "{told}");
+        let mac = machine("M4 Max 48 GB");
+        let memory = mac.machine.memories[0].capacity.value;
+        assert!((memory.gigabytes() - 36.0).abs() < 0.1, "macOS lends the rest: {memory}");
+    }
+
+    #[test]
+    fn a_line_that_is_not_clear_says_what_was_understood_and_what_is_near() {
+        for (line, words) in [
+            ("RTX 4095, i7-14700K", &["understood: i7-14700k", "rtx 4095", "did you mean", "rtx-409"][..]),
+            ("RTX", &["understood: nothing", "missing: a GPU or a CPU"]),
+            ("a computer with", &["missing: a GPU or a CPU"]),
+            ("", &["missing: a GPU or a CPU"]),
+            ("RTX 4090, 0 GB", &["0 GB of memory", "understood: rtx-4090"]),
+            ("RTX 4090, PCIe 9.0 x16", &["the link pcie9-x16"]),
+            ("0x RTX 4090", &["0 of a part"]),
+        ] {
+            let told = read_line(line).expect_err(line).to_string();
+            assert!(words.iter().all(|word| told.contains(word)), "{line}: {told}");
+            assert!(told.contains("a whole line:"), "{told}");
+        }
+    }
 }

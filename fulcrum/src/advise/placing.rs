@@ -212,6 +212,12 @@ impl EngineSite {
         of_gpus.map(short).filter(|short| *short > Bytes::ZERO).max()
     }
 
+    /// Whether all memories hold a placement.
+    #[cfg(test)]
+    pub fn holds(&self, model: &Model, formats: &Formats, places: ModelPlaces) -> bool {
+        self.fitting(CostModel { machine: &self.machine, model, formats }, places).is_ok()
+    }
+
     fn is_of_gpu(&self, id: MemoryId) -> bool {
         let owners = self.machine.devices.iter().filter(|device| device.memory == id);
         owners.clone().count() > 0 && owners.clone().all(|device| device.kind == DeviceKind::Gpu)

@@ -115,7 +115,7 @@ mod tests {
         let found = from_installed(&parts("Intel(R) Core(TM) i7-14700K", &[name, name])).expect("a machine");
         assert_eq!(
             found.parts.join(", "),
-            "2x rtx-4060-ti-16 16 GB, i7-14700k, 8 cores, 64 GB DDR5-5200, pcie4-x8"
+            "2x rtx-4060-ti-16, i7-14700k, 8 cores, 64 GB DDR5-5200, pcie4-x8"
         );
         assert_eq!(found.assumed, Vec::<String>::new());
     }
