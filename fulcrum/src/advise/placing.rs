@@ -6,6 +6,7 @@
 
 use super::advised_engine::{AdvisedEngine, EnginePlacing};
 use super::question::AdviceQuestion;
+use crate::error::{Error, OrError};
 use hwprofiles::{Bytes, DeviceKind, Machine, MemoryId};
 use planner::{CostModel, MemoryUsage, PhaseTimes, Placement, PlannerError, RunExtent, footprint, offloaded};
 use scenarios::{CpuMoe, EngineProfile, Formats, Model, OffloadOptions, Workload};
@@ -112,6 +113,8 @@ pub(super) struct EngineSite {
     profile: EngineProfile,
     /// The machine as the engine runs it.
     machine: Machine,
+    /// The same where all layers are with GPUs.
+    on_gpus: Machine,
     gpus: u64,
     unified: bool,
     load: Workload,
@@ -123,19 +126,19 @@ impl EngineSite {
     ///
     /// # Errors
     /// The engine cannot run there.
-    pub fn new(machine: &Machine, question: &AdviceQuestion) -> crate::error::Result<Self> {
+    pub fn new(machine: &Machine, question: &AdviceQuestion) -> Result<Self, Error> {
         let profile = question.engine.profile();
         let gpu_devices = machine.devices.iter().filter(|device| device.kind == DeviceKind::Gpu);
         let host = machine.devices.iter().find(|device| device.kind == DeviceKind::Cpu);
         let gpus = gpu_devices.clone().count() as u64;
         let unified = gpu_devices.clone().any(|gpu| host.is_some_and(|host| host.memory == gpu.memory));
         question.engine.check(machine, unified)?;
-        let mut machine = machine.run_by(&profile.execution);
-        if question.engine.placing() == EnginePlacing::OnGpus && gpus > 1 {
-            machine = crate::error::OrError::or_input(machine.with_tensor_parallel(gpus))?;
-        }
+        let divided = question.engine.placing() == EnginePlacing::OnGpus && gpus > 1;
+        let grouped = if divided { machine.with_tensor_parallel(gpus).or_input()? } else { machine.clone() };
+        let machine = grouped.run_by(&profile.execution);
+        let on_gpus = grouped.run_by(&question.engine.profile_on_gpus().execution);
         let (load, room) = (question.load(), question.room());
-        Ok(Self { engine: question.engine, profile, machine, gpus, unified, load, room })
+        Ok(Self { engine: question.engine, profile, machine, on_gpus, gpus, unified, load, room })
     }
 
     /// The best placement of `model` in `formats`, with its times.
@@ -153,6 +156,8 @@ impl EngineSite {
         let places = self.places(cost_model)?;
         let options = self.options(&places, model);
         let (placement, chunk) = offloaded(&self.machine, model, &options, &self.load).map_err(impossible)?;
+        let machine = if places.all_on_gpu() { &self.on_gpus } else { &self.machine };
+        let cost_model = CostModel { machine, ..cost_model };
         let times = sim::estimate(cost_model, &placement, &self.load, chunk).map_err(impossible)?;
         Ok(PlacedModel { places, times })
     }

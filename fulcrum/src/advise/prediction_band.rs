@@ -4,15 +4,13 @@ use super::placing::PlacementClass;
 use hwprofiles::{Ratio, Seconds};
 
 /// The shares of our rate between which 80 % of the public runs of that kind lie, rounded outwards:
-/// `scripts/advise.py` prints them. Few runs are published of layers with the CPU, so theirs is as
+/// `scripts/advise.py` prints them. Of layers with the CPU few runs are published, so theirs is as
 /// wide as that of all on the CPU.
 fn rates(class: PlacementClass) -> [f64; 2] {
     match class {
-        PlacementClass::Gpu => [0.7, 1.3],
-        PlacementClass::Unified => [0.7, 1.3],
-        PlacementClass::ExpertsApart => [0.75, 1.15],
-        PlacementClass::LayersApart => [0.6, 1.2],
-        PlacementClass::Cpu => [0.5, 1.15],
+        PlacementClass::Gpu | PlacementClass::Unified => [0.75, 1.25],
+        PlacementClass::ExpertsApart => [0.65, 1.05],
+        PlacementClass::LayersApart | PlacementClass::Cpu => [0.5, 1.15],
     }
 }
 
