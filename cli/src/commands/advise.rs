@@ -2,7 +2,9 @@
 
 use crate::text::advice;
 use crate::text::terminal::{out, out_json};
-use fulcrum::{AdviceQuestion, AdvisedEngine, AdvisedMachine, Error, OrError, Purpose, Result, UpgradePrices};
+use fulcrum::{
+    AdviceQuestion, AdvisedEngine, AdvisedMachine, Error, OrError, Purpose, Result, UpgradePrices,
+};
 use std::path::{Path, PathBuf};
 
 /// Say what a machine can run, how fast, and what would make it faster.

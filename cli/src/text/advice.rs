@@ -57,7 +57,8 @@ fn verdict(advice: &Advice) -> String {
     match advice.rows.first() {
         None => "Nothing fits.".to_owned(),
         Some(best) => {
-            let fast = if best.fast_enough { "" } else { ": nothing is as fast as asked, and this is the fastest" };
+            let fast =
+                if best.fast_enough { "" } else { ": nothing is as fast as asked, and this is the fastest" };
             format!("Best: {} in {}, about {} tok/s{fast}", best.model, format_word(best), rate(best.tok_s))
         }
     }
@@ -66,7 +67,10 @@ fn verdict(advice: &Advice) -> String {
 fn table(advice: &Advice, shown: usize, one_model: bool) -> String {
     let name = if one_model { "" } else { "model" };
     let width = if one_model { 0 } else { 24 };
-    let mut text = format!("{name:<width$}{:<8}{:>6} {:>9} {:>7} {:>6}  where\n", "format", "tok/s", "80 %", "TTFT", "loss");
+    let mut text = format!(
+        "{name:<width$}{:<8}{:>6} {:>9} {:>7} {:>6}  where\n",
+        "format", "tok/s", "80 %", "TTFT", "loss"
+    );
     for row in advice.rows.iter().take(shown) {
         let model = if one_model { String::new() } else { fitted(&row.model, width - 1) };
         let [low, high] = row.tok_s_band.map(rate);
@@ -102,7 +106,12 @@ fn rest(advice: &Advice, shown: usize) -> String {
         text += &wrapped("\n", &format!("{}.", parts.join("; ")));
     }
     let best = advice.rows.first().map_or("MODEL", |row| &row.model);
-    text += &wrapped("", &format!("Next: --model {best} says what an upgrade brings; `fulcrum bench --quick` measures this machine."));
+    text += &wrapped(
+        "",
+        &format!(
+            "Next: --model {best} says what an upgrade brings; `fulcrum bench --quick` measures this machine."
+        ),
+    );
     text
 }
 
@@ -111,7 +120,10 @@ fn upgrades(advice: &Advice) -> String {
     if advice.upgrades.is_empty() {
         return "\nNo single upgrade that is priced makes it better by 5 %.\n".to_owned();
     }
-    let mut text = format!("\nOne upgrade{:<21}{:>7} {:<8}{:>6} {:>7} {:>6}  where\n", "", "USD", "format", "tok/s", "TTFT", "loss");
+    let mut text = format!(
+        "\nOne upgrade{:<21}{:>7} {:<8}{:>6} {:>7} {:>6}  where\n",
+        "", "USD", "format", "tok/s", "TTFT", "loss"
+    );
     for Upgrade { change, price, row, .. } in &advice.upgrades {
         let loss = row.quality_loss.map_or("-".to_owned(), |loss| format!("{:.1} %", loss * 100.0));
         let _ = writeln!(

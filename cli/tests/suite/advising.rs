@@ -13,7 +13,10 @@ fn advise(arguments: &str) -> String {
 
 /// The text with figures as `#`, which improve with the model of costs.
 fn without_figures(text: &str) -> String {
-    Regex::new(r" *\b[0-9.]+(-[0-9.]+)?( (s|min)\b)?").expect("a pattern").replace_all(text, " #").into_owned()
+    Regex::new(r" *\b[0-9.]+(-[0-9.]+)?( (s|min)\b)?")
+        .expect("a pattern")
+        .replace_all(text, " #")
+        .into_owned()
 }
 
 #[test]
@@ -108,6 +111,9 @@ fn a_model_that_does_not_fit_says_what_would_make_it_fit() {
     let output = Place::with(&[]).fulcrum("advise --machine RTX_3060,Ryzen_5_5600,32GB --model gpt-oss-120b");
     assert_eq!(output.status.code(), Some(3));
     let text = String::from_utf8(output.stdout).expect("text");
-    assert!(text.contains("Nothing fits.") && text.contains("One upgrade") && text.contains("of memory"), "{text}");
+    assert!(
+        text.contains("Nothing fits.") && text.contains("One upgrade") && text.contains("of memory"),
+        "{text}"
+    );
     assert!(String::from_utf8(output.stderr).expect("text").contains("GB of RAM"));
 }

@@ -85,15 +85,16 @@ impl AdvisedEngine {
         EngineProfile::shipped(name).expect("a test reads the profile of every engine")
     }
 
-    /// The same where all layers are with GPUs. llama.cpp then replays one graph of kernels, and its
-    /// products read as fast as long streams do; with layers apart neither holds.
+    /// The same where all layers are with GPUs. llama.cpp then replays one graph of kernels, and
+    /// its products read as fast as long streams do; with layers apart neither holds.
     pub(super) fn profile_on_gpus(self) -> EngineProfile {
         let mut profile = self.profile();
         if profile.execution.op_offload.is_some() {
             let reason = "prior: one graph is replayed; fitted to 26 users' runs on RTX 3060, 3090 and 5090";
             let share = |value: f64| Ratio::new(value).map(|value| Sourced::estimated(value, reason));
             let execution = &mut profile.execution;
-            (execution.gpu_read, execution.kv_read, execution.attention) = (share(1.0), share(1.0), share(0.8));
+            (execution.gpu_read, execution.kv_read, execution.attention) =
+                (share(1.0), share(1.0), share(0.8));
             execution.launch = Some(Sourced::estimated(Seconds::new(1e-6), reason));
         }
         profile
@@ -149,7 +150,7 @@ impl AdvisedEngine {
     pub(super) fn check(self, machine: &Machine, unified: bool) -> Result<()> {
         let has_gpu = machine.devices.iter().any(|device| device.kind == DeviceKind::Gpu);
         let needs_gpu = self.placing() != EnginePlacing::Divided;
-        let apple = unified && machine.devices.iter().any(|device| device.name.contains("apple"));
+        let apple = unified && machine.name.contains("apple");
         match needs_gpu && (!has_gpu || apple || (unified && self == Self::KTransformers)) {
             true => Err(Error::input(format!(
                 "--engine {self}: it needs a GPU with memory of its own, and this machine has none; \

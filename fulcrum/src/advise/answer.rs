@@ -206,7 +206,11 @@ mod tests {
             cells.flatten().collect()
         };
         for lines in [
-            ["RTX 3060, Ryzen 5 5600, 16 GB", "RTX 3060, Ryzen 5 5600, 32 GB", "RTX 3060, Ryzen 5 5600, 128 GB"],
+            [
+                "RTX 3060, Ryzen 5 5600, 16 GB",
+                "RTX 3060, Ryzen 5 5600, 32 GB",
+                "RTX 3060, Ryzen 5 5600, 128 GB",
+            ],
             ["RTX 3060, i7-14700K, 64 GB", "RTX 3090, i7-14700K, 64 GB", "2x RTX 3090, i7-14700K, 64 GB"],
             ["M4 Max, 36 GB", "M4 Max, 64 GB", "M4 Max, 128 GB"],
             ["i7-14700K, 16 GB", "i7-14700K, 24 GB", "RTX 3060, i7-14700K, 24 GB"],
@@ -222,7 +226,8 @@ mod tests {
     #[test]
     fn a_faster_part_is_never_slower() {
         let rate = |machine: &str| {
-            let asked = AdviceQuestion { format: Some("q4_k_m".to_owned()), ..question(Some("qwen3-30b-a3b")) };
+            let asked =
+                AdviceQuestion { format: Some("q4_k_m".to_owned()), ..question(Some("qwen3-30b-a3b")) };
             advice(machine, &asked).rows[0].tok_s
         };
         assert!(rate("RTX 4070, i7-14700K, 64 GB DDR5-6000") > rate("RTX 4070, i7-14700K, 64 GB DDR5-4800"));
@@ -289,7 +294,8 @@ mod tests {
             format: Some("q4_k_m".to_owned()),
             ..question(Some("qwen3-14b"))
         };
-        let [short, long] = [4096, 40_960].map(|context| advice("RTX 4070, i7-14700K, 64 GB", &asked(context)));
+        let [short, long] =
+            [4096, 40_960].map(|context| advice("RTX 4070, i7-14700K, 64 GB", &asked(context)));
         assert_eq!(short.rows[0].places, "all on the GPU");
         assert_ne!(long.rows[0].places, "all on the GPU");
         assert_eq!(long.context, 40_960);

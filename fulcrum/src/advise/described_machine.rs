@@ -57,7 +57,9 @@ pub(super) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
 fn smallest(name: &str) -> Option<(&'static str, &'static str)> {
     let of_size = |shipped: &'static str| {
         let size: u64 = shipped.rsplit_once('-')?.1.parse().ok()?;
-        shipped_called(&format!("{name} {size} gb")).filter(|(found, _)| *found == shipped).map(|it| (size, it))
+        shipped_called(&format!("{name} {size} gb"))
+            .filter(|(found, _)| *found == shipped)
+            .map(|it| (size, it))
     };
     similar_names(name).into_iter().filter_map(of_size).min_by_key(|(size, _)| *size).map(|(_, found)| found)
 }
@@ -139,7 +141,11 @@ impl DescribedMachine {
             (None, modules) => modules,
         };
         let cores = self.cores.map(|cores| format!("{cores} cores"));
-        self.gpus.iter().map(gpu).chain([cpu, cores, memory, self.link.clone()].into_iter().flatten()).collect()
+        self.gpus
+            .iter()
+            .map(gpu)
+            .chain([cpu, cores, memory, self.link.clone()].into_iter().flatten())
+            .collect()
     }
 
     /// The machine of these parts; what nobody said is assumed and told.
@@ -182,7 +188,9 @@ impl DescribedMachine {
             sockets: sockets.map(|count| SocketsChoice { count, link: None }),
             cores: self.cores.filter(|cores| *cores < cpu.cores.value * sockets.unwrap_or(1)),
             dram: Some(dram),
-            gpu: gpu.as_ref().map(|(gpu, count)| GpuChoice { count: *count, ..GpuChoice::one(&gpu.part.gpu) }),
+            gpu: gpu
+                .as_ref()
+                .map(|(gpu, count)| GpuChoice { count: *count, ..GpuChoice::one(&gpu.part.gpu) }),
             link,
             ..PartNames::default()
         };
@@ -196,9 +204,7 @@ impl DescribedMachine {
     /// The kind of GPU that is used: one on a card rather than one in the CPU, and of several the
     /// one with most memory.
     fn chosen_gpu(&mut self, assumed: &mut Vec<String>) -> Option<(DescribedGpu, u64)> {
-        let rank = |(gpu, count): &(DescribedGpu, u64)| {
-            (!gpu.part.unified, gpu.part.capacity.value * *count)
-        };
+        let rank = |(gpu, count): &(DescribedGpu, u64)| (!gpu.part.unified, gpu.part.capacity.value * *count);
         let at = (0..self.gpus.len()).max_by_key(|&at| rank(&self.gpus[at]))?;
         let chosen = self.gpus.remove(at);
         for (other, _) in self.gpus.drain(..) {
@@ -219,7 +225,8 @@ impl DescribedMachine {
         let capacity = self.memory.unwrap_or_else(|| {
             let own = cpu.dram.capacity.as_ref().map(|capacity| capacity.value * sockets);
             let usual = usual.and_then(|dram| dram.capacity).map(|capacity| capacity.value);
-            let of_server = channels.filter(|channels| *channels > 4).map(|channels| size(SERVER_MODULE) * channels);
+            let of_server =
+                channels.filter(|channels| *channels > 4).map(|channels| size(SERVER_MODULE) * channels);
             let memory = own.or(usual).or(of_server).unwrap_or_else(|| size(DESKTOP_MEMORY));
             assumed.push(format!("{memory} of memory"));
             self.memory = Some(memory);

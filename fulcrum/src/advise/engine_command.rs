@@ -37,12 +37,24 @@ pub(super) fn command(
             format!("LM Studio: {name} {format}, GPU offload {layers}, context {context}{experts}")
         }
         AdvisedEngine::KTransformers => {
-            format!("ktransformers --model_path {name} --gguf_path ./{name}-{} --max_new_tokens 512", format.to_uppercase())
+            format!(
+                "ktransformers --model_path {name} --gguf_path ./{name}-{} --max_new_tokens 512",
+                format.to_uppercase()
+            )
         }
         AdvisedEngine::Vllm => {
-            let parallel = if places.gpus > 1 { format!(" --tensor-parallel-size {}", places.gpus) } else { String::new() };
-            let sequences = if room.batch > 1 { format!(" --max-num-seqs {}", room.batch) } else { String::new() };
-            format!("vllm serve {name}{} --max-model-len {}{parallel}{sequences}", quantisation("-", format), room.context())
+            let parallel = if places.gpus > 1 {
+                format!(" --tensor-parallel-size {}", places.gpus)
+            } else {
+                String::new()
+            };
+            let sequences =
+                if room.batch > 1 { format!(" --max-num-seqs {}", room.batch) } else { String::new() };
+            format!(
+                "vllm serve {name}{} --max-model-len {}{parallel}{sequences}",
+                quantisation("-", format),
+                room.context()
+            )
         }
         AdvisedEngine::Sglang => {
             let parallel = if places.gpus > 1 { format!(" --tp {}", places.gpus) } else { String::new() };

@@ -51,7 +51,8 @@ fn split_count(word: &str) -> Vec<String> {
 
 /// How many: `2x`, `x2`, `dual`.
 pub(super) fn count(word: &str) -> Option<u64> {
-    let named = [("single", 1), ("dual", 2), ("two", 2), ("triple", 3), ("three", 3), ("quad", 4), ("four", 4)];
+    let named =
+        [("single", 1), ("dual", 2), ("two", 2), ("triple", 3), ("three", 3), ("quad", 4), ("four", 4)];
     if let Some((_, count)) = named.iter().find(|(name, _)| *name == word) {
         return Some(*count);
     }
@@ -130,7 +131,8 @@ pub(super) fn link(words: &[String]) -> Option<(Result<String, String>, usize)> 
     while let Some(word) = words.get(used).filter(|_| used < 4) {
         let word = word.trim_start_matches("gen").trim_start_matches('v');
         let is_width = word.strip_prefix('x').is_some_and(|width| width.parse::<u64>().is_ok());
-        let is_version = word.trim_end_matches(".0").len() == 1 && word.starts_with(|c: char| c.is_ascii_digit());
+        let is_version =
+            word.trim_end_matches(".0").len() == 1 && word.starts_with(|c: char| c.is_ascii_digit());
         if !(is_width || is_version || word.is_empty()) {
             break;
         }

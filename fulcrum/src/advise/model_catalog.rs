@@ -39,7 +39,8 @@ impl CataloguedModel {
         Ok(models)
     }
 
-    /// The model called `name`: of the catalogue where it is there, of a preset or a file otherwise.
+    /// The model called `name`: of the catalogue where it is there, otherwise a preset's or a
+    /// file's.
     pub fn named(name: &str) -> Result<Self> {
         let model = crate::pipeline::model(name)?;
         let known = Self::all()?.into_iter().find(|known| known.model == model);

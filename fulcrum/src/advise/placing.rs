@@ -99,7 +99,12 @@ impl std::fmt::Display for NotPlaced {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NotPlaced::Short { memory, needed, has } => {
-                write!(f, "needs {:.0} GB of {memory}, and there are {:.0}", needed.gigabytes().ceil(), has.gigabytes())
+                write!(
+                    f,
+                    "needs {:.0} GB of {memory}, and there are {:.0}",
+                    needed.gigabytes().ceil(),
+                    has.gigabytes()
+                )
             }
             NotPlaced::Impossible(why) => f.write_str(why),
         }
@@ -165,7 +170,13 @@ impl EngineSite {
     /// The places with most on the GPUs that fit.
     fn places(&self, cost_model: CostModel<'_>) -> Result<ModelPlaces, NotPlaced> {
         let layers = cost_model.model.layers;
-        let all = ModelPlaces { gpus: self.gpus, layers, gpu_layers: layers + 1, cpu_expert_layers: 0, unified: self.unified };
+        let all = ModelPlaces {
+            gpus: self.gpus,
+            layers,
+            gpu_layers: layers + 1,
+            cpu_expert_layers: 0,
+            unified: self.unified,
+        };
         let has_experts = cost_model.model.experts.is_some();
         if self.gpus == 0 {
             let none = ModelPlaces { gpu_layers: 0, ..all };
@@ -190,7 +201,8 @@ impl EngineSite {
             with(least(0, layers, |kept| fits_gpu(with(kept))))
         } else {
             let kept = if has_experts { layers } else { 0 };
-            let with = |left: u64| ModelPlaces { gpu_layers: layers + 1 - left, cpu_expert_layers: kept, ..all };
+            let with =
+                |left: u64| ModelPlaces { gpu_layers: layers + 1 - left, cpu_expert_layers: kept, ..all };
             with(least(0, layers + 1, |left| fits_gpu(with(left))))
         };
         self.fitting(cost_model, places).map(|()| places)

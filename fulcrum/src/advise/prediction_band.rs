@@ -20,9 +20,9 @@ pub(super) fn band(class: PlacementClass, tpot: Seconds) -> [f64; 2] {
     rates(class).map(|share| share / tpot.get())
 }
 
-/// The loss of quality as a share of a model's size: a rise of the perplexity by 1 + r is that of a
-/// model with (1 + r)^(−6.6) of the parameters, because the loss falls as N^−0.076 from about 2 nats
-/// (arXiv:2001.08361).
+/// The loss of quality as a share of a model's size: a rise of the perplexity by 1 + r is that of
+/// a model with (1 + r)^(−6.6) of the parameters, because the loss falls as N^−0.076 from about
+/// 2 nats (arXiv:2001.08361).
 pub(super) fn size_kept(loss: Ratio) -> f64 {
     const EXPONENT: f64 = 6.6;
     (1.0 + loss.get()).powf(-EXPONENT)

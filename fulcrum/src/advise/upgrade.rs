@@ -70,7 +70,8 @@ impl UpgradePrices {
         let columns = ["kind", "name", "usd", "date", "source"];
         let at = |column: &str| rows.names().iter().position(|name| name == column);
         let places = columns.map(at);
-        if let Some(missing) = columns.iter().zip(places).find_map(|(name, at)| at.is_none().then_some(name)) {
+        if let Some(missing) = columns.iter().zip(places).find_map(|(name, at)| at.is_none().then_some(name))
+        {
             let all = columns.join(", ");
             return Err(Error::input(format!("{file}: the column {missing} is missing; wanted are {all}")));
         }
@@ -80,7 +81,8 @@ impl UpgradePrices {
             let cell = |at: usize| String::from_utf8_lossy(rows.cell(places[at])).into_owned();
             let price = cell(2).parse::<f64>().ok().filter(|price| *price > 0.0);
             let Some(price) = price else {
-                return Err(rows.refuse(places[2], "a price in US dollars, above 0, is wanted".to_owned())).or_input();
+                return Err(rows.refuse(places[2], "a price in US dollars, above 0, is wanted".to_owned()))
+                    .or_input();
             };
             let source = format!("{}, {}", cell(3), cell(4));
             prices.push(UpgradePrice { kind: cell(0), name: cell(1), price: Dollars::new(price), source });
@@ -187,7 +189,9 @@ fn capacity_of(names: &PartNames) -> Option<Bytes> {
 /// Twice and four times the memory, as far as boards go: 256 GB on two channels, 256 GB on each
 /// channel of a server.
 fn memory<'a>(names: &PartNames, cpu: &CpuPart, prices: &'a UpgradePrices) -> Vec<Purchase<'a>> {
-    let (Some(now), Some(price)) = (capacity_of(names), per_gigabyte(cpu, names, prices)) else { return vec![] };
+    let (Some(now), Some(price)) = (capacity_of(names), per_gigabyte(cpu, names, prices)) else {
+        return vec![];
+    };
     let channels = cpu.dram.channels.as_ref().map_or(2, |channels| channels.value);
     let sockets = names.sockets.as_ref().map_or(1, |sockets| sockets.count);
     let most = if channels > 2 { 256.0 * (channels * sockets) as f64 } else { 256.0 };
@@ -209,7 +213,9 @@ fn memory<'a>(names: &PartNames, cpu: &CpuPart, prices: &'a UpgradePrices) -> Ve
 
 /// The same memory in faster modules, all of which are bought.
 fn faster_memory<'a>(names: &PartNames, cpu: &CpuPart, prices: &'a UpgradePrices) -> Vec<Purchase<'a>> {
-    let (Some(now), Some(price)) = (capacity_of(names), per_gigabyte(cpu, names, prices)) else { return vec![] };
+    let (Some(now), Some(price)) = (capacity_of(names), per_gigabyte(cpu, names, prices)) else {
+        return vec![];
+    };
     let own = cpu.dram.kind.parse::<MemoryModules>().ok();
     let Some(modules) = modules_of(names).cloned().or(own) else { return vec![] };
     let speeds = SPEEDS.iter().find(|(kind, _)| *kind == modules.kind).map_or([0; 2], |(_, speeds)| *speeds);
@@ -268,7 +274,10 @@ mod tests {
         for price in UpgradePrices::usual().0 {
             assert!(price.source.len() > 8, "{price:?}");
             match &*price.kind {
-                "gpu" => assert!(matches!(Library::default().profile(&price.name), Ok(Profile::Gpu(_))), "{price:?}"),
+                "gpu" => assert!(
+                    matches!(Library::default().profile(&price.name), Ok(Profile::Gpu(_))),
+                    "{price:?}"
+                ),
                 kind => assert!(["memory", "registered"].contains(&kind), "{price:?}"),
             }
         }

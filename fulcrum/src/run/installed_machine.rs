@@ -60,7 +60,8 @@ fn from_installed(parts: &InstalledParts) -> Result<AdvisedMachine> {
     let link = link.map(|link| format!("PCIe {} x{}", link.generation, link.width));
     let memory = format!("{:.0} GB RAM", parts.memory.gigabytes());
     let words = [gpus, Some(format!("{sockets}{cpu}")), Some(cores), Some(memory), modules, link];
-    let mut machine = AdvisedMachine::from_words(&words.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
+    let mut machine =
+        AdvisedMachine::from_words(&words.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
     machine.assumed.extend(stand_in);
     if let Some(why) = parts.no_gpus.as_ref().filter(|_| parts.gpus.is_empty()) {
         machine.assumed.push(format!("no GPU ({why}); name one with --machine"));

@@ -109,5 +109,9 @@ pub fn similar_names(name: &str) -> Vec<&'static str> {
         .collect();
     near.sort_unstable();
     let best = near.first().map(|(rank, ..)| *rank);
-    near.into_iter().filter(|(rank, ..)| Some(*rank) == best).take(NAMED).map(|(.., shipped)| shipped).collect()
+    near.into_iter()
+        .filter(|(rank, ..)| Some(*rank) == best)
+        .take(NAMED)
+        .map(|(.., shipped)| shipped)
+        .collect()
 }
