@@ -90,7 +90,7 @@ impl UpgradePrices {
         Ok(Self(prices))
     }
 
-    fn of(&self, kind: &str, name: &str) -> Option<&UpgradePrice> {
+    fn price(&self, kind: &str, name: &str) -> Option<&UpgradePrice> {
         self.0.iter().find(|price| price.kind == kind && price.name == name)
     }
 }
@@ -175,7 +175,7 @@ fn per_gigabyte<'a>(cpu: &CpuPart, names: &PartNames, prices: &'a UpgradePrices)
     let kind = modules_of(names).map_or(&cpu.dram.kind, |modules| &modules.kind);
     let kind = if kind.contains("DDR4") { "DDR4" } else { "DDR5" };
     let registered = cpu.dram.channels.as_ref().is_some_and(|channels| channels.value > 2);
-    prices.of(if registered { "registered" } else { "memory" }, kind)
+    prices.price(if registered { "registered" } else { "memory" }, kind)
 }
 
 fn modules_of(names: &PartNames) -> Option<&MemoryModules> {
@@ -252,7 +252,7 @@ fn gpus<'a>(names: &PartNames, prices: &'a UpgradePrices) -> Vec<Purchase<'a>> {
         })
         .collect();
     if let Some(gpu) = &names.gpu
-        && let Some(sold) = prices.of("gpu", &gpu.part)
+        && let Some(sold) = prices.price("gpu", &gpu.part)
     {
         all.push(Purchase {
             kind: 3,
