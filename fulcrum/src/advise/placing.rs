@@ -160,7 +160,7 @@ impl EngineSite {
         }
         let places = self.places(cost_model)?;
         let options = self.options(&places, model);
-        let (placement, chunk) = offloaded(&self.machine, model, &options, &self.load).map_err(impossible)?;
+        let (placement, chunk) = self.placement(model, &options, &self.load)?;
         let machine = if places.all_on_gpu() { &self.on_gpus } else { &self.machine };
         let cost_model = CostModel { machine, ..cost_model };
         let times = sim::estimate(cost_model, &placement, &self.load, chunk).map_err(impossible)?;
@@ -252,10 +252,27 @@ impl EngineSite {
 
     fn used(&self, cost_model: CostModel<'_>, places: ModelPlaces) -> Result<Vec<MemoryUsage>, NotPlaced> {
         let options = self.options(&places, cost_model.model);
-        let placed: (Placement, u64) =
-            offloaded(&self.machine, cost_model.model, &options, &self.room).map_err(impossible)?;
-        let extent = RunExtent::from_workload(&self.room, placed.1);
-        footprint(cost_model, &extent, &placed.0).map_err(|error| impossible(PlannerError::from(error)))
+        let (placement, chunk) = self.placement(cost_model.model, &options, &self.room)?;
+        let extent = RunExtent::from_workload(&self.room, chunk);
+        footprint(cost_model, &extent, &placement).map_err(|error| impossible(PlannerError::from(error)))
+    }
+
+    /// The placement of the options, and the tokens of each sequence in a step of prefill. A GPU
+    /// that shares the host's memory reads the token table itself: no activation moves.
+    fn placement(
+        &self,
+        model: &Model,
+        options: &OffloadOptions,
+        load: &Workload,
+    ) -> Result<(Placement, u64), NotPlaced> {
+        let (mut placement, chunk) = offloaded(&self.machine, model, options, load).map_err(impossible)?;
+        let head = placement.head.iter().map(|slice| slice.decode).next();
+        if let Some(device) = head.filter(|_| self.unified) {
+            for slice in &mut placement.embed {
+                (slice.prefill, slice.decode) = (device, device);
+            }
+        }
+        Ok((placement, chunk))
     }
 
     fn options(&self, places: &ModelPlaces, model: &Model) -> OffloadOptions {

@@ -1,7 +1,7 @@
 //! Placements of llama.cpp's options.
 //!
 //! - The GPUs hold the last layers with their KV caches, dealt out by their capacities; the token
-//!   table stays with the host, unless the GPU computes on the host's memory.
+//!   table stays with the host.
 //! - A tensor lies in the buffer of the first pattern that its name matches, and is computed there.
 //! - The first GPU computes a product of many rows with a matrix of the host: it fetches the matrix
 //!   and then multiplies.
@@ -135,21 +135,12 @@ impl<'a> Offload<'a> {
         };
         let head = self.layer_device(self.model.layers);
         Placement {
-            embed: self.slices(0, Sublayer::Embed, self.table_device(), [0; 2]),
+            embed: self.slices(0, Sublayer::Embed, self.host, [0; 2]),
             layers: (0..self.model.layers).map(layer).collect(),
             // The head works on the last token of each sequence alone.
             head: self.slices(0, Sublayer::Head, head, [workload.batch; 2]),
             pipelining: Pipelining { slots: 1, ..Pipelining::default() },
         }
-    }
-
-    /// The device that reads the token table: the host, or a GPU in the host's memory, to which
-    /// nothing needs to move.
-    fn table_device(&self) -> DeviceId {
-        let memory = self.machine.device(self.host).memory;
-        let shares = |gpu: &DeviceId| self.machine.device(*gpu).memory == memory;
-        let first = self.layer_device(0);
-        if self.gpus.iter().any(shares) { first } else { self.host }
     }
 
     /// The device of layer `layer` by the number of layers that GPUs hold; the output projection

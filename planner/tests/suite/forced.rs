@@ -85,14 +85,6 @@ fn the_last_layers_are_on_the_gpu_and_one_more_takes_the_head() {
 }
 
 #[test]
-fn a_gpu_on_the_hosts_memory_reads_the_token_table() {
-    let machine = hwprofiles::Library::default().machine("ryzen-ai-max-395-128gb").expect("shipped");
-    let placement = placed(&machine, &mixture(), OffloadOptions { gpu_layers: Some(99), ..options() });
-    let gpu = machine.device_named("gpu").expect("a GPU");
-    assert!(placement.embed.iter().all(|slice| slice.decode == gpu), "{:?}", placement.embed);
-}
-
-#[test]
 fn first_layers_keep_their_experts_with_the_host() {
     let model = mixture();
     let machine = Spec::gpu(80_000_000).machine(&model);
