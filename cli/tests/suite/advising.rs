@@ -115,5 +115,5 @@ fn a_model_that_does_not_fit_says_what_would_make_it_fit() {
         text.contains("Nothing fits.") && text.contains("One upgrade") && text.contains("of memory"),
         "{text}"
     );
-    assert!(String::from_utf8(output.stderr).expect("text").contains("GB of RAM"));
+    assert!(String::from_utf8(output.stderr).expect("text").contains("GB of memory"));
 }

@@ -229,7 +229,6 @@ impl DescribedMachine {
                 channels.filter(|channels| *channels > 4).map(|channels| size(SERVER_MODULE) * channels);
             let memory = own.or(usual).or(of_server).unwrap_or_else(|| size(DESKTOP_MEMORY));
             assumed.push(format!("{memory} of memory"));
-            self.memory = Some(memory);
             memory
         });
         let lent = match unified && cpu.cpu.starts_with("apple") {

@@ -85,7 +85,9 @@ impl LineReader {
                 let word = rest[0].as_str();
                 match word {
                     word if listed(FAMILIES, word) => families.push(word),
-                    word if is_idle(word) || (word.parse::<f64>().is_ok() && strange.is_empty()) => {}
+                    word if is_idle(word) => {}
+                    // "Windows 11" and "Ryzen 7" name no part; "RTX 4095" should.
+                    word if word.parse::<f64>().is_ok() && (families.is_empty() || word.len() <= 2) => {}
                     word => strange.push(word),
                 }
             }
