@@ -65,26 +65,29 @@ fn verdict(advice: &Advice) -> String {
 }
 
 fn table(advice: &Advice, shown: usize, one_model: bool) -> String {
-    let name = if one_model { "" } else { "model" };
-    let width = if one_model { 0 } else { 24 };
+    let (name, width) = if one_model { ("", 0) } else { ("model", 22) };
     let mut text = format!(
-        "{name:<width$}{:<8}{:>6} {:>9} {:>7} {:>6}  where\n",
+        "{name:<width$}{:<7}{:>5} {:>8} {:>7} {:>6}  where\n",
         "format", "tok/s", "80 %", "TTFT", "loss"
     );
-    for row in advice.rows.iter().take(shown) {
+    let rows = advice.rows.iter().take(shown);
+    for row in rows.clone() {
         let model = if one_model { String::new() } else { fitted(&row.model, width - 1) };
         let [low, high] = row.tok_s_band.map(rate);
-        let slow = if row.fast_enough { "" } else { " (slow)" };
+        let mark = if row.fast_enough { ' ' } else { '<' };
         let loss = row.quality_loss.map_or("-".to_owned(), |loss| format!("{:.1} %", loss * 100.0));
         let _ = writeln!(
             text,
-            "{model:<width$}{:<8}{:>6} {:>9} {:>7} {loss:>6}  {}{slow}",
+            "{model:<width$}{:<7}{:>5}{mark}{:>8} {:>7} {loss:>6}  {}",
             format_word(row),
             rate(row.tok_s),
             format!("{low}-{high}"),
             time(row.ttft),
             row.places,
         );
+    }
+    if rows.clone().any(|row| !row.fast_enough) {
+        text += "<: fewer tokens per second than asked for\n";
     }
     text
 }
@@ -120,16 +123,13 @@ fn upgrades(advice: &Advice) -> String {
     if advice.upgrades.is_empty() {
         return "\nNo single upgrade that is priced makes it better by 5 %.\n".to_owned();
     }
-    let mut text = format!(
-        "\nOne upgrade{:<21}{:>7} {:<8}{:>6} {:>7} {:>6}  where\n",
-        "", "USD", "format", "tok/s", "TTFT", "loss"
-    );
+    let mut text =
+        format!("\n{:<31}{:>6} {:<7}{:>5} {:>7}  where\n", "One upgrade", "USD", "format", "tok/s", "TTFT");
     for Upgrade { change, price, row, .. } in &advice.upgrades {
-        let loss = row.quality_loss.map_or("-".to_owned(), |loss| format!("{:.1} %", loss * 100.0));
         let _ = writeln!(
             text,
-            "{:<32}{:>7.0} {:<8}{:>6} {:>7} {loss:>6}  {}",
-            fitted(change, 31),
+            "{:<31}{:>6.0} {:<7}{:>5} {:>7}  {}",
+            fitted(change, 30),
             price.get(),
             format_word(row),
             rate(row.tok_s),
@@ -149,8 +149,9 @@ pub fn nothing_fits(advice: &Advice) -> String {
     }
 }
 
+/// The format's word without what tells no two apart.
 fn format_word(row: &AdviceRow) -> &str {
-    row.format.strip_suffix("_moe").unwrap_or(&row.format)
+    ["_moe", "_g128"].iter().find_map(|tail| row.format.strip_suffix(tail)).unwrap_or(&row.format)
 }
 
 /// Tokens per second with two digits that count.

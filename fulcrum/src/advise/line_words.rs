@@ -16,6 +16,7 @@ pub(super) fn phrases(line: &str) -> Vec<Phrase> {
         ("×", "x"),
         ("mt/s", "mts"),
         (" w/", " , "),
+        ("_", " "),
         ("(", " "),
         (")", " "),
     ] {
