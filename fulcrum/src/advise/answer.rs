@@ -67,10 +67,7 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
     let asked = catalog.iter().filter(|entry| one.is_some() || entry.purposes.contains(&question.purpose));
     let cells: Vec<_> = asked
         .flat_map(|entry| {
-            let formats = match &question.format {
-                Some(format) => vec![format.clone()],
-                None => question.engine.formats(entry.own_format.as_deref()),
-            };
+            let formats = question.formats(entry.own_format.as_deref());
             formats.into_iter().map(move |format| (entry, format))
         })
         .collect();

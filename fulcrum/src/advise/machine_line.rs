@@ -196,7 +196,7 @@ impl LineReader {
         let of_gpu = self.before == Before::Gpu
             && !says_memory
             && modules.is_none()
-            && self.machine.gpus.last().is_some_and(|(gpu, _)| gpu.holds(bytes));
+            && self.machine.gpus.last().is_some_and(|(gpu, _)| !gpu.part.unified && gpu.holds(bytes));
         if of_gpu {
             return 0;
         }

@@ -112,6 +112,11 @@ impl AdviceQuestion {
         Workload::new(load.batch, prompt, load.output_tokens)
     }
 
+    /// The words of the formats that are asked about; `own` is the one that a model was trained in.
+    pub(super) fn formats(&self, own: Option<&str>) -> Vec<String> {
+        self.format.as_ref().map_or_else(|| self.engine.formats(own), |format| vec![format.clone()])
+    }
+
     /// The least rate.
     pub(super) fn least_rate(&self) -> f64 {
         self.min_rate.unwrap_or_else(|| self.purpose.enough())
