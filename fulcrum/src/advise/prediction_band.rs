@@ -4,13 +4,15 @@ use super::placing::PlacementClass;
 use hwprofiles::{Ratio, Seconds};
 
 /// The shares of our rate between which 80 % of the public runs of that kind lie, rounded outwards:
-/// `scripts/advise.py` prints them. Of layers with the CPU few runs are published, so theirs is as
-/// wide as that of all on the CPU.
+/// `scripts/advise.py` prints them. Few runs are published of layers with the CPU (6) and of all on
+/// the CPU (12), so theirs are wider than what those give.
 fn rates(class: PlacementClass) -> [f64; 2] {
     match class {
-        PlacementClass::Gpu | PlacementClass::Unified => [0.75, 1.25],
+        PlacementClass::Gpu => [0.5, 1.2],
+        PlacementClass::Unified => [0.55, 1.15],
         PlacementClass::ExpertsApart => [0.65, 1.05],
-        PlacementClass::LayersApart | PlacementClass::Cpu => [0.5, 1.15],
+        PlacementClass::LayersApart => [0.7, 1.2],
+        PlacementClass::Cpu => [0.6, 1.2],
     }
 }
 
