@@ -47,7 +47,7 @@ fn the_words_for_three_machines() {
             "M4_Max,64GB",
             "apple-m4-max, # GB\nassumed: macOS lends the GPU # % of # GB; memory at LPDDR5X, the CPU's fastest\n",
         ),
-        ("Xeon_Gold_6138,96GB", "xeon-gold-#, # GB\nassumed: memory at 6x DDR4-#, the CPU's fastest\n"),
+        ("Xeon_Gold_6138,96GB", "xeon-gold-#, # GB\nassumed: memory at #x DDR4-#, the CPU's fastest\n"),
     ] {
         let text = without_figures(&advise(&format!("--machine {machine} --model qwen3-8b --format q4_k_m")));
         assert!(text.starts_with(words), "{text}\nwanted:\n{words}");
