@@ -19,13 +19,14 @@
 //! Nothing is printed, and no global state is kept: long tasks tell a function of the caller what
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
-//! Rooms, each using only those before it: error, progress, table, pipeline, serve, sweep,
-//! capacity, advise, reproduce, report, run.
+//! Rooms, each using only those before it: error, wrong_place, progress, table, pipeline, serve,
+//! sweep, capacity, advise, reproduce, report, page, run.
 #![forbid(unsafe_code)]
 
 mod advise;
 mod capacity;
 mod error;
+mod page;
 mod pipeline;
 mod progress;
 mod report;
@@ -35,6 +36,7 @@ mod run;
 mod serve;
 mod sweep;
 mod table;
+mod wrong_place;
 
 pub use advise::{
     Advice, AdviceQuestion, AdviceRow, AdvisedEngine, AdvisedMachine, LeftOutModel, PlacementClass, Purpose,
@@ -42,10 +44,11 @@ pub use advise::{
 };
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};
+pub use page::PageSession;
 pub use pipeline::{
-    FittedGpu, FormatTrial, GpuFitOptions, PredictionOptions, PreparedScenario, ResolvedPlan, fit_gpus,
-    machine, machine_library, model, parse_scenario, plan, plan_grid, predict_rows, read_scenario, simulate,
-    this_host_file, train,
+    FittedGpu, FormatTrial, GpuFitOptions, PredictionOptions, PreparedScenario, ResolvedPlan, described,
+    fit_gpus, machine, machine_library, model, parse_scenario, plan, plan_grid, plan_numbers, predict_rows,
+    read_scenario, simulate, this_host_file, train,
 };
 pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};
@@ -67,6 +70,7 @@ pub use sweep::{
     SweepShard, merge_shards, sweep,
 };
 pub use table::is_parquet;
+pub use wrong_place::WrongPlace;
 
 pub use hwprofiles::Machine;
 pub use scenarios::{Document, Scenario, Setting};

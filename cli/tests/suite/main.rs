@@ -4,6 +4,7 @@ mod advising;
 mod bad_input;
 mod choosing;
 mod column;
+mod describing;
 mod documents;
 mod exporting;
 mod fitting;
