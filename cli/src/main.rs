@@ -12,6 +12,7 @@ mod text;
 mod written;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use commands::advise::AdviseArguments;
 #[cfg(feature = "run")]
 use commands::bench::BenchArguments;
 use commands::capacity::CapacityArguments;
@@ -73,6 +74,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Advise(AdviseArguments),
     #[cfg(feature = "run")]
     Quickstart(QuickstartArguments),
     #[cfg(feature = "run")]
@@ -102,6 +104,7 @@ enum Command {
 impl Command {
     fn run(self, json: bool) -> fulcrum::Result {
         match self {
+            Self::Advise(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Quickstart(arguments) => arguments.run(json),
             #[cfg(feature = "run")]

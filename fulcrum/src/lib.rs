@@ -20,9 +20,10 @@
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
 //! Rooms, each using only those before it: error, wrong_place, progress, identity, journal, table,
-//! pipeline, serve, sweep, capacity, reproduce, report, page, run.
+//! pipeline, serve, sweep, capacity, advise, reproduce, report, page, run.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod capacity;
 mod error;
 mod identity;
@@ -39,6 +40,10 @@ mod sweep;
 mod table;
 mod wrong_place;
 
+pub use advise::{
+    Advice, AdviceQuestion, AdviceRow, AdvisedEngine, AdvisedMachine, LeftOutModel, PlacementClass, Purpose,
+    Upgrade, UpgradePrices, advise,
+};
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};
 pub use page::PageSession;
@@ -52,12 +57,7 @@ pub use report::{ResultPage, report};
 pub use reproduce::{Published, fit_constants, reproduce, reproduce_public};
 #[cfg(feature = "run")]
 pub use run::{
-    AnswerFile, BatchAnswers, BatchDefaults, BatchJob, BatchRequest, CheckedKernel, Checkpoint,
-    DraftedSession, GeneratedBatch, GenerationOptions, GenerationResult, KernelPath, LiveOptions,
-    LiveSession, QuickstartOptions, RequestDay, RooflineCheck, RunSetup, Sampling, ServedComparison,
-    ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream, Tokenizer, ValidationOptions, answer_line,
-    check_request, check_roofline, compare_gpu_kernels, init_model, measure_host, quickstart, random_prompts,
-    read_batch, require_this_host, serve, validate,
+    AnswerFile, BatchAnswers, BatchDefaults, BatchJob, BatchRequest, CheckedKernel, Checkpoint, DraftedSession, GeneratedBatch, GenerationOptions, GenerationResult, KernelPath, LiveOptions, LiveSession, QuickstartOptions, RequestDay, RooflineCheck, RunSetup, Sampling, ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream, Tokenizer, ValidationOptions, answer_line, check_request, check_roofline, compare_gpu_kernels, init_model, measure_host, quickstart, random_prompts, read_batch, require_this_host, serve, this_machine, validate,
 };
 pub use serve::{
     DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,

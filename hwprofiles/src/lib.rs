@@ -56,7 +56,7 @@ pub use files::{
     AtomicFile, FileError, Presence, ProfileError, RowsError, TableRows, WriteError, is_stdin, is_stream,
     open_input, plain_name, read_input, read_text, write_atomically,
 };
-pub use library::{Library, PartSheet, Profile, SheetEntry, shipped};
+pub use library::{Library, PartSheet, Profile, SheetEntry, shipped, shipped_called, similar_names};
 pub use machine::{
     CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, EngineAllReduce, EngineExecution, Finding,
     Interleave, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind, MissingRate,

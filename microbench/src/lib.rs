@@ -5,6 +5,8 @@
 //! the loopback's link; and the GPU, where there is one. The measured kernels are those that the
 //! executor runs.
 //!
+//! [`installed_parts`] reads the names of this machine's parts and measures nothing.
+//!
 //! [`check_roofline`] predicts six numerical kernels from such a file and measures them.
 //!
 //! Rooms, each using only those before it: error, system, operands, method, memory, compute,
@@ -25,6 +27,9 @@ pub use error::MeasureError;
 pub use gpu::gpu_kernel_parity;
 pub use method::options::{Depth, MeasuredHost, Options, Progress, Warning};
 pub use roofline::check::{CheckedKernel, RooflineCheck, check_roofline};
+pub use system::dimms::InstalledModules;
+pub use system::installed::{InstalledDevice, InstalledParts, installed_parts};
+pub use system::pci_link::PciLink;
 
 use hwprofiles::{Host, WriteError};
 use operands::kernel_set::RealKernels;

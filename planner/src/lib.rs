@@ -30,7 +30,7 @@ mod cases;
 mod fixture;
 
 pub use cost::{
-    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, cost, energy,
+    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, cost, energy, footprint,
 };
 pub use error::PlannerError;
 pub use explain::{Axis, BreakEven, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain};
@@ -51,7 +51,7 @@ pub use plan::{
 };
 pub use planning::{
     ChosenFormats, DraftModel, DraftPlan, FORCED, ForcedPlacement, FormatScorer, PLANNED, Problem, Scorer,
-    evaluate, follow, plan, plan_among,
+    evaluate, follow, offloaded, plan, plan_among,
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,

@@ -1,5 +1,6 @@
 //! One file per subcommand: its arguments as they are typed, and the calls that answer them.
 
+pub mod advise;
 #[cfg(feature = "run")]
 pub mod bench;
 pub mod capacity;

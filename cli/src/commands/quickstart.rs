@@ -1,6 +1,7 @@
 //! `fulcrum quickstart`
 
-use crate::text::terminal::{self, ProgressDisplay, out, outln};
+use crate::text::terminal::{self, ProgressDisplay, out};
+use crate::text::verdict::{self, LoadBefore};
 use crate::written::WRITTEN_FOLDER;
 use fulcrum::{ProgressEvent, QuickstartOptions, Result};
 use hwprofiles::BytesPerSec;
@@ -41,13 +42,13 @@ impl QuickstartArguments {
         let page = out.join("report.html");
         let options =
             QuickstartOptions { out, full, link, memory_percent: memory, host, repeats, date, command };
-        let display = ProgressDisplay::default();
+        let (display, before) = (ProgressDisplay::default(), LoadBefore::read());
         let validation = fulcrum::quickstart(&options, &|event: ProgressEvent<'_>| display.show(event))?;
         match json {
             true => out!("{}", validation.to_json()),
             false => {
                 out!("{}", validation.to_text());
-                outln!("\nopen {}", page.display());
+                out!("\n{}", verdict::quickstart(&validation, before, &page));
             }
         }
         Ok(())

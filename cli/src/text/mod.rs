@@ -1,5 +1,6 @@
 //! What people read: results in words, and the terminal.
 
+pub mod advice;
 pub mod formats;
 pub mod gpu_fit;
 pub mod grid;
@@ -13,3 +14,5 @@ pub mod roofline_check;
 pub mod served_comparison;
 pub mod served_day;
 pub mod terminal;
+#[cfg(feature = "run")]
+pub mod verdict;

@@ -59,6 +59,15 @@ pub fn check(written: io::Result<()>) {
     }
 }
 
+/// `text` in bold where stdout is a terminal that shows it: not in a pipe, and not with `NO_COLOR`
+/// or a terminal that calls itself dumb.
+pub fn strong(text: &str) -> String {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
+        || std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+        || !io::stdout().is_terminal();
+    if plain { text.to_owned() } else { format!("\x1b[1m{text}\x1b[0m") }
+}
+
 /// Writes to stderr. Nobody can be told that stderr cannot be written, so an error is ignored.
 pub fn diagnostic(text: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_all(visible(&text.to_string()).as_bytes());
@@ -100,14 +109,35 @@ macro_rules! out_json {
 
 pub(crate) use out_json;
 
-/// What a task tells while it runs: notes as lines, and a progress bar where stderr is a terminal.
+/// What a task tells while it runs: notes as lines, a progress bar where stderr is a terminal, and
+/// at the end all warnings in one line.
 #[derive(Debug, Default)]
-pub struct ProgressDisplay(Mutex<Option<ProgressBar>>);
+pub struct ProgressDisplay {
+    bar: Mutex<Option<ProgressBar>>,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl Drop for ProgressDisplay {
+    fn drop(&mut self) {
+        let warnings = self.warnings.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.is_empty() {
+            errln!("{}", folded(warnings));
+        }
+    }
+}
+
+/// All warnings in one line.
+fn folded(warnings: &[String]) -> String {
+    match warnings {
+        [one] => format!("warning: {one}"),
+        several => format!("{} warnings: {}", several.len(), several.join("; ")),
+    }
+}
 
 impl ProgressDisplay {
     /// Shows an event.
     pub fn show(&self, event: ProgressEvent<'_>) {
-        let mut bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         match (event, &*bar) {
             (ProgressEvent::Begin(stage), _) => *bar = Some(new_bar(stage)),
             (ProgressEvent::Steps { done, of }, Some(bar)) => {
@@ -121,7 +151,10 @@ impl ProgressDisplay {
             (ProgressEvent::Item(item), Some(bar)) => bar.set_message(visible(item).into_owned()),
             (ProgressEvent::End, Some(bar)) => bar.finish_and_clear(),
             (ProgressEvent::Note(note), _) => errln!("note: {note}"),
-            (ProgressEvent::Warning(warning), _) => errln!("warning: {warning}"),
+            (ProgressEvent::Warning(warning), _) => {
+                let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+                warnings.push(warning.to_owned());
+            }
             (_, None) => {}
         }
     }
@@ -141,7 +174,7 @@ fn new_bar(stage: TaskStage) -> ProgressBar {
 }
 
 /// The bar of a stage with a few long steps.
-const STEPS: &str = "{prefix:10} [{bar:30}] {pos}/{len} {wide_msg}";
+const STEPS: &str = "{prefix:10} [{bar:24}] {pos}/{len}, {eta} left {wide_msg}";
 
 /// Today in UTC, `YYYY-MM-DD`.
 pub fn today() -> String {
@@ -154,6 +187,13 @@ mod tests {
     fn nothing_steers_the_terminal() {
         assert_eq!(super::visible("a\u{1b}[2J\u{7}b\n\tc\u{202e}d"), "a\\u{1b}[2J\\u{7}b\n\tc\\u{202e}d");
         assert_eq!(super::visible("naïve 平衡\n"), "naïve 平衡\n");
+    }
+
+    #[test]
+    fn warnings_are_one_line() {
+        let warnings = ["noisy", "short"].map(str::to_owned);
+        assert_eq!(super::folded(&warnings[..1]), "warning: noisy");
+        assert_eq!(super::folded(&warnings), "2 warnings: noisy; short");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The `fulcrum` command as its users meet it: every test runs the program in a folder of its own.
 
+mod advising;
 mod bad_input;
 mod choosing;
 mod column;

@@ -6,6 +6,7 @@ mod batch;
 mod batch_file;
 mod drafted;
 mod host;
+mod installed_machine;
 mod measurement;
 mod quickstart;
 mod replan;
@@ -23,6 +24,7 @@ pub use executor::{
     Checkpoint, GeneratedBatch, GenerationResult, RunSetup, Sampling, Session, SpeculativeBatch, Tokenizer,
 };
 pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
+pub use installed_machine::this_machine;
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
 pub use kernels::Path as KernelPath;
 pub use measurement::random_prompts;

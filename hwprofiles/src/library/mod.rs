@@ -11,3 +11,4 @@ pub use lookup::Library;
 pub use profile::Profile;
 pub use sheet::{PartSheet, SheetEntry};
 pub use shipped::shipped;
+pub use spelling::{shipped_called, similar_names};

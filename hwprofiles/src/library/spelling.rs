@@ -1,7 +1,7 @@
 //! The many spellings of a part's name: `NVIDIA GeForce RTX 4090`, `rtx_4090` and `4090` are one
 //! GPU, `Intel(R) Xeon(R) Platinum 8480+` is `xeon-8480p`.
 
-use crate::library::shipped::shipped;
+use crate::library::shipped::{shipped, shipped_as};
 use crate::units::edits_between;
 
 /// Words that tell no part from another: makers, brands, tiers, and what systems append.
@@ -76,10 +76,21 @@ pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
     shipped().find(|(shipped, _)| otherwise.map_or_else(|| spelling(shipped) == wanted, |it| it == *shipped))
 }
 
-/// The shipped names that are nearest to `name`, as a question; `None` where none is near. Those
-/// that begin with it come before those that hold it, those that it begins with, and those with few
-/// other letters.
+/// The shipped profile that `name` means, by its own name or in another spelling: its name and its
+/// text. No file is looked for.
+pub fn shipped_called(name: &str) -> Option<(&'static str, &'static str)> {
+    shipped_as(name).or_else(|| spelt(name))
+}
+
+/// The shipped names that are nearest to `name`, as a question; `None` where none is near.
 pub(crate) fn similar(name: &str) -> Option<String> {
+    let names = similar_names(name);
+    (!names.is_empty()).then(|| format!("did you mean {}?", names.join(", ")))
+}
+
+/// The shipped names that are nearest to `name`, at most three. Those that begin with it come
+/// before those that hold it, those that it begins with, and those with few other letters.
+pub fn similar_names(name: &str) -> Vec<&'static str> {
     let wanted = spelling(name);
     let mut near: Vec<_> = shipped()
         .filter_map(|(shipped, _)| {
@@ -97,7 +108,10 @@ pub(crate) fn similar(name: &str) -> Option<String> {
         })
         .collect();
     near.sort_unstable();
-    let best = near.first()?.0;
-    let names = near.iter().filter(|(rank, ..)| *rank == best).take(NAMED).map(|(.., shipped)| *shipped);
-    Some(format!("did you mean {}?", names.collect::<Vec<_>>().join(", ")))
+    let best = near.first().map(|(rank, ..)| *rank);
+    near.into_iter()
+        .filter(|(rank, ..)| Some(*rank) == best)
+        .take(NAMED)
+        .map(|(.., shipped)| shipped)
+        .collect()
 }

@@ -23,7 +23,7 @@ mod program;
 pub use driver::context::GpuEvent;
 pub use driver::nvrtc::compile;
 pub use driver::unavailable::GpuUnavailable;
-pub use measure::{Gpu, GpuCheck, GpuFacts, GpuWork};
+pub use measure::{Gpu, GpuCheck, GpuFacts, GpuWork, InstalledGpuFacts, installed_gpus};
 pub use model::{Accelerator, Queue, StridedCopy};
 pub use parity::{Parity, parity};
 pub use program::GpuProgram;

@@ -11,7 +11,7 @@ use crate::program::{LowerError, PhasePrograms, RunExtent};
 ///
 /// # Errors
 /// [`LowerError`] if bytes must move between two memories without a link.
-pub(crate) fn footprint(
+pub fn footprint(
     cost_model: CostModel<'_>,
     extent: &RunExtent,
     placement: &Placement,

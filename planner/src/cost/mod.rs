@@ -13,10 +13,10 @@ mod standalone_tasks;
 pub use band::Band;
 pub use cost_model::{BandwidthUse, CostBound, CostModel, TaskCost};
 pub use energy::{cost, energy};
+pub use footprint::footprint;
 pub use roofline::{Binding, Roofline};
 pub use sketch::{Sketch, StepProbe};
 
 pub(crate) use energy::{PowerDraw, energy_of, power, price};
-pub(crate) use footprint::footprint;
 pub(crate) use price_list::{DeviceNeeds, PriceList, PricedSublayer, SublayerCost};
 pub(crate) use serial_chain::SerialChain;

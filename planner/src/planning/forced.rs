@@ -9,7 +9,7 @@ use crate::planning::scorer::Scorer;
 use crate::rules::{Offload, Rule};
 use crate::search::Goal;
 use hwprofiles::Machine;
-use scenarios::{Model, OffloadOptions, Requirements};
+use scenarios::{Model, OffloadOptions, Requirements, Workload};
 use std::collections::BTreeMap;
 
 /// Name of a forced placement in predictions, with its rule where there is one.
@@ -38,6 +38,21 @@ impl ForcedPlacement {
             Self::Plan(plan) => plan.placement_on(machine, model).map(|_| ()),
         }
     }
+}
+
+/// The placement of an engine's options for `workload`, and the tokens of each sequence in a step
+/// of prefill. No bytes are counted.
+///
+/// # Errors
+/// The options name something that machine or model do not have.
+pub fn offloaded(
+    machine: &Machine,
+    model: &Model,
+    options: &OffloadOptions,
+    workload: &Workload,
+) -> Result<(Placement, u64), PlanError> {
+    let offload = Offload::new(machine, model, options)?;
+    Ok((offload.placement(workload), offload.chunk(workload)))
 }
 
 impl Problem<'_> {

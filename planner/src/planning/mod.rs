@@ -11,7 +11,7 @@ mod rule_candidates;
 mod scorer;
 
 pub use draft::{DraftModel, DraftPlan};
-pub use forced::{FORCED, ForcedPlacement};
+pub use forced::{FORCED, ForcedPlacement, offloaded};
 pub use formats::{ChosenFormats, plan_among};
 pub use planner::{evaluate, follow, plan};
 pub use problem::{PLANNED, Problem};

@@ -74,6 +74,13 @@ impl QualityLoss {
     }
 }
 
+impl QualityLoss {
+    /// The rise as a share: 0.03 where perplexity rises by 3 %.
+    pub fn share(self) -> f64 {
+        self.0
+    }
+}
+
 /// The loss of a class in `format`.
 fn mixture_loss(format: WeightFormat) -> Result<f64, String> {
     format.parts().map(|(dtype, share)| Ok(share * weights_loss(dtype)?)).sum()

@@ -4,12 +4,14 @@ mod arena;
 mod check;
 mod gpu;
 mod host_pages;
+mod installed;
 mod kernels;
 mod random;
 mod transfer;
 mod work;
 
 pub use gpu::Gpu;
+pub use installed::{InstalledGpuFacts, installed_gpus};
 pub use work::{GpuCheck, GpuFacts, GpuWork};
 
 #[cfg(test)]

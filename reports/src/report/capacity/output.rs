@@ -18,7 +18,7 @@ const NAME: usize = 22;
 const CELL: usize = 28;
 
 impl CapacityReport {
-    /// For a terminal: pairs of machines side by side.
+    /// For a terminal: the answer, pairs of machines side by side, and the answer again.
     pub fn to_text(&self) -> String {
         let sentences = |lines: &[String]| {
             lines.iter().flat_map(|line| wrapped(line, WIDTH)).map(|line| line + "\n").collect::<String>()
@@ -47,7 +47,8 @@ impl CapacityReport {
                 text += &format!("  {}{part}\n", if index == 0 { "" } else { "  " });
             }
         }
-        text
+        // The answer stands above a long table, so a terminal's last line says it again.
+        text + &sentences(&self.answer[..self.answer.len().min(1)]).replacen("", "\n", 1)
     }
 
     /// For a document: Markdown.

@@ -1,0 +1,181 @@
+//! The engines that advice is given for, and what each can do.
+
+use crate::error::{Error, Result};
+use hwprofiles::{DType, DeviceKind, Machine, Ratio, Seconds, Sourced, nearest};
+use scenarios::{EngineProfile, Formats, GgufFileType, Model, WeightFormats};
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// An engine that people run at home.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum AdvisedEngine {
+    /// `llama-server`.
+    #[default]
+    #[serde(rename = "llama.cpp")]
+    LlamaCpp,
+    /// The fork with kernels of its own for CPUs.
+    #[serde(rename = "ik_llama.cpp")]
+    IkLlamaCpp,
+    /// llama.cpp under Ollama.
+    #[serde(rename = "ollama")]
+    Ollama,
+    /// llama.cpp under LM Studio.
+    #[serde(rename = "lmstudio")]
+    LmStudio,
+    /// Attention on the GPU, experts on the CPU.
+    #[serde(rename = "ktransformers")]
+    KTransformers,
+    /// All on GPUs.
+    #[serde(rename = "vllm")]
+    Vllm,
+    /// All on GPUs.
+    #[serde(rename = "sglang")]
+    Sglang,
+}
+
+/// How an engine places a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EnginePlacing {
+    /// Layers or experts with the CPU, the rest on the GPUs.
+    Divided,
+    /// All experts with the CPU, the rest on the GPU.
+    ExpertsApart,
+    /// All on the GPUs, each matrix divided among them.
+    OnGpus,
+}
+
+/// Kinds of GGUF files that are offered for most models, those of most bits first.
+const GGUF: [&str; 6] = ["q8_0", "q6_k", "q5_k_m", "q4_k_m", "iq3_m", "iq2_m"];
+
+/// Formats of safetensors files, those of most bits first.
+const SAFETENSORS: [&str; 3] = ["bf16", "fp8", "int4_g128"];
+
+impl AdvisedEngine {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::LlamaCpp,
+        Self::IkLlamaCpp,
+        Self::Ollama,
+        Self::LmStudio,
+        Self::KTransformers,
+        Self::Vllm,
+        Self::Sglang,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LlamaCpp => "llama.cpp",
+            Self::IkLlamaCpp => "ik_llama.cpp",
+            Self::Ollama => "ollama",
+            Self::LmStudio => "lmstudio",
+            Self::KTransformers => "ktransformers",
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+        }
+    }
+
+    /// What it does by default and costs.
+    pub(super) fn profile(self) -> EngineProfile {
+        let name = match self {
+            Self::Ollama | Self::LmStudio => "llama.cpp",
+            other => other.name(),
+        };
+        EngineProfile::shipped(name).expect("a test reads the profile of every engine")
+    }
+
+    /// The same where all layers are with GPUs. llama.cpp then replays one graph of kernels, and
+    /// its products read as fast as long streams do; with layers apart neither holds.
+    pub(super) fn profile_on_gpus(self) -> EngineProfile {
+        let mut profile = self.profile();
+        if profile.execution.op_offload.is_some() {
+            let reason = "prior: one graph is replayed; fitted to 26 users' runs on RTX 3060, 3090 and 5090";
+            let share = |value: f64| Ratio::new(value).map(|value| Sourced::estimated(value, reason));
+            let execution = &mut profile.execution;
+            (execution.gpu_read, execution.kv_read, execution.attention) =
+                (share(1.0), share(1.0), share(0.8));
+            execution.launch = Some(Sourced::estimated(Seconds::new(1e-6), reason));
+        }
+        profile
+    }
+
+    pub(super) fn placing(self) -> EnginePlacing {
+        match self {
+            Self::Vllm | Self::Sglang => EnginePlacing::OnGpus,
+            Self::KTransformers => EnginePlacing::ExpertsApart,
+            _ => EnginePlacing::Divided,
+        }
+    }
+
+    /// Whether it runs GGUF files.
+    pub(super) fn reads_gguf(self) -> bool {
+        self.placing() != EnginePlacing::OnGpus
+    }
+
+    /// The words of its usual formats; `own` is the one that a model was trained in.
+    pub(super) fn formats(self, own: Option<&str>) -> Vec<String> {
+        let usual = match (self.placing(), own) {
+            (EnginePlacing::OnGpus, Some(_)) => vec!["mxfp4"],
+            (EnginePlacing::OnGpus, None) => SAFETENSORS.to_vec(),
+            (_, Some(own)) => vec![own],
+            (EnginePlacing::ExpertsApart, None) => vec!["q8_0", "q4_k_m"],
+            (_, None) => GGUF.to_vec(),
+        };
+        usual.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The formats that `word` means for `model` with this engine.
+    ///
+    /// # Errors
+    /// The word names none.
+    pub(super) fn formats_named(self, word: &str, model: &Model) -> Result<Formats, String> {
+        let activations = self.profile().serving.activations;
+        let weights = match word.parse::<GgufFileType>() {
+            Ok(file) if self.reads_gguf() => file.formats(model)?.for_model(model),
+            Ok(_) => return Err(format!("{self} reads no GGUF files: one of {}", SAFETENSORS.join(", "))),
+            Err(unknown) => match word.parse::<DType>() {
+                Ok(dtype) if dtype.holds_weights() => WeightFormats::all(dtype).for_model(model),
+                _ => return Err(unknown),
+            },
+        };
+        let kv = if self.reads_gguf() { DType::F16 } else { DType::Bf16 };
+        Ok(Formats { weights, kv, activations })
+    }
+
+    /// Refuses a machine that it cannot run on.
+    ///
+    /// # Errors
+    /// The machine lacks what the engine needs, and the error says which engine does without.
+    pub(super) fn check(self, machine: &Machine, unified: bool) -> Result<()> {
+        let has_gpu = machine.devices.iter().any(|device| device.kind == DeviceKind::Gpu);
+        let needs_gpu = self.placing() != EnginePlacing::Divided;
+        let apple = unified && machine.name.contains("apple");
+        match needs_gpu && (!has_gpu || apple || (unified && self == Self::KTransformers)) {
+            true => Err(Error::input(format!(
+                "--engine {self}: it needs a GPU with memory of its own, and this machine has none; \
+                 --engine llama.cpp runs here"
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for AdvisedEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for AdvisedEngine {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let plain = |text: &str| text.to_lowercase().replace(['-', '_', ' ', '.'], "");
+        let found = Self::ALL.into_iter().find(|engine| plain(engine.name()) == plain(word));
+        found.ok_or_else(|| {
+            let near = nearest(word, Self::ALL.map(Self::name));
+            format!("'{word}' is no engine that advice is given for; the nearest are {}", near.join(", "))
+        })
+    }
+}

@@ -1,0 +1,294 @@
+//! A machine as somebody describes it, and the shipped parts that it is composed of.
+
+use super::line_words::ModuleWords;
+use crate::error::{Error, OrError, Result};
+use hwprofiles::{
+    Bytes, Composition, CpuPart, DramChoice, GpuChoice, GpuPart, Library, Machine, MemoryModules, PartNames,
+    Profile, SocketsChoice, Sourced, shipped, shipped_called, similar_names,
+};
+
+/// What macOS lends the GPU of the memory unless told otherwise.
+const LENT_BY_MACOS: f64 = 0.75;
+
+/// What is assumed of a desktop without a GPU where nobody says it.
+const DESKTOP_MEMORY: &str = "32 GB";
+
+/// One module of each channel of a server where nobody says it.
+const SERVER_MODULE: &str = "16 GB";
+
+/// The link of a GPU where nobody says it.
+const USUAL_LINK: &str = "pcie4-x16";
+
+/// A machine that advice is given for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdvisedMachine {
+    /// What it is made of, in words: `rtx-4090 24 GB`, `i7-14700k`.
+    pub parts: Vec<String>,
+    /// What nobody said and is assumed.
+    pub assumed: Vec<String>,
+    /// The machine.
+    pub machine: Machine,
+    /// The parts that it is composed of; `None` for a measured host.
+    pub(super) composition: Option<PartNames>,
+}
+
+/// A part that a name stands for.
+#[derive(Debug)]
+pub(super) enum PartKind {
+    Gpu(Box<GpuPart>),
+    Cpu(String),
+    Whole(Box<Composition>),
+}
+
+/// The shipped part that `name` means. A GPU whose memory comes in several sizes is the smallest,
+/// and on a laptop the laptop's.
+pub(super) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
+    let of_laptop = is_laptop.then(|| shipped_called(&format!("{name} laptop"))).flatten();
+    let (shipped, text) = of_laptop.or_else(|| shipped_called(name)).or_else(|| smallest(name))?;
+    match Profile::from_yaml(text, shipped).ok()? {
+        Profile::Gpu(gpu) => Some(PartKind::Gpu(gpu)),
+        Profile::Cpu(cpu) => Some(PartKind::Cpu(cpu.cpu)),
+        Profile::Composition(composition) => Some(PartKind::Whole(composition)),
+        _ => None,
+    }
+}
+
+/// `RTX 4060 Ti` stands for the one with 8 GB.
+fn smallest(name: &str) -> Option<(&'static str, &'static str)> {
+    let of_size = |shipped: &'static str| {
+        let size: u64 = shipped.rsplit_once('-')?.1.parse().ok()?;
+        shipped_called(&format!("{name} {size} gb"))
+            .filter(|(found, _)| *found == shipped)
+            .map(|it| (size, it))
+    };
+    similar_names(name).into_iter().filter_map(of_size).min_by_key(|(size, _)| *size).map(|(_, found)| found)
+}
+
+/// A GPU of a description.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct DescribedGpu {
+    pub part: GpuPart,
+}
+
+impl DescribedGpu {
+    /// Whether `bytes` is the size of its memory, as sold or as its driver says.
+    pub fn holds(&self, bytes: Bytes) -> bool {
+        (bytes.as_f64() / self.part.capacity.value.as_f64() - 1.0).abs() < 0.08
+    }
+}
+
+/// What somebody says of a machine; the rest is assumed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct DescribedMachine {
+    pub cpu: Option<String>,
+    pub sockets: Option<u64>,
+    /// Cores over all sockets, where fewer than the CPU's own are used.
+    pub cores: Option<u64>,
+    pub memory: Option<Bytes>,
+    pub module_count: Option<u64>,
+    pub modules: Option<ModuleWords>,
+    pub gpus: Vec<(DescribedGpu, u64)>,
+    pub link: Option<String>,
+    /// Whether it was said that no GPU is used, that in the CPU included.
+    pub no_gpu: bool,
+    /// What was said and changes nothing.
+    pub unused: Vec<String>,
+    /// The DRAM of a machine that was named as a whole.
+    dram: Option<DramChoice>,
+}
+
+impl DescribedMachine {
+    /// One more kind of GPU. A name that begins with the one before says the same more exactly.
+    pub fn add_gpu(&mut self, part: Box<GpuPart>, count: u64) {
+        self.gpus.retain(|(known, _)| !part.gpu.starts_with(&*known.part.gpu));
+        self.gpus.push((DescribedGpu { part: *part }, count));
+    }
+
+    /// The parts of a machine that was named as a whole.
+    pub fn take_whole(&mut self, composition: Composition) {
+        let names = composition.parts;
+        self.cpu = Some(names.cpu);
+        self.sockets = names.sockets.map(|sockets| sockets.count);
+        self.cores = names.cores;
+        self.link = names.link;
+        self.memory = names.dram.as_ref().and_then(|dram| dram.capacity.as_ref()).map(|it| it.value);
+        self.dram = names.dram;
+        if let Some(gpu) = names.gpu
+            && let Some(PartKind::Gpu(part)) = part_kind(&gpu.part, false)
+        {
+            self.add_gpu(part, gpu.count);
+        }
+    }
+
+    /// What was said, in words.
+    pub fn understood(&self) -> Vec<String> {
+        let gpu = |(gpu, count): &(DescribedGpu, u64)| {
+            let many = if *count == 1 { String::new() } else { format!("{count}x ") };
+            let (name, size) = (&gpu.part.gpu, gpu.part.capacity.value);
+            let is_told = gpu.part.unified || name.ends_with(&format!("-{:.0}", size.gigabytes()));
+            let size = if is_told { String::new() } else { format!(" {size}") };
+            format!("{many}{name}{size}")
+        };
+        let sockets = self.sockets.filter(|sockets| *sockets > 1).map(|sockets| format!("{sockets}x "));
+        let cpu = self.cpu.as_ref().map(|cpu| format!("{}{cpu}", sockets.unwrap_or_default()));
+        let modules = self.modules.as_ref().map(|it| match it.rate {
+            Some(rate) => format!("{}-{rate}", it.kind),
+            None => it.kind.clone(),
+        });
+        let memory = match (self.memory, modules) {
+            (Some(bytes), Some(modules)) => Some(format!("{bytes} {modules}")),
+            (Some(bytes), None) => Some(bytes.to_string()),
+            (None, modules) => modules,
+        };
+        let cores = self.cores.map(|cores| format!("{cores} cores"));
+        self.gpus
+            .iter()
+            .map(gpu)
+            .chain([cpu, cores, memory, self.link.clone()].into_iter().flatten())
+            .collect()
+    }
+
+    /// The machine of these parts; what nobody said is assumed and told.
+    ///
+    /// # Errors
+    /// Parts that do not go together.
+    pub fn compose(mut self) -> Result<AdvisedMachine> {
+        let mut assumed = std::mem::take(&mut self.unused);
+        assumed.iter_mut().for_each(|unused| *unused = format!("not used: {unused}"));
+        let gpu = self.chosen_gpu(&mut assumed);
+        let mut server = gpu.as_ref().and_then(|(gpu, _)| gpu.part.server.clone()).unwrap_or_default();
+        let cpu_name = match self.cpu.clone() {
+            Some(cpu) => cpu,
+            None if server.cpu.is_empty() => {
+                return Err(Error::input("missing: a CPU, by its name, as i7-14700K"));
+            }
+            None => {
+                if gpu.as_ref().is_some_and(|(gpu, _)| !gpu.part.unified) {
+                    assumed.push(format!("CPU {}", server.cpu));
+                }
+                std::mem::take(&mut server.cpu)
+            }
+        };
+        let cpu = cpu(&cpu_name)?;
+        let in_cpu = || integrated(&cpu_name).filter(|_| !self.no_gpu);
+        let gpu = gpu.or_else(|| in_cpu().map(|part| (DescribedGpu { part }, 1)));
+        let unified = gpu.as_ref().is_some_and(|(gpu, _)| gpu.part.unified);
+        let dram = self.dram_choice(&cpu, server.dram.take(), unified, &mut assumed)?;
+        let link = match (&gpu, unified) {
+            (Some(_), false) => Some(self.link.clone().unwrap_or_else(|| {
+                let link = server.link.take().unwrap_or_else(|| USUAL_LINK.to_owned());
+                assumed.push(format!("link {link}"));
+                link
+            })),
+            _ => None,
+        };
+        let sockets = self.sockets.filter(|sockets| *sockets > 1);
+        let names = PartNames {
+            cpu: cpu_name,
+            sockets: sockets.map(|count| SocketsChoice { count, link: None }),
+            cores: self.cores.filter(|cores| *cores < cpu.cores.value * sockets.unwrap_or(1)),
+            dram: Some(dram),
+            gpu: gpu
+                .as_ref()
+                .map(|(gpu, count)| GpuChoice { count: *count, ..GpuChoice::one(&gpu.part.gpu) }),
+            link,
+            ..PartNames::default()
+        };
+        let mut parts = Self { gpus: gpu.into_iter().collect(), ..self }.understood();
+        if parts.is_empty() {
+            parts.push(names.cpu.clone());
+        }
+        AdvisedMachine::composed(names, parts, assumed)
+    }
+
+    /// The kind of GPU that is used: one on a card rather than one in the CPU, and of several the
+    /// one with most memory.
+    fn chosen_gpu(&mut self, assumed: &mut Vec<String>) -> Option<(DescribedGpu, u64)> {
+        let rank = |(gpu, count): &(DescribedGpu, u64)| (!gpu.part.unified, gpu.part.capacity.value * *count);
+        let at = (0..self.gpus.len()).max_by_key(|&at| rank(&self.gpus[at]))?;
+        let chosen = self.gpus.remove(at);
+        for (other, _) in self.gpus.drain(..) {
+            assumed.push(format!("not used: {}: all GPUs are of one kind here", other.part.gpu));
+        }
+        Some(chosen)
+    }
+
+    fn dram_choice(
+        &mut self,
+        cpu: &CpuPart,
+        usual: Option<DramChoice>,
+        unified: bool,
+        assumed: &mut Vec<String>,
+    ) -> Result<DramChoice> {
+        let sockets = self.sockets.unwrap_or(1);
+        let channels = cpu.dram.channels.as_ref().map(|channels| channels.value * sockets);
+        let capacity = self.memory.unwrap_or_else(|| {
+            let own = cpu.dram.capacity.as_ref().map(|capacity| capacity.value * sockets);
+            let usual = usual.and_then(|dram| dram.capacity).map(|capacity| capacity.value);
+            let of_server =
+                channels.filter(|channels| *channels > 4).map(|channels| size(SERVER_MODULE) * channels);
+            let memory = own.or(usual).or(of_server).unwrap_or_else(|| size(DESKTOP_MEMORY));
+            assumed.push(format!("{memory} of memory"));
+            memory
+        });
+        let lent = match unified && cpu.cpu.starts_with("apple") {
+            true => {
+                assumed.push(format!("macOS lends the GPU {:.0} % of {capacity}", LENT_BY_MACOS * 100.0));
+                Bytes::new((capacity.as_f64() * LENT_BY_MACOS) as u64)
+            }
+            false => capacity,
+        };
+        let stated = |capacity| Some(Sourced::estimated(capacity, "stated by the person asking, or assumed"));
+        let known = self.dram.take().unwrap_or_default();
+        let modules = self.modules.as_ref().and_then(|it| Some((it, it.rate?)));
+        let count = self.module_count.or(channels);
+        let modules = modules.zip(count).map(|((modules, rate), count)| MemoryModules {
+            count: channels.map_or(count, |channels| count.min(channels)),
+            kind: modules.kind.clone(),
+            rate,
+        });
+        if modules.is_none() && known.bandwidth.is_none() {
+            assumed.push(match &cpu.dram.kind {
+                kind if kind.contains("DDR") => format!("memory at {kind}, the CPU's fastest"),
+                _ => format!("memory at {}", cpu.dram.bandwidth.value),
+            });
+        }
+        let bandwidth = known.bandwidth.filter(|_| modules.is_none());
+        Ok(DramChoice { capacity: stated(lent), bandwidth, modules })
+    }
+}
+
+impl AdvisedMachine {
+    /// The machine of `names`.
+    pub(super) fn composed(names: PartNames, parts: Vec<String>, assumed: Vec<String>) -> Result<Self> {
+        let composition = Composition { parts: names.clone(), ..Composition::default() };
+        let machine = Library::default().compose(&composition).or_input()?;
+        Ok(Self { parts, assumed, machine, composition: Some(names) })
+    }
+
+    /// A machine that was measured or that a file describes.
+    pub fn from_machine(machine: Machine) -> Self {
+        Self { parts: vec![machine.name.clone()], assumed: vec![], machine, composition: None }
+    }
+}
+
+fn size(text: &str) -> Bytes {
+    text.parse().expect("a constant size is right")
+}
+
+/// The shipped CPU of that name.
+fn cpu(name: &str) -> Result<CpuPart> {
+    match Library::default().profile(name).or_input()? {
+        Profile::Cpu(cpu) => Ok(*cpu),
+        other => Err(Error::input(format!("'{name}' is {}, and a CPU is wanted", other.kind()))),
+    }
+}
+
+/// The shipped GPU that is a part of the CPU `cpu`.
+fn integrated(cpu: &str) -> Option<GpuPart> {
+    let unified = shipped().filter(|(_, text)| text.starts_with("gpu:") && text.contains("\nunified: true"));
+    unified.filter_map(|(name, text)| Profile::from_yaml(text, name).ok()).find_map(|profile| match profile {
+        Profile::Gpu(gpu) if gpu.server.as_ref().is_some_and(|server| server.cpu == cpu) => Some(*gpu),
+        _ => None,
+    })
+}

@@ -1,0 +1,102 @@
+//! The command that starts an engine with a model where advice puts it.
+
+use super::advised_engine::AdvisedEngine;
+use super::model_catalog::CataloguedModel;
+use super::placing::ModelPlaces;
+use super::question::AdviceQuestion;
+
+/// The command, or the settings where an engine has no command line.
+pub(super) fn command(
+    question: &AdviceQuestion,
+    entry: &CataloguedModel,
+    format: &str,
+    places: &ModelPlaces,
+) -> String {
+    let (room, name) = (question.room(), &entry.model.name);
+    let context = room.context() * room.batch;
+    match question.engine {
+        AdvisedEngine::LlamaCpp | AdvisedEngine::IkLlamaCpp => {
+            let mut words = vec!["llama-server".to_owned(), file(question.engine, entry, format)];
+            words.push(format!("-c {context}"));
+            if room.batch > 1 {
+                words.push(format!("-np {}", room.batch));
+            }
+            words.extend(offload(places));
+            words.join(" ")
+        }
+        AdvisedEngine::Ollama => {
+            let gpu = places.gpu_layers;
+            format!("ollama run {name}  # num_ctx {context}, num_gpu {gpu}")
+        }
+        AdvisedEngine::LmStudio => {
+            let experts = match places.cpu_expert_layers {
+                0 => String::new(),
+                layers => format!(", MoE weights of {layers} layers to CPU"),
+            };
+            let layers = places.gpu_layers.min(places.layers);
+            format!("LM Studio: {name} {format}, GPU offload {layers}, context {context}{experts}")
+        }
+        AdvisedEngine::KTransformers => {
+            format!(
+                "ktransformers --model_path {name} --gguf_path ./{name}-{} --max_new_tokens 512",
+                format.to_uppercase()
+            )
+        }
+        AdvisedEngine::Vllm => {
+            let parallel = if places.gpus > 1 {
+                format!(" --tensor-parallel-size {}", places.gpus)
+            } else {
+                String::new()
+            };
+            let sequences =
+                if room.batch > 1 { format!(" --max-num-seqs {}", room.batch) } else { String::new() };
+            format!(
+                "vllm serve {name}{} --max-model-len {}{parallel}{sequences}",
+                quantisation("-", format),
+                room.context()
+            )
+        }
+        AdvisedEngine::Sglang => {
+            let parallel = if places.gpus > 1 { format!(" --tp {}", places.gpus) } else { String::new() };
+            format!(
+                "python -m sglang.launch_server --model-path {name}{} --context-length {}{parallel}",
+                quantisation("-", format),
+                room.context()
+            )
+        }
+    }
+}
+
+/// The file of a model, by its repository where that is known.
+fn file(engine: AdvisedEngine, entry: &CataloguedModel, format: &str) -> String {
+    let known = entry.repository.as_ref().filter(|_| engine == AdvisedEngine::LlamaCpp);
+    match (known, &entry.own_format) {
+        (Some(repository), Some(_)) => format!("-hf {repository}"),
+        (Some(repository), None) => format!("-hf {repository}:{}", format.to_uppercase()),
+        (None, _) => format!("-m {}-{}.gguf", entry.model.name, format.to_uppercase()),
+    }
+}
+
+/// The options that place a model.
+fn offload(places: &ModelPlaces) -> Option<String> {
+    if places.gpus == 0 {
+        return None;
+    }
+    let layers = if places.gpu_layers > places.layers { 99 } else { places.gpu_layers };
+    let experts = match places.cpu_expert_layers {
+        0 => String::new(),
+        all if all == places.layers => " --cpu-moe".to_owned(),
+        some => format!(" --n-cpu-moe {some}"),
+    };
+    Some(format!("-ngl {layers}{experts}"))
+}
+
+/// What a repository's name ends in where its weights are in `format`.
+fn quantisation(before: &str, format: &str) -> String {
+    match format {
+        "fp8" => format!("{before}FP8"),
+        "int4_g128" => format!("{before}AWQ"),
+        "nvfp4" => format!("{before}NVFP4"),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,351 @@
+//! A machine in one line of words: `RTX 4090, i7-14700K, 64 GB DDR5-6000`.
+
+use super::described_machine::{DescribedMachine, PartKind, part_kind};
+use super::line_words::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
+use hwprofiles::{Bytes, similar_names};
+use std::fmt;
+
+/// The longest name of a part, in words.
+const LONGEST: usize = 8;
+
+/// Words that describe a machine and say nothing that is modelled here.
+const IDLE: &str = "a an the my of on in one pc rig box machine computer desktop tower server workstation \
+    gaming laptop notebook mobile mac macbook pro studio mini air imac cpu gpu gpus graphics ram memory vram \
+    ssd nvme hdd disk storage psu os windows win10 win11 linux ubuntu debian fedora arch macos wsl wsl2 @ \
+    channel channels dual-channel socket sockets dimm dimms ecc unified cores core threads speed mhz mts ghz at \
+    arm64 x86 x86_64 gen generation egpu slot slots kit only no pcie";
+
+/// Words of families: they tell the maker and not the part.
+const FAMILIES: &str = "intel amd nvidia apple ryzen epyc xeon core threadripper radeon geforce rtx gtx rx arc \
+    ultra i3 i5 i7 i9 silicon";
+
+/// What cannot be made a machine of: what was understood, and what is wrong or missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MachineLineError {
+    /// What was understood.
+    pub understood: Vec<String>,
+    /// What is wrong or missing, each with what would be right.
+    pub wrong: Vec<String>,
+}
+
+impl fmt::Display for MachineLineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let understood = match &self.understood[..] {
+            [] => "nothing".to_owned(),
+            some => some.join(", "),
+        };
+        write!(f, "the machine is not clear\n  understood: {understood}")?;
+        self.wrong.iter().try_for_each(|wrong| write!(f, "\n  {wrong}"))?;
+        write!(f, "\n  a whole line: --machine \"RTX 4090, i7-14700K, 64 GB DDR5-6000, PCIe 4.0 x16\"")
+    }
+}
+
+impl std::error::Error for MachineLineError {}
+
+/// The machine that `line` describes.
+pub(super) fn read_line(line: &str) -> Result<DescribedMachine, MachineLineError> {
+    let mut reader =
+        LineReader { is_laptop: line.to_lowercase().contains("laptop"), ..LineReader::default() };
+    let phrases = phrases(line);
+    phrases.iter().for_each(|phrase| reader.read(phrase));
+    reader.finished()
+}
+
+/// What the word before said, which tells what the next one belongs to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    #[default]
+    Nothing,
+    Gpu,
+    Cpu,
+}
+
+#[derive(Debug, Default)]
+struct LineReader {
+    machine: DescribedMachine,
+    is_laptop: bool,
+    /// A count that waits for its part.
+    waiting: Option<u64>,
+    before: Before,
+    wrong: Vec<String>,
+    /// A size without a word that says of what; a disk where another size is the memory.
+    maybe_memory: Option<Bytes>,
+}
+
+impl LineReader {
+    fn read(&mut self, phrase: &Phrase) {
+        (self.before, self.waiting) = (Before::Nothing, None);
+        let mut at = 0;
+        let mut strange: Vec<&str> = Vec::new();
+        let mut families: Vec<&str> = Vec::new();
+        while at < phrase.len() {
+            let rest = &phrase[at..];
+            let used = self.item(rest);
+            if used == 0 {
+                let word = rest[0].as_str();
+                match word {
+                    word if listed(FAMILIES, word) => families.push(word),
+                    word if is_idle(word) => {}
+                    // "Windows 11" and "Ryzen 7" name no part; "RTX 4095" should.
+                    word if word.parse::<f64>().is_ok() && (families.is_empty() || word.len() <= 2) => {}
+                    word => strange.push(word),
+                }
+            }
+            at += used.max(1);
+        }
+        if !strange.is_empty() {
+            self.refuse_strange(&[families, strange].concat().join(" "));
+        } else if !families.is_empty() {
+            self.machine.unused.push(format!("'{}' is a family, not a part", families.join(" ")));
+        }
+    }
+
+    fn refuse_strange(&mut self, words: &str) {
+        let near = similar_names(words);
+        let near = match &near[..] {
+            [] => "`fulcrum machine list` names the parts that are known".to_owned(),
+            near => format!("did you mean {}?", near.join(", ")),
+        };
+        self.wrong.push(format!("not known: '{words}'; {near}"));
+    }
+
+    /// Takes what begins here; returns the words that it took.
+    fn item(&mut self, rest: &[String]) -> usize {
+        let word = rest[0].as_str();
+        let next = rest.get(1).map(String::as_str);
+        if matches!((word, next), ("no", Some("gpu" | "gpus")) | ("cpu", Some("only"))) {
+            self.machine.no_gpu = true;
+            return 2;
+        }
+        if let (Ok(cores), Some("core" | "cores")) = (word.parse::<u64>(), next) {
+            if self.before != Before::Gpu && rest.get(2).is_none_or(|word| word != "gpu") {
+                self.machine.cores = Some(cores).filter(|cores| *cores > 0);
+            }
+            return 2;
+        }
+        if let (Ok(channels), Some("channel" | "channels")) = (word.parse::<u64>(), next) {
+            self.machine.module_count = Some(channels).filter(|channels| *channels > 0);
+            return 2;
+        }
+        if let Some(found) = count(word) {
+            return self.counted(found, next);
+        }
+        if let Some((found, used)) = link(rest) {
+            match found {
+                Ok(name) => self.machine.link = Some(name),
+                Err(name) => self.wrong.push(format!("not known: the link {name}; as pcie4-x16 or oculink")),
+            }
+            return used;
+        }
+        if let Some((found, used)) = modules(rest) {
+            self.machine.module_count = self.waiting.take().or(self.machine.module_count);
+            self.machine.modules = Some(found);
+            return used;
+        }
+        if let Some((bytes, used)) = size(rest) {
+            return used + self.sized(bytes, &rest[used..]);
+        }
+        if let (Some(found), Some(known)) =
+            (rate(word).filter(|_| word.ends_with(['z', 's'])), &self.machine.modules)
+        {
+            self.machine.modules = Some(ModuleWords { rate: Some(found), ..known.clone() });
+            return 1;
+        }
+        self.part(rest)
+    }
+
+    /// A count: behind a GPU it is that GPU's, before channels it counts them.
+    fn counted(&mut self, found: u64, next: Option<&str>) -> usize {
+        match (next, self.before) {
+            (Some("channel" | "channels"), _) => {
+                self.machine.module_count = Some(found);
+                return 2;
+            }
+            (None, Before::Gpu) => {
+                if let Some((_, count)) = self.machine.gpus.last_mut() {
+                    *count = found;
+                }
+            }
+            (None, Before::Cpu) => self.machine.sockets = Some(found),
+            _ => self.waiting = Some(found),
+        }
+        if found == 0 {
+            self.wrong.push("0 of a part hold nothing: leave it out, or say how many".to_owned());
+        }
+        1
+    }
+
+    /// A size, with the words behind it; returns how many of those it took.
+    fn sized(&mut self, bytes: Bytes, behind: &[String]) -> usize {
+        let next = behind.first().map_or("", String::as_str);
+        let modules = self.waiting.take();
+        if bytes == Bytes::ZERO {
+            self.wrong.push("0 GB of memory hold no model: say how much there is, as 64 GB".to_owned());
+            return 0;
+        }
+        let total = bytes * modules.unwrap_or(1);
+        match next {
+            "vram" => return 1,
+            "ssd" | "nvme" | "hdd" | "disk" | "storage" | "m.2" => {
+                self.machine.unused.push(format!("a disk of {bytes}"));
+                return 1;
+            }
+            _ => {}
+        }
+        let says_memory = ["ram", "memory", "unified", "ecc"].contains(&next) || next.contains("ddr");
+        let of_gpu = self.before == Before::Gpu
+            && !says_memory
+            && modules.is_none()
+            && self.machine.gpus.last().is_some_and(|(gpu, _)| !gpu.part.unified && gpu.holds(bytes));
+        if of_gpu {
+            return 0;
+        }
+        if !says_memory && modules.is_none() && self.machine.memory.is_some() {
+            self.machine.unused.push(format!("{bytes}, beside the memory"));
+        } else if says_memory || modules.is_some() || bytes.gigabytes() < 1000.0 {
+            self.machine.memory = Some(total);
+            self.machine.module_count = modules.or(self.machine.module_count);
+        } else {
+            self.maybe_memory = Some(total);
+        }
+        0
+    }
+
+    /// The part whose name begins here, by the longest run of words that names one.
+    fn part(&mut self, rest: &[String]) -> usize {
+        if is_idle(&rest[0]) {
+            return 0;
+        }
+        for used in (1..=rest.len().min(LONGEST)).rev() {
+            let name = rest[..used].join(" ");
+            let Some(part) = part_kind(&name, self.is_laptop) else { continue };
+            self.take(part);
+            return used;
+        }
+        0
+    }
+
+    fn take(&mut self, part: PartKind) {
+        let waiting = self.waiting.take();
+        match part {
+            PartKind::Gpu(gpu) => {
+                self.machine.add_gpu(gpu, waiting.unwrap_or(1));
+                self.before = Before::Gpu;
+            }
+            PartKind::Cpu(name) => {
+                self.machine.cpu = Some(name);
+                self.machine.sockets = waiting.or(self.machine.sockets);
+                self.before = Before::Cpu;
+            }
+            PartKind::Whole(composition) => self.machine.take_whole(*composition),
+        }
+    }
+
+    fn finished(mut self) -> Result<DescribedMachine, MachineLineError> {
+        self.machine.memory = self.machine.memory.or(self.maybe_memory);
+        let understood = self.machine.understood();
+        if self.machine.cpu.is_none() && self.machine.gpus.is_empty() && self.wrong.is_empty() {
+            let unused = self.machine.unused.join("; ");
+            let unused = if unused.is_empty() { String::new() } else { format!(" ({unused})") };
+            self.wrong.push(format!("missing: a GPU or a CPU, by its name{unused}"));
+        }
+        match self.wrong.is_empty() {
+            true => Ok(self.machine),
+            false => Err(MachineLineError { understood, wrong: self.wrong }),
+        }
+    }
+}
+
+fn listed(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|listed| listed == word)
+}
+
+/// Whether a word says nothing that is modelled: a name of a system, a power supply's watts, a
+/// clock.
+fn is_idle(word: &str) -> bool {
+    let measured = ["w", "ghz", "mhz"].iter().filter_map(|unit| word.strip_suffix(unit));
+    listed(IDLE, word) || measured.into_iter().any(|number| number.parse::<f64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::described_machine::AdvisedMachine;
+    use super::*;
+
+    /// Machines of people who published what they measured, in their words.
+    const USERS: &str = include_str!("users_machines.txt");
+
+    fn machine(line: &str) -> AdvisedMachine {
+        let read = read_line(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        read.compose().unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    #[test]
+    fn every_machine_of_users_is_understood_or_refused_with_a_reason() {
+        let mut refused = Vec::new();
+        for line in USERS.lines() {
+            match read_line(line) {
+                Ok(described) => assert!(!described.compose().expect(line).parts.is_empty()),
+                Err(error) => {
+                    let told = error.to_string();
+                    let near = told.contains("did you mean") || told.contains("fulcrum machine list");
+                    assert!(told.contains("not known: '") && near, "{line}: {told}");
+                    refused.push(line);
+                }
+            }
+        }
+        assert!(refused.len() <= 4, "{refused:#?}");
+    }
+
+    #[test]
+    fn a_line_is_a_machine_of_shipped_parts() {
+        for (line, parts) in [
+            ("RTX 4090, i7-14700K, 64 GB DDR5-6000", "rtx-4090 24 GB, i7-14700k, 64 GB DDR5-6000"),
+            ("2x RTX 3090 + EPYC 7543 + 256GB", "2x rtx-3090 24 GB, epyc-7543, 256 GB"),
+            (
+                "dual 3090, Ryzen 9 5950X w/ 4x16GB DDR4 3600",
+                "2x rtx-3090 24 GB, ryzen-5950x, 64 GB DDR4-3600",
+            ),
+            ("Mac M3 Max 128GB", "apple-m3-max, 128 GB"),
+            ("MacBook Pro M1 Max 64 GB", "apple-m1-max, 64 GB"),
+            ("gaming laptop with RTX 4070, Core i7-13700H, 32 GB", "rtx-4070-laptop 8 GB, i7-13700h, 32 GB"),
+            ("RTX 4060 Ti 16GB, Ryzen 7 5800X3D, PCIe 3.0 x8", "rtx-4060-ti-16, ryzen-5800x3d, pcie3-x8"),
+            ("RTX 3090 x2, EPYC 7543", "2x rtx-3090 24 GB, epyc-7543"),
+            ("Ryzen 7 7840HS, 32 GB", "radeon-780m, ryzen-7840hs"),
+            ("Ryzen 7 7840HS, 32 GB, no GPU", "ryzen-7840hs"),
+            ("2x Xeon Gold 6138, 384 GB, 1 TB SSD", "2x xeon-gold-6138, 384 GB"),
+        ] {
+            let found = machine(line);
+            assert!(found.parts.join(", ").starts_with(parts), "{line}: {}", found.parts.join(", "));
+        }
+    }
+
+    #[test]
+    fn what_nobody_said_is_assumed_and_told() {
+        let found = machine("RTX 3060");
+        let told = found.assumed.join("; ");
+        assert!(["CPU ", "of memory", "link "].iter().all(|what| told.contains(what)), "{told}");
+        let told = machine("RTX 4090, Ryzen, 64 GB, 2 TB NVMe, Windows 11, 850W PSU").assumed.join("; ");
+        assert!(told.contains("'ryzen' is a family") && told.contains("a disk of 2 TB"), "{told}");
+        let mac = machine("M4 Max 48 GB");
+        let memory = mac.machine.memories[0].capacity.value;
+        assert!((memory.gigabytes() - 36.0).abs() < 0.1, "macOS lends the rest: {memory}");
+    }
+
+    #[test]
+    fn a_line_that_is_not_clear_says_what_was_understood_and_what_is_near() {
+        for (line, words) in [
+            ("RTX 4095, i7-14700K", &["understood: i7-14700k", "rtx 4095", "did you mean", "rtx-409"][..]),
+            ("RTX", &["understood: nothing", "missing: a GPU or a CPU"]),
+            ("a computer with", &["missing: a GPU or a CPU"]),
+            ("", &["missing: a GPU or a CPU"]),
+            ("RTX 4090, 0 GB", &["0 GB of memory", "understood: rtx-4090"]),
+            ("RTX 4090, PCIe 9.0 x16", &["the link pcie9-x16"]),
+            ("0x RTX 4090", &["0 of a part"]),
+        ] {
+            let told = read_line(line).expect_err(line).to_string();
+            assert!(words.iter().all(|word| told.contains(word)), "{line}: {told}");
+            assert!(told.contains("a whole line:"), "{told}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! How far predictions of a kind of placement lie from what people measured.
+
+use super::placing::PlacementClass;
+use hwprofiles::{Ratio, Seconds};
+
+/// The shares of our rate between which 80 % of the public runs of that kind lie, rounded outwards:
+/// `scripts/advise.py` prints them. Few runs are published of layers with the CPU (6) and of all on
+/// the CPU (12), so theirs are wider than what those give.
+fn rates(class: PlacementClass) -> [f64; 2] {
+    match class {
+        PlacementClass::Gpu => [0.5, 1.2],
+        PlacementClass::Unified => [0.55, 1.15],
+        PlacementClass::ExpertsApart => [0.65, 1.05],
+        PlacementClass::LayersApart => [0.7, 1.2],
+        PlacementClass::Cpu => [0.6, 1.2],
+    }
+}
+
+/// The least and the most tokens per second of a sequence that takes `tpot` for each, with 80 %
+/// confidence.
+pub(super) fn band(class: PlacementClass, tpot: Seconds) -> [f64; 2] {
+    rates(class).map(|share| share / tpot.get())
+}
+
+/// The loss of quality as a share of a model's size: a rise of the perplexity by 1 + r is that of
+/// a model with (1 + r)^(−6.6) of the parameters, because the loss falls as N^−0.076 from about
+/// 2 nats (arXiv:2001.08361).
+pub(super) fn size_kept(loss: Ratio) -> f64 {
+    const EXPONENT: f64 = 6.6;
+    (1.0 + loss.get()).powf(-EXPONENT)
+}

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Compares what `fulcrum advise` says of users' machines with what they measured, and prints how far it is off.
+
+    cargo build --release --bin fulcrum && scripts/advise.py USERS.csv HYBRID.csv [FULCRUM]
+
+USERS.csv has a line for each run of a user: gpu, gpus, vram_gb, unified_gb, chip, cpu, model, engine, quantization,
+backend, prompt_tokens, output_tokens, batch, decode_tok_s, prefill_tok_s, spec. HYBRID.csv has cpu, dram, gpu, link,
+model, quant, engine, batch, prompt_tokens, output_tokens, metric, value. Left out are runs of several sequences, runs
+with a draft, models and formats that are not known, and lines that do not name their machine. Nothing is fitted, and
+the placement is the one that advice would choose, not the user's.
+"""
+import collections
+import concurrent.futures
+import csv
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+USERS, HYBRID = sys.argv[1:3]
+FULCRUM = sys.argv[3] if len(sys.argv) > 3 else ROOT / "target/release/fulcrum"
+ENGINES = {"llama.cpp": "llama.cpp", "ik_llama.cpp": "ik_llama.cpp", "vllm": "vllm", "sglang": "sglang",
+           "ollama": "ollama", "mlx": "llama.cpp", "lmstudio": "lmstudio", "ktransformers": "ktransformers"}
+SAFE = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4", "awq": "int4_g128", "gptq": "int4_g128", "int4": "int4_g128",
+        "int8": "int8", "mxfp4": "mxfp4"}
+
+
+def tokens(text, otherwise):
+    """A number of tokens; `otherwise` where none is said."""
+    return max(int(float(text)), 1) if re.fullmatch(r"[\d.]+", text) else otherwise
+
+
+def format_of(quant, engine):
+    """The word of our format for a user's; None where there is none."""
+    word = re.sub(r"^ud-|_r[48]$", "", quant.lower().split(" ")[0].strip("(,")).replace("-", "_")
+    if engine in ("vllm", "sglang"):
+        return SAFE.get(word)
+    if word in ("mxfp4", "f16") :
+        return {"mxfp4": "mxfp4_moe", "f16": "f16"}[word]
+    return {"4bit": "q4_0", "mlx_8bit": "q8_0"}.get(word, re.sub(r"_xl$", "_m", word).replace("q2_k_m", "q2_k")
+                                                  .replace("q6_k_m", "q6_k").replace("q8_k_m", "q8_0"))
+
+
+def users():
+    """(machine, engine, model, quantisation, prompt, output, measured decode rate, measured prompt rate)"""
+    for row in csv.DictReader(open(USERS)):
+        if row["batch"] != "1" or row["spec"] != "0" or "MTP" in row["model"] or not row["decode_tok_s"]:
+            continue
+        gpu = row["gpu"] and f'{row["gpus"]}x {row["gpu"]} {row["vram_gb"]} GB'
+        memory = row["unified_gb"] and f'{row["unified_gb"]} GB'
+        alone = "no GPU" if row["backend"] == "cpu" else ""
+        machine = ", ".join(part for part in [gpu, row["chip"], row["cpu"].strip(), memory, alone] if part)
+        yield (machine, row["engine"], row["model"], row["quantization"], row["prompt_tokens"], row["output_tokens"],
+               float(row["decode_tok_s"]), row["prefill_tok_s"] and float(row["prefill_tok_s"]))
+
+
+def hybrids():
+    for row in csv.DictReader(open(HYBRID)):
+        if row["metric"] not in ("decode_tput", "prefill_tput") or row["batch"] != "1":
+            continue
+        plain = [re.sub(r"\(.*?\)", "", row[key]).strip() for key in ("gpu", "cpu", "dram", "link")]
+        machine = ", ".join(part for part in [plain[0], plain[1], plain[2].replace(",", " "), plain[3]] if part)
+        rates = (float(row["value"]), None) if row["metric"] == "decode_tput" else (None, float(row["value"]))
+        yield (machine, row["engine"].lower(), row["model"], row["quant"], row["prompt_tokens"] or "512", "128", *rates)
+
+
+def advice(run):
+    """Our decode rate and our time of the prompt; the error's text where there is none."""
+    machine, engine, model, quant, prompt, output, *_ = run
+    word, engine = format_of(quant, engine), ENGINES.get(engine)
+    if not word or not engine:
+        return f"the format {quant} of {run[1]}"
+    name = re.sub(r"-(GGUF|FP8|AWQ.*|GPTQ.*|NVFP4.*|MLX.*|it|qat|BF16|\d+bit)\b", "", model.split("/")[-1]).strip()
+    name = re.sub(r"\s+\d+(\.\d+)?B.*$", "", name)
+    prompt, context = tokens(prompt, 512), tokens(prompt, 512) + max(tokens(output, 128), 64)
+    done = subprocess.run(
+        [FULCRUM, "--json", "advise", "--machine", machine, "--engine", engine, "--model", name, "--format", word,
+         "--prompt", str(prompt), "--context", str(context)], capture_output=True, text=True)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "understood:" not in line]
+        return lines[min(1, len(lines) - 1)].strip()[:90] if "not clear" in lines[0] else lines[0][:90]
+    row = json.loads(done.stdout)["rows"][0]
+    seconds = row["ttft"].split()
+    ttft = float(seconds[0]) * {"s": 1, "ms": 1e-3, "us": 1e-6, "min": 60}[seconds[1]]
+    return row["tok_s"], prompt / ttft, row["class"]
+
+
+def told(name, ratios):
+    """One line: errors of our rates, and between which shares of ours 80 % of the measured lie."""
+    errors = sorted(abs(one - 1) for one in ratios)
+    shares = sorted(1 / one for one in ratios)
+    at = lambda share, of: of[round(share * (len(of) - 1))]
+    print(f"{name:42} {len(ratios):4} {statistics.median(errors):8.1%} {at(0.9, errors):8.1%} "
+          f"{statistics.median(ratios):6.2f} {at(0.1, shares):6.2f} {at(0.9, shares):6.2f}")
+
+
+def main():
+    runs = [*users(), *hybrids()]
+    groups, refused = collections.defaultdict(list), collections.Counter()
+    unique = list(dict.fromkeys(run[:6] for run in runs))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        known = dict(zip(unique, pool.map(advice, unique)))
+    for run in runs:
+        answer = known[run[:6]]
+        if isinstance(answer, str):
+            refused[answer] += 1
+            continue
+        (decode, prompt, kind), (measured, prefilled) = answer, run[6:]
+        for phase, ours, theirs in [("decode", decode, measured), ("prompt", prompt, prefilled)]:
+            if theirs and (phase == "decode" or tokens(run[4], 512) >= 256):
+                for group in ["all", kind, run[1]]:
+                    groups[f"{phase}, {group}"].append(ours / theirs)
+    print(f'{"":42} rows   median      p90  ratio  80 % of measured ÷ ours')
+    for name, ratios in sorted(groups.items()):
+        told(name, ratios)
+    print(f"answered {sum(len(r) for n, r in groups.items() if n.endswith(', all'))} figures; not answered:")
+    for why, count in refused.most_common(25):
+        print(f"  {count:4} {why}")
+
+
+main()
