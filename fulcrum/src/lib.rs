@@ -55,7 +55,7 @@ pub use run::{
 };
 pub use serve::{
     DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,
-    Spread, StepDifference, TimeWindow, replay, serve_day,
+    Spread, StepDifference, TimeWindow, out_of_step_day, replay, serve_day,
 };
 pub use sweep::{
     ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,

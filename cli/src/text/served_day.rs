@@ -22,6 +22,22 @@ impl fmt::Display for ServedDayText<'_> {
     }
 }
 
+/// What users who do not move in step would see, where those of the day do.
+pub struct OutOfStepText<'d>(pub &'d Summary, pub Option<&'d Summary>);
+
+impl fmt::Display for OutOfStepText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(day, Some(other)) = self else { return Ok(()) };
+        let range = |of: fn(&Summary) -> f64| {
+            let [one, two] = [of(day), of(other)].map(Seconds::new);
+            if two < one { format!("{two} to {one}") } else { format!("{one} to {two}") }
+        };
+        let [ttft, tpot] = [range(|day| day.ttft_s.mean), range(|day| day.tpot_s.mean)];
+        writeln!(f, "users with equal requests move in step; with lengths that differ by 1 % they do not:")?;
+        writeln!(f, "  between the two, TTFT is {ttft} and TPOT {tpot} in the mean")
+    }
+}
+
 /// How many requests were answered, and their times.
 fn write_latencies(f: &mut fmt::Formatter<'_>, day: &Summary) -> fmt::Result {
     let requests = &day.requests;
