@@ -54,8 +54,8 @@ pub use run::{
     measure_host, quickstart, random_prompts, read_batch, serve, validate,
 };
 pub use serve::{
-    DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,
-    Spread, StepDifference, TimeWindow, out_of_step_day, replay, serve_day,
+    DayTables, KvResidency, LatencyErrors, LayerDifference, LockstepRange, RebalancedDay, Replay,
+    ReplayOptions, ServedDay, Spread, StepDifference, TimeWindow, replay, serve_day,
 };
 pub use sweep::{
     ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,

@@ -1,7 +1,7 @@
 //! `fulcrum sim SCENARIO | PLAN`
 
 use crate::text::plan;
-use crate::text::served_day::{OutOfStepText, ServedDayText};
+use crate::text::served_day::ServedDayText;
 use crate::text::terminal::{out, outln};
 use fulcrum::{
     DayTables, Error, OrError, PreparedScenario, ResolvedPlan, Result, Setting, TimeWindow, read_scenario,
@@ -129,16 +129,9 @@ impl SimArguments {
     /// Simulates requests that come and go.
     fn serve_requests(&self, scenario: &PreparedScenario, json: bool) -> Result {
         let day = fulcrum::serve_day(scenario, self.day_tables()?)?;
-        let other = fulcrum::out_of_step_day(scenario)?;
         match json {
-            true => {
-                let mut numbers = day.to_json();
-                if let Some(other) = other {
-                    numbers["out_of_step"] = json!({ "ttft_s": other.ttft_s, "tpot_s": other.tpot_s });
-                }
-                outln!("{numbers}");
-            }
-            false => out!("{}{}", ServedDayText(&day), OutOfStepText(&day.summary, other.as_ref())),
+            true => outln!("{}", day.to_json()),
+            false => out!("{}", ServedDayText(&day)),
         }
         Ok(())
     }

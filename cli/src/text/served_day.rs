@@ -1,6 +1,6 @@
 //! A day of serving in words.
 
-use fulcrum::{RebalancedDay, ServedDay};
+use fulcrum::{LockstepRange, RebalancedDay, ServedDay};
 use hwprofiles::{Bytes, Dollars, Joules, Seconds};
 use sim::serving::{Account, LatencyStats, RebalanceRecord, Summary};
 use std::fmt;
@@ -14,27 +14,14 @@ impl fmt::Display for ServedDayText<'_> {
         let day = &served.summary;
         write!(f, "{}", served.heading)?;
         write_latencies(f, day)?;
+        if let Some(range) = &served.lockstep {
+            write_lockstep(f, range)?;
+        }
         write_totals(f, day)?;
         if let Some(account) = &day.account {
             write_account(f, account, day)?;
         }
         served.rebalanced.as_ref().map_or(Ok(()), |rebalanced| write_rebalancing(f, rebalanced))
-    }
-}
-
-/// What users who do not move in step would see, where those of the day do.
-pub struct OutOfStepText<'d>(pub &'d Summary, pub Option<&'d Summary>);
-
-impl fmt::Display for OutOfStepText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(day, Some(other)) = self else { return Ok(()) };
-        let range = |of: fn(&Summary) -> f64| {
-            let [one, two] = [of(day), of(other)].map(Seconds::new);
-            if two < one { format!("{two} to {one}") } else { format!("{one} to {two}") }
-        };
-        let [ttft, tpot] = [range(|day| day.ttft_s.mean), range(|day| day.tpot_s.mean)];
-        writeln!(f, "users with equal requests move in step; with lengths that differ by 1 % they do not:")?;
-        writeln!(f, "  between the two, TTFT is {ttft} and TPOT {tpot} in the mean")
     }
 }
 
@@ -64,6 +51,15 @@ fn write_latencies(f: &mut fmt::Formatter<'_>, day: &Summary) -> fmt::Result {
         writeln!(f, "{}", row([name.to_owned(), mean, p50, p90, p99, max]))?;
     }
     Ok(())
+}
+
+/// The range of the means where users may or may not move in step, and why there is one.
+fn write_lockstep(f: &mut fmt::Formatter<'_>, range: &LockstepRange) -> fmt::Result {
+    for (name, [least, most]) in [("TTFT", range.ttft()), ("TPOT", range.tpot())] {
+        writeln!(f, "{name} {least} to {most} in the mean")?;
+    }
+    let (first, second) = LockstepRange::REASON.split_once(", or ").expect("two cases");
+    writeln!(f, "  {first},\n  or {second}")
 }
 
 /// Rates, steps and KV blocks.

@@ -3,6 +3,7 @@
 
 use super::engine_day::EngineDay;
 use super::engines::{EngineFleet, EnginePlan};
+use super::lockstep::LockstepRange;
 use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine};
 use super::rebalance::{RebalancedDay, add_plans};
 use super::tables::{DayTables, write_requests, write_series};
@@ -28,6 +29,8 @@ pub struct ServedDay {
     pub summary: Summary,
     /// What rebalancing was worth, where the scenario asks for it.
     pub rebalanced: Option<RebalancedDay>,
+    /// What would change if users who move in step did not.
+    pub lockstep: Option<LockstepRange>,
 }
 
 impl ServedDay {
@@ -40,11 +43,15 @@ impl ServedDay {
         if let Some(residency) = self.residency.to_json() {
             numbers["kv_residency"] = residency;
         }
+        if let Some(lockstep) = &self.lockstep {
+            numbers["lockstep"] = lockstep.to_json();
+        }
         numbers
     }
 }
 
 /// Simulates the requests of `scenario` where the planner would place them, and writes `tables`.
+/// Where users may or may not move in step, it simulates both.
 ///
 /// ```
 /// use fulcrum::{DayTables, PreparedScenario};
@@ -62,7 +69,10 @@ impl ServedDay {
 pub fn serve_day(scenario: &PreparedScenario, tables: DayTables<'_>) -> Result<ServedDay> {
     let missing = || Error::input("workload: requests that come and go are wanted");
     let serving = scenario.serving().ok_or_else(missing)?;
-    serve_day_on(scenario, serving, ServingPlacement::new(scenario)?, tables)
+    let placed = ServingPlacement::new(scenario)?;
+    let mut day = serve_day_on(scenario, serving, placed.clone(), tables)?;
+    day.lockstep = LockstepRange::new(scenario, serving, placed, &day)?;
+    Ok(day)
 }
 
 /// The same for other requests, where everything is placed already.
@@ -113,7 +123,7 @@ pub(crate) fn serve_day_on(
         engine.num_blocks,
         engine.block_size,
     ) + &residency.to_text();
-    Ok(ServedDay { heading, plan, engine, residency, summary, rebalanced })
+    Ok(ServedDay { heading, plan, engine, residency, summary, rebalanced, lockstep: None })
 }
 
 /// Joins the records of several engines, and writes what `tables` want of them.

@@ -4,8 +4,8 @@
 mod day;
 mod engine_day;
 mod engines;
+mod lockstep;
 mod measures;
-mod out_of_step;
 mod placement;
 mod rebalance;
 mod replay;
@@ -16,8 +16,8 @@ mod time_window;
 
 pub(crate) use day::serve_day_on;
 pub use day::{ServedDay, serve_day};
+pub use lockstep::LockstepRange;
 pub(crate) use measures::measures;
-pub use out_of_step::out_of_step_day;
 pub use placement::KvResidency;
 pub(crate) use placement::ServingPlacement;
 pub use rebalance::RebalancedDay;
