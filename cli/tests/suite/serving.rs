@@ -79,6 +79,21 @@ fn a_closed_loop_of_equal_requests_prints_a_range_that_contains_both_ends() {
 }
 
 #[test]
+fn prompts_that_come_again_are_found_in_the_cache() {
+    let place = placed(TRACE);
+    let cached = |prompts: u64| {
+        let day = format!("--json sim closed.yaml --set workload.distinct_prompts={prompts}");
+        let day: serde_json::Value = serde_json::from_str(&place.stdout(&day)).expect("JSON");
+        day["cached_share"].as_f64().expect("a share")
+    };
+    // 40 requests of 512 tokens, the last of which is always computed, in blocks of 16.
+    let again = |prompts: f64| (40.0 - prompts) / 40.0 * 496.0 / 512.0;
+    assert!((cached(10) - again(10.0)).abs() < 1e-6, "{} {}", cached(10), again(10.0));
+    assert_eq!(cached(40), 0.0);
+    place.refused("sim day.yaml --set workload.distinct_prompts=9", 2, &["distinct_prompts", "leave it out"]);
+}
+
+#[test]
 fn a_trace_gets_a_line_for_each_request_and_rejected_ones_are_counted() {
     let place = placed(TRACE);
     let text = place.stdout("sim day.yaml --requests out.csv");

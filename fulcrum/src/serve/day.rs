@@ -88,10 +88,13 @@ pub(crate) fn serve_day_on(
     let serving = &Serving { replicas: machines * each, ..serving.clone() };
     let plan = format!("{chosen}, {formats}");
     let cost_model = CostModel { machine: &machine, model: scenario.model(), formats: &formats };
-    let (engine, residency) = match sizing.engine(cost_model, &placement)? {
+    let (mut engine, residency) = match sizing.engine(cost_model, &placement)? {
         SizedEngine::Fits(engine, residency) => (*engine, residency),
         SizedEngine::NoRoom(full) => return Err(Error::infeasible(full)),
     };
+    if serving.distinct_prompts.is_some() {
+        engine.prefix_tokens = engine.block_size;
+    }
     let mut plans = vec![EnginePlan { name: "the scenario's load".to_owned(), placement, engine }];
     if serving.rebalance {
         let engine = |placement: &Placement| match sizing.engine(cost_model, placement)? {

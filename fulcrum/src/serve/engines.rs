@@ -117,6 +117,7 @@ impl<'q> EngineFleet<'q> {
         let groups = if self.serving.routing == Routing::RoundRobin { self.serving.replicas } else { 1 };
         let one = |share: u64| -> Result<(Vec<EngineDay<'_>>, RebalanceRecord)> {
             let engines = self.serving.replicas / groups;
+            let prefix_tokens = self.plans[follows].engine.prefix_tokens;
             let cost_models: Vec<_> = (0..self.machines.len()).map(|state| self.cost_model(state)).collect();
             let prices = || MultiPlanPrices::new(&self.programs, &cost_models, follows);
             let mut replicas: Vec<_> =
@@ -129,8 +130,10 @@ impl<'q> EngineFleet<'q> {
             };
             let mut days: Vec<_> =
                 (0..engines).map(|_| EngineDay::new(self.limits, tables, meters())).collect();
-            let mut feed =
-                ShiftedSource::new(RequestFeed::new(self.serving, share, groups)?, &self.serving.shifts);
+            let mut feed = ShiftedSource::new(
+                RequestFeed::new(self.serving, share, groups, prefix_tokens)?,
+                &self.serving.shifts,
+            );
             let mut router = Router::new(self.serving.routing, self.serving.seed);
             let load = self.scenario.workload();
             let mut rebalancer = Rebalancer::new(

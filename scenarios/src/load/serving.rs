@@ -39,6 +39,10 @@ const MAX_TOKENS: u64 = 1 << 32;
 pub struct Serving {
     /// The requests.
     pub requests: Requests,
+    /// How many different prompts the requests draw from, in turn. `None` if all are different, or a
+    /// trace says which begin alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distinct_prompts: Option<u64>,
     /// Seed of random arrivals and lengths.
     pub seed: u64,
     /// Replicas of the engine, each on its own machine.
@@ -98,13 +102,14 @@ fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
     Ok((sums.0 / count, sums.1 / count))
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "concurrency",
     "think_time",
     "ramp",
     "arrivals",
     "trace",
     "requests",
+    "distinct_prompts",
     "prompt_tokens",
     "output_tokens",
     "speedup",
@@ -141,11 +146,15 @@ pub(crate) fn read_serving(
         );
     }
     let requests = read_requests(section, kind, folder)?;
+    let distinct_prompts = section.count("distinct_prompts", MAX_REQUESTS)?;
+    if kind == "trace" && distinct_prompts.is_some() {
+        return Err(section.wrong("distinct_prompts", "a trace says which prompts begin alike: leave it out"));
+    }
     let seed = section.count("seed", u64::MAX)?.unwrap_or(1);
     let replicas = section.count("replicas", 1 << 12)?.unwrap_or(1);
     let routing = routing(section)?;
     let rebalance = rebalance.unwrap_or(false);
-    Ok(Some(Serving { requests, seed, replicas, routing, shifts, rebalance }))
+    Ok(Some(Serving { requests, distinct_prompts, seed, replicas, routing, shifts, rebalance }))
 }
 
 /// Reads the requests of a serving workload whose distinguishing key is `kind`.
