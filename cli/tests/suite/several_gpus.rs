@@ -152,3 +152,43 @@ fn a_pipeline_serves_about_as_much_as_its_gpus_and_answers_no_sooner_than_one() 
     let (alone, piped) = (serve(8, one), serve(32, stages));
     assert!((0.9..=1.0).contains(&(piped.1 / (4.0 * alone.1))), "{alone:?} {piped:?}");
 }
+
+#[test]
+fn prompts_and_answers_on_different_engines() {
+    let place = place();
+    let serve = |load: &str| -> serde_json::Value {
+        let scenario = format!(
+            "machine: h100-sxm\nmodel: llama-3.1-8b\nengine: vllm\nslo: {{ttft: 1 s, tpot: 50 ms}}\n\
+             workload: {{arrivals: {{poisson: 8 req/s}}, requests: 200, prompt_tokens: 2000, output_tokens: 40, \
+             replicas: 4{load}}}\n"
+        );
+        std::fs::write(place.path("day.yaml"), scenario).expect("written");
+        serde_json::from_str(&place.stdout("--json sim day.yaml")).expect("JSON")
+    };
+    let number = |day: &serde_json::Value, key: &str| day[key]["mean"].as_f64().expect("a number");
+    let together = serve("");
+    let apart = serve(", prefill_engines: 1, kv_link: 50 GB/s");
+    let slowly = serve(", prefill_engines: 1, kv_link: 1 GB/s");
+    for day in [&together, &apart, &slowly] {
+        assert_eq!(day["requests"]["completed"], 200, "{day}");
+        assert_eq!(day["output_tokens_per_s"].as_f64().map(|rate| rate > 0.0), Some(true));
+    }
+    // No prompt enters beside decodes, so the slowest answers are sooner. A slower link delays what
+    // comes behind the first token, and nothing else: 2,000 tokens of 131,072 bytes.
+    let p99 = |day: &serde_json::Value| day["itl_s"]["p99"].as_f64().expect("a number");
+    assert!(p99(&apart) < p99(&together), "{} {}", p99(&apart), p99(&together));
+    assert_eq!(apart["ttft_s"], slowly["ttft_s"]);
+    let later = number(&slowly, "e2el_s") - number(&apart, "e2el_s");
+    let bytes = 2000.0 * 131_072.0;
+    let wanted = bytes / 1e9 - bytes / 50e9;
+    assert!((later / wanted - 1.0).abs() < 0.1, "{later} and {wanted}");
+    for (load, words) in [
+        (", prefill_engines: 4, kv_link: 1 GB/s", ["workload.prefill_engines", "leave none"]),
+        (", prefill_engines: 1", ["workload.kv_link", "50 GB/s"]),
+    ] {
+        let text = std::fs::read_to_string(place.path("day.yaml")).expect("read");
+        let text = text.replace(", prefill_engines: 1, kv_link: 1 GB/s", load);
+        std::fs::write(place.path("wrong.yaml"), text).expect("written");
+        place.refused("sim wrong.yaml", 2, &words);
+    }
+}

@@ -46,6 +46,8 @@ impl RequestDay {
                 let serving = Serving {
                     requests,
                     distinct_prompts: None,
+                    prefill_engines: vec![],
+                    kv_link: None,
                     seed: 1,
                     replicas: 1,
                     routing,

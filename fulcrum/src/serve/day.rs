@@ -5,13 +5,14 @@ use super::engine_day::EngineDay;
 use super::engines::{EngineFleet, EnginePlan};
 use super::lockstep::LockstepRange;
 use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine};
+use super::prefill_pool::PrefillPool;
 use super::rebalance::{RebalancedDay, add_plans};
 use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
 use hwprofiles::{Seconds, write_atomically};
 use planner::{CostModel, Placement};
-use scenarios::Serving;
+use scenarios::{Requests, Serving};
 use serde_json::{Value, json};
 use sim::serving::{Account, EngineCount, ResourceUse, ServingEngine, ServingTimeline, Summary};
 
@@ -83,9 +84,14 @@ pub(crate) fn serve_day_on(
     tables: DayTables<'_>,
 ) -> Result<ServedDay> {
     let sizing = EngineSizing::new(scenario);
-    let ServingPlacement { machine, formats, placement, chosen, engines: each } = placed;
+    let ServingPlacement { machine, formats, placement, chosen, engines: each, prefill } = placed;
     let machines = serving.replicas;
-    let serving = &Serving { replicas: machines * each, ..serving.clone() };
+    // An engine without users would leave its share of the requests undone.
+    let users = match serving.requests {
+        Requests::Closed { concurrency, .. } => concurrency,
+        Requests::Open { .. } | Requests::Trace { .. } => u64::MAX,
+    };
+    let serving = &Serving { replicas: (machines * each).min(users), ..serving.clone() };
     let plan = format!("{chosen}, {formats}");
     let cost_model = CostModel { machine: &machine, model: scenario.model(), formats: &formats };
     let (mut engine, residency) = match sizing.engine(cost_model, &placement)? {
@@ -104,12 +110,14 @@ pub(crate) fn serve_day_on(
         add_plans(&mut plans, scenario, cost_model, sizing.utilization, &engine)?;
     }
     let engines = EngineFleet::new(scenario, serving, machine.clone(), formats, plans)?;
-    let (days, rebalanced) = match serving.rebalance {
-        true => {
+    let pool = prefill.map(|engines| PrefillPool::new(engines, serving, &machine, each)).transpose()?;
+    let (days, rebalanced) = match (serving.rebalance, pool) {
+        (_, Some(pool)) => (pool.day(&engines, &residency, tables)?, None),
+        (true, None) => {
             let (days, rebalanced) = RebalancedDay::simulate(&engines, tables)?;
             (days, Some(rebalanced))
         }
-        false => (engines.day(0, tables, None)?.0, None),
+        (false, None) => (engines.day(0, tables, None)?.0, None),
     };
     let name = format!("{} on {}", scenario.model().name, machine.name);
     let (mut summary, used) = joined(days, tables, serving.replicas, &name)?;

@@ -7,6 +7,7 @@ mod engines;
 mod lockstep;
 mod measures;
 mod placement;
+mod prefill_pool;
 mod rebalance;
 mod replay;
 mod request_feed;

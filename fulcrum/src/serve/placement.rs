@@ -183,6 +183,8 @@ pub(crate) struct ServingPlacement {
     /// Engines that are alike side by side on the machine, each on a GPU or group of GPUs of its
     /// own; in a pipeline an engine stands for each micro-batch in flight.
     pub(crate) engines: u64,
+    /// How many of all engines compute prompts only.
+    pub(crate) prefill: Option<u64>,
 }
 
 /// How many stages the first GPU's group has, in words; nothing for one.
@@ -202,6 +204,11 @@ impl ServingPlacement {
     /// largest batch of such requests that has a plan. That plan need not keep the limits: they are
     /// on requests, queueing included.
     pub(crate) fn new(scenario: &PreparedScenario) -> Result<Self> {
+        let prefill = scenario.serving().and_then(|serving| serving.prefill_engines.first().copied());
+        Ok(Self { prefill, ..Self::of_all_engines(scenario)? })
+    }
+
+    fn of_all_engines(scenario: &PreparedScenario) -> Result<Self> {
         if scenario.is_forced() {
             return Self::planned(scenario);
         }
@@ -235,7 +242,14 @@ impl ServingPlacement {
                 };
                 placed.chosen = format!("{} side by side, each on {gpus}", groups.len());
             }
+            let pools = scenario.serving().map_or(&[][..], |serving| &serving.prefill_engines);
+            let divided = |&engines: &u64| {
+                let chosen = format!("{}, {engines} for prompts", placed.chosen);
+                Self { prefill: Some(engines), chosen, ..placed.clone() }
+            };
+            let divided: Vec<_> = pools.iter().filter(|&&pool| pool < placed.engines).map(divided).collect();
             all.push(placed);
+            all.extend(divided);
         }
         Ok(if all.is_empty() { vec![Self::planned(scenario)?] } else { all })
     }
@@ -257,7 +271,7 @@ impl ServingPlacement {
                 let chosen = format!("all on {}{}", device.name, in_stages(machine));
                 let (machine, formats) = (machine.with_one_micro_batch(), *cost_model.formats);
                 let engines = device.division().stages;
-                return Ok(Some(Self { machine, formats, placement, chosen, engines }));
+                return Ok(Some(Self { machine, formats, placement, chosen, engines, prefill: None }));
             }
         }
         Ok(None)
@@ -270,7 +284,14 @@ impl ServingPlacement {
             match alike.plan() {
                 Ok(ResolvedPlan { plan, machine, placement, .. }) => {
                     let chosen = plan.predicted.chosen;
-                    return Ok(Self { machine, formats: plan.formats, placement, chosen, engines: 1 });
+                    return Ok(Self {
+                        machine,
+                        formats: plan.formats,
+                        placement,
+                        chosen,
+                        engines: 1,
+                        prefill: None,
+                    });
                 }
                 Err(Error::Infeasible(_)) if batch > 1 => batch /= 2,
                 Err(error) => return Err(error),

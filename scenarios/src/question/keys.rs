@@ -99,6 +99,17 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "How many different prompts the requests draw from, in turn: what a load generator's data set holds. Default: \
          all are different.",
     ),
+    key(
+        "workload.prefill_engines",
+        "`2`, `[1, 2]`",
+        "Engines that compute prompts only and hand them over to the others; several numbers for `fulcrum capacity` to \
+         choose from, of the engines of a machine. Default: every engine does both.",
+    ),
+    key(
+        "workload.kv_link",
+        "`50 GB/s`",
+        "How fast the KV cache goes from one to the other. Default: the link between the GPUs of a machine.",
+    ),
     key("workload.seed", "`7`", "The seed of random lengths and arrivals. Default 1."),
     key("workload.replicas", "`4`", "Engines that share the requests. Default 1."),
     key(
