@@ -39,8 +39,8 @@ const MAX_TOKENS: u64 = 1 << 32;
 pub struct Serving {
     /// The requests.
     pub requests: Requests,
-    /// How many different prompts the requests draw from, in turn. `None` if all are different, or a
-    /// trace says which begin alike.
+    /// How many different prompts the requests draw from, in turn. `None` if all are different,
+    /// or a trace says which begin alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distinct_prompts: Option<u64>,
     /// How many of the engines compute prompts only and hand them over to the others; several
