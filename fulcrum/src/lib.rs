@@ -60,8 +60,8 @@ pub use run::{
     AnswerFile, BatchAnswers, BatchDefaults, BatchJob, BatchRequest, CheckedKernel, Checkpoint, DraftedSession, GeneratedBatch, GenerationOptions, GenerationResult, KernelPath, LiveOptions, LiveSession, QuickstartOptions, RequestDay, RooflineCheck, RunSetup, Sampling, ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream, Tokenizer, ValidationOptions, answer_line, check_request, check_roofline, compare_gpu_kernels, init_model, measure_host, quickstart, random_prompts, read_batch, require_this_host, serve, this_machine, validate,
 };
 pub use serve::{
-    DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,
-    Spread, StepDifference, TimeWindow, replay, serve_day,
+    DayTables, KvResidency, LatencyErrors, LayerDifference, LockstepRange, RebalancedDay, Replay,
+    ReplayOptions, ServedDay, Spread, StepDifference, TimeWindow, replay, serve_day,
 };
 pub use sweep::{
     ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,

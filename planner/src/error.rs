@@ -167,7 +167,7 @@ impl PlannerError {
 }
 
 fn named(reasons: &[(Variant, PlannerError)]) -> &'static str {
-    let grouped = reasons.iter().any(|(variant, _)| variant.tensor_parallel > 1 || variant.draft.is_some());
+    let grouped = reasons.iter().any(|(variant, _)| variant.division.gpus() > 1 || variant.draft.is_some());
     if grouped { "choices" } else { "number formats" }
 }
 

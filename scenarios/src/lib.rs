@@ -65,6 +65,7 @@ pub use question::engine_profile::{
     EngineProfile, EngineServing, FrontEndStation, Reserve, StatePool, StateSnapshots,
 };
 pub use question::format_choice::{FormatChoice, FormatLists, WeightChoice, WeightLists};
+pub use question::group_choice::GroupChoice;
 pub use question::keys::{SCENARIO_KEYS, ScenarioKey};
 pub use question::lookup::{Catalog, FileCatalog, MachineSource, MachineSpec, Reference};
 pub use question::objective::{Objective, Slo};

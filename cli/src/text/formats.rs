@@ -8,7 +8,11 @@ use scenarios::WeightClass;
 /// One choice of a variant, as a word.
 type Choice = fn(&Variant) -> String;
 
-const FIRST: [(&str, Choice); 1] = [("tensor_parallel", |v| v.tensor_parallel.to_string())];
+const FIRST: [(&str, Choice); 3] = [
+    ("tensor_parallel", |v| v.division.tensor.to_string()),
+    ("pipeline_parallel", |v| v.division.stages.to_string()),
+    ("expert_parallel", |v| v.division.whole_experts.to_string()),
+];
 
 const WEIGHTS: [(&str, Choice); 1] = [("weights", |v| v.formats.weights.to_string())];
 
@@ -33,9 +37,9 @@ const LAST: [(&str, Choice); 3] = [
 /// choice.
 pub fn table(tried: &[FormatTrial], chosen: &Variant) -> String {
     let Some(first) = tried.first() else { return String::new() };
-    let grouped = tried.iter().any(|t| {
-        t.variant.tensor_parallel != first.variant.tensor_parallel || t.variant.draft != first.variant.draft
-    });
+    let grouped = tried
+        .iter()
+        .any(|t| t.variant.division != first.variant.division || t.variant.draft != first.variant.draft);
     let title = if grouped { "tried" } else { "number formats" };
     let mixed = tried.iter().any(|t| t.variant.formats.weights.one().is_none());
     let weights = if mixed { &BY_CLASS[..] } else { &WEIGHTS };

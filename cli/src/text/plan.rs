@@ -83,7 +83,7 @@ pub fn formats_table(planned: &ResolvedPlan) -> String {
     let plan = &planned.plan;
     let draft = plan.draft.as_ref().zip(plan.workload.speculation);
     let chosen = Variant {
-        tensor_parallel: planned.machine.tensor_parallel(),
+        division: planned.machine.division(),
         formats: plan.formats,
         draft: draft.map(|(draft, speculation)| (draft.device.clone(), speculation.tokens)),
     };

@@ -1,6 +1,6 @@
 //! A day of serving in words.
 
-use fulcrum::{RebalancedDay, ServedDay};
+use fulcrum::{LockstepRange, RebalancedDay, ServedDay};
 use hwprofiles::{Bytes, Dollars, Joules, Seconds};
 use sim::serving::{Account, LatencyStats, RebalanceRecord, Summary};
 use std::fmt;
@@ -14,6 +14,9 @@ impl fmt::Display for ServedDayText<'_> {
         let day = &served.summary;
         write!(f, "{}", served.heading)?;
         write_latencies(f, day)?;
+        if let Some(range) = &served.lockstep {
+            write_lockstep(f, range)?;
+        }
         write_totals(f, day)?;
         if let Some(account) = &day.account {
             write_account(f, account, day)?;
@@ -48,6 +51,15 @@ fn write_latencies(f: &mut fmt::Formatter<'_>, day: &Summary) -> fmt::Result {
         writeln!(f, "{}", row([name.to_owned(), mean, p50, p90, p99, max]))?;
     }
     Ok(())
+}
+
+/// The range of the means where users may or may not move in step, and why there is one.
+fn write_lockstep(f: &mut fmt::Formatter<'_>, range: &LockstepRange) -> fmt::Result {
+    for (name, [least, most]) in [("TTFT", range.ttft()), ("TPOT", range.tpot())] {
+        writeln!(f, "{name} {least} to {most} in the mean")?;
+    }
+    let (first, second) = LockstepRange::REASON.split_once(", or ").expect("two cases");
+    writeln!(f, "  {first},\n  or {second}")
 }
 
 /// Rates, steps and KV blocks.

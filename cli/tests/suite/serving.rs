@@ -49,6 +49,51 @@ fn a_closed_loop_is_summed_up_in_words_and_in_numbers() {
 }
 
 #[test]
+fn a_closed_loop_of_equal_requests_prints_a_range_that_contains_both_ends() {
+    let place = placed(TRACE);
+    let text = place.stdout("sim closed.yaml");
+    assert!(text.contains("in the mean") && text.contains("users may move in step"), "{text}");
+    let numbers = |command: &str| -> serde_json::Value {
+        serde_json::from_str(&place.stdout(&format!("--json sim {command}"))).expect("JSON")
+    };
+    let day = numbers("closed.yaml");
+    assert_eq!(day["lockstep"]["in_step"]["ttft_s"], day["ttft_s"]);
+    for (range, times) in [("mean_ttft_s", "ttft_s"), ("mean_tpot_s", "tpot_s")] {
+        let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+        let [least, most] = ["least", "most"].map(|end| number(&day["lockstep"][range][end]));
+        let mut ends = ["in_step", "spread"].map(|end| number(&day["lockstep"][end][times]["mean"]));
+        ends.sort_by(f64::total_cmp);
+        assert_eq!(ends, [least, most], "{range}");
+        assert!(least < most, "{range}: unequal lengths change nothing: {day}");
+    }
+    for (from, to, why) in [
+        ("concurrency: 8", "concurrency: 1", "one user has nobody to be in step with"),
+        ("prompt_tokens: 512", "prompt_tokens: {from: 400, to: 600}", "lengths differ already"),
+        ("requests: 40", "requests: 40, think_time: {mean: 1 s, cv: 1}", "thinking times differ"),
+    ] {
+        fs::write(place.path("other.yaml"), CLOSED.replace(from, to)).expect("written");
+        assert!(numbers("other.yaml")["lockstep"].is_null(), "{why}");
+    }
+    assert!(numbers("day.yaml")["lockstep"].is_null(), "an open loop has no users");
+    assert!(!place.stdout("sim day.yaml").contains("in the mean"));
+}
+
+#[test]
+fn prompts_that_come_again_are_found_in_the_cache() {
+    let place = placed(TRACE);
+    let cached = |prompts: u64| {
+        let day = format!("--json sim closed.yaml --set workload.distinct_prompts={prompts}");
+        let day: serde_json::Value = serde_json::from_str(&place.stdout(&day)).expect("JSON");
+        day["cached_share"].as_f64().expect("a share")
+    };
+    // 40 requests of 512 tokens, the last of which is always computed, in blocks of 16.
+    let again = |prompts: f64| (40.0 - prompts) / 40.0 * 496.0 / 512.0;
+    assert!((cached(10) - again(10.0)).abs() < 1e-6, "{} {}", cached(10), again(10.0));
+    assert_eq!(cached(40), 0.0);
+    place.refused("sim day.yaml --set workload.distinct_prompts=9", 2, &["distinct_prompts", "leave it out"]);
+}
+
+#[test]
 fn a_trace_gets_a_line_for_each_request_and_rejected_ones_are_counted() {
     let place = placed(TRACE);
     let text = place.stdout("sim day.yaml --requests out.csv");

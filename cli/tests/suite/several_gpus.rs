@@ -94,3 +94,101 @@ fn without_a_link_between_them_gpus_reach_each_other_over_the_host() {
     let text = Place::with(&files).stdout("machine show four.yaml");
     assert!(text.contains("gpu0->gpu1") && text.contains("hbm3"), "{text}");
 }
+
+#[test]
+fn stages_and_whole_experts_are_tried_recorded_and_exported() {
+    let place = place();
+    let several = "--set tensor_parallel=[2,4] --set pipeline_parallel=[1,2] --set objective=throughput";
+    let text = place.stdout(&format!("plan scenario.yaml {several} -o plan.yaml"));
+    let lines = tried(&text);
+    // Of four GPUs: two groups of two, one of four, and one of two stages of two.
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(text.contains("pipeline_parallel 2"), "{text}");
+    let one = "--set tensor_parallel=2 --set pipeline_parallel=2";
+    place.stdout(&format!("plan scenario.yaml {one} -o stages.yaml"));
+    let plan = std::fs::read_to_string(place.path("stages.yaml")).expect("written");
+    assert!(plan.contains("tensor_parallel: 2") && plan.contains("pipeline_parallel: 2"), "{plan}");
+    let words = "--tensor-parallel-size 2 --pipeline-parallel-size 2";
+    assert!(place.stdout("export stages.yaml --to vllm").contains(words));
+    assert_eq!(place.stdout("sim stages.yaml"), place.stdout("sim stages.yaml"));
+    // Experts are whole, and what is chosen of both ways is no worse than either.
+    let model = "--set model=qwen3-30b-a3b --set tensor_parallel=4";
+    let tpot = |experts: &str| -> f64 {
+        let command = format!("--json sim scenario.yaml {model} --set expert_parallel={experts}");
+        let rates: serde_json::Value = serde_json::from_str(&place.stdout(&command)).expect("JSON");
+        rates["tpot_s"].as_f64().unwrap_or_else(|| panic!("{rates}"))
+    };
+    let [either, divided, whole] = ["[false,true]", "false", "true"].map(tpot);
+    assert!((either - divided.min(whole)).abs() < 1e-9, "{either}: {divided} {whole}");
+    assert!(divided < whole, "the busiest rank waits for more than its share: {divided} {whole}");
+    place.stdout(&format!("plan scenario.yaml {model} --set expert_parallel=true -o plan.yaml"));
+    assert!(place.stdout("export plan.yaml --to vllm").contains("--enable-expert-parallel"));
+    place.refused(
+        "plan scenario.yaml --set expert_parallel=true --set tensor_parallel=4",
+        2,
+        &["expert_parallel", "dense"],
+    );
+    place.refused("plan scenario.yaml --set expert_parallel=often", 2, &["true, false or [false, true]"]);
+}
+
+#[test]
+fn a_pipeline_serves_about_as_much_as_its_gpus_and_answers_no_sooner_than_one() {
+    let place = place();
+    let serve = |users: u64, settings: &str| -> (f64, f64) {
+        let load = format!(
+            "machine: four.yaml\nmodel: llama-3.1-8b\nengine: vllm\nworkload: {{concurrency: {users}, requests: {}, \
+             prompt_tokens: 256, output_tokens: 32}}\n{settings}\n",
+            20 * users
+        );
+        std::fs::write(place.path("day.yaml"), load).expect("written");
+        let day: serde_json::Value =
+            serde_json::from_str(&place.stdout("--json sim day.yaml")).expect("JSON");
+        let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+        (number(&day["tpot_s"]["mean"]), number(&day["output_tokens_per_s"]))
+    };
+    let (one, stages) = ("tensor_parallel: 1", "tensor_parallel: 1\npipeline_parallel: 4");
+    let (alone, piped) = (serve(1, one), serve(1, stages));
+    assert!(alone.0 < piped.0 && piped.0 < 1.05 * alone.0, "{alone:?} {piped:?}");
+    let (alone, piped) = (serve(8, one), serve(32, stages));
+    assert!((0.9..=1.0).contains(&(piped.1 / (4.0 * alone.1))), "{alone:?} {piped:?}");
+}
+
+#[test]
+fn prompts_and_answers_on_different_engines() {
+    let place = place();
+    let serve = |load: &str| -> serde_json::Value {
+        let scenario = format!(
+            "machine: h100-sxm\nmodel: llama-3.1-8b\nengine: vllm\nslo: {{ttft: 1 s, tpot: 50 ms}}\n\
+             workload: {{arrivals: {{poisson: 8 req/s}}, requests: 200, prompt_tokens: 2000, output_tokens: 40, \
+             replicas: 4{load}}}\n"
+        );
+        std::fs::write(place.path("day.yaml"), scenario).expect("written");
+        serde_json::from_str(&place.stdout("--json sim day.yaml")).expect("JSON")
+    };
+    let number = |day: &serde_json::Value, key: &str| day[key]["mean"].as_f64().expect("a number");
+    let together = serve("");
+    let apart = serve(", prefill_engines: 1, kv_link: 50 GB/s");
+    let slowly = serve(", prefill_engines: 1, kv_link: 1 GB/s");
+    for day in [&together, &apart, &slowly] {
+        assert_eq!(day["requests"]["completed"], 200, "{day}");
+        assert_eq!(day["output_tokens_per_s"].as_f64().map(|rate| rate > 0.0), Some(true));
+    }
+    // No prompt enters beside decodes, so the slowest of them are sooner. A slower link delays what
+    // comes behind the first token, and nothing else: 2,000 tokens of 131,072 bytes.
+    let p99 = |day: &serde_json::Value| day["tpot_s"]["p99"].as_f64().expect("a number");
+    assert!(p99(&apart) < p99(&together), "{} {}", p99(&apart), p99(&together));
+    assert_eq!(apart["ttft_s"], slowly["ttft_s"]);
+    let later = number(&slowly, "e2el_s") - number(&apart, "e2el_s");
+    let bytes = 2000.0 * 131_072.0;
+    let wanted = bytes / 1e9 - bytes / 50e9;
+    assert!((later / wanted - 1.0).abs() < 0.1, "{later} and {wanted}");
+    for (load, words) in [
+        (", prefill_engines: 4, kv_link: 1 GB/s", ["workload.prefill_engines", "leave none"]),
+        (", prefill_engines: 1", ["workload.kv_link", "50 GB/s"]),
+    ] {
+        let text = std::fs::read_to_string(place.path("day.yaml")).expect("read");
+        let text = text.replace(", prefill_engines: 1, kv_link: 1 GB/s", load);
+        std::fs::write(place.path("wrong.yaml"), text).expect("written");
+        place.refused("sim wrong.yaml", 2, &words);
+    }
+}

@@ -3,7 +3,7 @@
 use super::lookup::machine_library;
 use hwprofiles::Machine;
 use planner::Identity;
-use scenarios::{Catalog, MachineSpec, Model, Reference, ScenarioError};
+use scenarios::{Catalog, GroupChoice, MachineSpec, Model, Reference, ScenarioError};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +17,12 @@ pub(crate) struct CachedCatalog {
     models: Mutex<BTreeMap<Reference, Model>>,
 }
 
-/// A machine that was looked up, once for each degree of tensor parallelism.
+/// A machine that was looked up, once for each way to group its GPUs.
 #[derive(Debug)]
 struct KnownMachine {
     spec: MachineSpec,
-    /// The degrees that the scenario names.
-    degrees: Vec<u64>,
+    /// The ways that the scenario names.
+    groups: GroupChoice,
     machines: Arc<[Machine]>,
     /// What plans record of each.
     identities: Arc<[Identity]>,
@@ -37,8 +37,8 @@ impl CachedCatalog {
 
     /// What plans record of each of the machines that `spec` means; `None` where it was not looked
     /// up.
-    pub(crate) fn identities(&self, spec: &MachineSpec, degrees: &[u64]) -> Option<Arc<[Identity]>> {
-        find(&lock(&self.machines), spec, degrees).map(|known| known.identities.clone())
+    pub(crate) fn identities(&self, spec: &MachineSpec, groups: &GroupChoice) -> Option<Arc<[Identity]>> {
+        find(&lock(&self.machines), spec, groups).map(|known| known.identities.clone())
     }
 }
 
@@ -55,25 +55,25 @@ impl Catalog for CachedCatalog {
         }
     }
 
-    fn machines(&self, spec: &MachineSpec, degrees: &[u64]) -> Result<Arc<[Machine]>, ScenarioError> {
-        if let Some(known) = find(&lock(&self.machines), spec, degrees) {
+    fn machines(&self, spec: &MachineSpec, groups: &GroupChoice) -> Result<Arc<[Machine]>, ScenarioError> {
+        if let Some(known) = find(&lock(&self.machines), spec, groups) {
             return Ok(known.machines.clone());
         }
-        let machines = spec.grouped(machine_library().this, degrees).map_err(ScenarioError::Machine)?;
+        let machines = spec.grouped(machine_library().this, groups).map_err(ScenarioError::Machine)?;
         let identities = machines.iter().map(Identity::of_machine).collect();
         let mut all = lock(&self.machines);
         // Another thread may have looked the same machine up meanwhile.
-        if let Some(known) = find(&all, spec, degrees) {
+        if let Some(known) = find(&all, spec, groups) {
             return Ok(known.machines.clone());
         }
-        let (spec, degrees) = (spec.clone(), degrees.to_vec());
-        all.push(KnownMachine { spec, degrees, machines: machines.clone(), identities });
+        let (spec, groups) = (spec.clone(), groups.clone());
+        all.push(KnownMachine { spec, groups, machines: machines.clone(), identities });
         Ok(machines)
     }
 }
 
-fn find<'k>(all: &'k [KnownMachine], spec: &MachineSpec, degrees: &[u64]) -> Option<&'k KnownMachine> {
-    all.iter().find(|known| known.spec == *spec && known.degrees == degrees)
+fn find<'k>(all: &'k [KnownMachine], spec: &MachineSpec, groups: &GroupChoice) -> Option<&'k KnownMachine> {
+    all.iter().find(|known| known.spec == *spec && known.groups == *groups)
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

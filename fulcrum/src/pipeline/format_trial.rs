@@ -1,12 +1,13 @@
 //! What came of a choice among number formats and degrees of tensor parallelism.
 
+use hwprofiles::GroupDivision;
 use planner::{PhaseTimes, PlannerError, Variant};
 use scenarios::FormatChoice;
 
 /// One combination that was tried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FormatTrial {
-    /// Number formats, how many GPUs are one device, and the draft.
+    /// Number formats, how GPUs are grouped, and the draft.
     pub variant: Variant,
     /// What is expected of it, or why there is no plan.
     pub result: Result<PhaseTimes, String>,
@@ -19,12 +20,13 @@ impl FormatTrial {
         planned: Vec<(Variant, Result<PhaseTimes, PlannerError>)>,
         choice: &FormatChoice,
     ) -> Vec<Self> {
-        let tensor_parallel = planned.first().map_or(1, |(variant, _)| variant.tensor_parallel);
+        let division = planned.first().map_or(GroupDivision::NONE, |(variant, _)| variant.division);
         let planned =
             planned.into_iter().map(|(variant, times)| (variant, times.map_err(|error| error.to_string())));
-        let lossy = choice.lossy.iter().map(|(formats, why)| {
-            (Variant { tensor_parallel, formats: *formats, draft: None }, Err(why.clone()))
-        });
+        let lossy = choice
+            .lossy
+            .iter()
+            .map(|(formats, why)| (Variant { division, formats: *formats, draft: None }, Err(why.clone())));
         let all: Vec<_> = planned.chain(lossy).map(|(variant, result)| Self { variant, result }).collect();
         if all.len() > 1 { all } else { vec![] }
     }

@@ -5,7 +5,7 @@ use super::format_trial::FormatTrial;
 use super::in_time::require_in_time;
 use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
-use hwprofiles::{EngineExecution, Machine};
+use hwprofiles::{EngineExecution, GroupDivision, Machine};
 use planner::{
     ChosenFormats, CostModel, Criterion, DraftModel, ForcedPlacement, Front, Identity, PhaseTimes, Placement,
     Plan, PlanOrigin, PlannerError, Rule,
@@ -65,21 +65,24 @@ impl PreparedScenario {
         let execution = execution.filter(|engine| **engine != EngineExecution::default()).cloned();
         // What is known of the machine holds without an engine's own times.
         let identities = match execution {
-            None => catalog.identities(&scenario.machine, &scenario.tensor_parallel),
+            None => catalog.identities(&scenario.machine, &scenario.groups),
             Some(_) => None,
         };
-        let tensor_parallel = match &resolved.machines[..] {
-            [only] => Some(only.tensor_parallel()).filter(|degree| *degree > 1),
-            _ => None,
+        let division = match &resolved.machines[..] {
+            [only] => only.division(),
+            _ => GroupDivision::NONE,
         };
         let origin = PlanOrigin {
             machine: scenario.machine.source(),
             model: scenario.model.anchored(),
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
             draft: scenario.speculative.as_ref().map(|choice| choice.draft.anchored()),
-            tensor_parallel,
+            tensor_parallel: None,
+            pipeline_parallel: None,
+            expert_parallel: false,
             execution: execution.map(Box::new),
-        };
+        }
+        .with_division(division);
         let forced = forced_placement(scenario, &resolved)?;
         Ok(Self { resolved, identities, origin: Some(origin), forced })
     }
@@ -237,13 +240,17 @@ impl PreparedScenario {
             )));
         }
         if let [one, _, ..] = self.machines() {
-            let degrees: Vec<_> = self.machines().iter().map(|m| m.tensor_parallel().to_string()).collect();
+            let degree = |division: GroupDivision| match division {
+                GroupDivision { tensor, stages: 1, whole_experts: false } => tensor.to_string(),
+                other => other.to_string(),
+            };
+            let degrees: Vec<_> = self.machines().iter().map(|m| degree(m.division())).collect();
             return Err(Error::input(format!(
                 "the GPUs of '{}' can be grouped by {}, and {what} needs one way: name it, like --set \
                  tensor_parallel={}",
                 one.name,
                 degrees.join(", "),
-                degrees[degrees.len() - 1],
+                self.machines()[degrees.len() - 1].division().tensor,
             )));
         }
         match &self.formats().allowed[..] {
@@ -296,12 +303,11 @@ impl PreparedScenario {
 
     fn resolve_plan(&self, mut plan: Plan, machine: usize) -> Result<ResolvedPlan> {
         let (machine, model) = (self.machines()[machine].clone(), self.model().clone());
-        let tensor_parallel = Some(machine.tensor_parallel()).filter(|degree| *degree > 1);
         let draft = self.resolved.speculative.as_ref().filter(|_| plan.draft.is_some());
         let draft = draft.map(|choice| choice.draft.clone());
         let from = |origin: PlanOrigin| {
-            let draft = origin.draft.filter(|_| plan.draft.is_some());
-            PlanOrigin { tensor_parallel, draft, ..origin }
+            let draft = origin.draft.clone().filter(|_| plan.draft.is_some());
+            PlanOrigin { draft, ..origin.with_division(machine.division()) }
         };
         plan.from = self.origin.clone().map(from);
         let placement = plan.placement(&machine, &model).or_failed()?;

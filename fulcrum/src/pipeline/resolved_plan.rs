@@ -77,12 +77,9 @@ impl ResolvedPlan {
                 "{file}: from is missing: it names the machine and the model, see `fulcrum plan`"
             ))
         })?;
-        let gpus = origin.tensor_parallel.unwrap_or(1);
-        let machine = MachineSpec::from(origin.machine).machine(machine_library().this, gpus).or_input()?;
-        let machine = match origin.tensor_parallel {
-            Some(degree) => machine.with_tensor_parallel(degree).or_input()?,
-            None => machine,
-        };
+        let division = origin.division();
+        let machine = MachineSpec::from(origin.machine).machine(machine_library().this, division.gpus());
+        let machine = machine.and_then(|machine| machine.with_division(division)).or_input()?;
         let machine = origin.execution.as_ref().map_or(machine.clone(), |engine| machine.run_by(engine));
         let planned_for = model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
         let (plan, placement) = Plan::read(text, file, &machine, &planned_for).or_input()?;

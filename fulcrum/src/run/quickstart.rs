@@ -98,6 +98,8 @@ pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Res
         expert_skew: None,
         draft: None,
         tensor_parallel: None,
+        pipeline_parallel: None,
+        expert_parallel: false,
         execution: None,
     };
     let (loads, rules) = match options.full {

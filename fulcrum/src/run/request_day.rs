@@ -43,8 +43,17 @@ impl RequestDay {
             true => {
                 let requests = Requests::Trace { path: file.to_owned(), requests: None, speedup: 1.0 };
                 let routing = Routing::default();
-                let serving =
-                    Serving { requests, seed: 1, replicas: 1, routing, shifts: vec![], rebalance: false };
+                let serving = Serving {
+                    requests,
+                    distinct_prompts: None,
+                    prefill_engines: vec![],
+                    kv_link: None,
+                    seed: 1,
+                    replicas: 1,
+                    routing,
+                    shifts: vec![],
+                    rebalance: false,
+                };
                 (serving, EngineChoice::default())
             }
             false => read_serving(file, planned)?,
@@ -84,7 +93,7 @@ impl RequestDay {
         let programs =
             PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
         let mut replica = Replica::new(self.engine.clone(), PlanPrices::new(planned.cost_model(), &programs));
-        let (mut feed, mut all) = (RequestFeed::new(&self.serving, 0, 1)?, ServedRequests(vec![]));
+        let (mut feed, mut all) = (RequestFeed::new(&self.serving, 0, 1, 1)?, ServedRequests(vec![]));
         sim::serving::serve(&mut feed, &mut replica, &mut all).or_input()?;
         feed.wrong.map_or(Ok(all.0), Err).or_input()
     }
@@ -95,7 +104,7 @@ impl RequestDay {
     /// A device fails, or the table of requests is wrong.
     pub fn run(&self, live: &mut LiveSession<'_>, sampling: Sampling) -> Result<Vec<ServedRequest>> {
         let client = FeedClient {
-            feed: RequestFeed::new(&self.serving, 0, 1)?,
+            feed: RequestFeed::new(&self.serving, 0, 1, 1)?,
             vocab: live.planned.model.vocab,
             seed: self.serving.seed,
             sampling,

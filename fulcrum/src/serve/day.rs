@@ -3,14 +3,16 @@
 
 use super::engine_day::EngineDay;
 use super::engines::{EngineFleet, EnginePlan};
+use super::lockstep::LockstepRange;
 use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine};
+use super::prefill_pool::PrefillPool;
 use super::rebalance::{RebalancedDay, add_plans};
 use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
 use hwprofiles::{Seconds, write_atomically};
 use planner::{CostModel, Placement};
-use scenarios::Serving;
+use scenarios::{Requests, Serving};
 use serde_json::{Value, json};
 use sim::serving::{Account, EngineCount, ResourceUse, ServingEngine, ServingTimeline, Summary};
 
@@ -28,6 +30,8 @@ pub struct ServedDay {
     pub summary: Summary,
     /// What rebalancing was worth, where the scenario asks for it.
     pub rebalanced: Option<RebalancedDay>,
+    /// What would change if users who move in step did not.
+    pub lockstep: Option<LockstepRange>,
 }
 
 impl ServedDay {
@@ -40,11 +44,15 @@ impl ServedDay {
         if let Some(residency) = self.residency.to_json() {
             numbers["kv_residency"] = residency;
         }
+        if let Some(lockstep) = &self.lockstep {
+            numbers["lockstep"] = lockstep.to_json();
+        }
         numbers
     }
 }
 
 /// Simulates the requests of `scenario` where the planner would place them, and writes `tables`.
+/// Where users may or may not move in step, it simulates both.
 ///
 /// ```
 /// use fulcrum::{DayTables, PreparedScenario};
@@ -62,7 +70,10 @@ impl ServedDay {
 pub fn serve_day(scenario: &PreparedScenario, tables: DayTables<'_>) -> Result<ServedDay> {
     let missing = || Error::input("workload: requests that come and go are wanted");
     let serving = scenario.serving().ok_or_else(missing)?;
-    serve_day_on(scenario, serving, ServingPlacement::new(scenario)?, tables)
+    let placed = ServingPlacement::new(scenario)?;
+    let mut day = serve_day_on(scenario, serving, placed.clone(), tables)?;
+    day.lockstep = LockstepRange::new(scenario, serving, placed, &day)?;
+    Ok(day)
 }
 
 /// The same for other requests, where everything is placed already.
@@ -73,15 +84,23 @@ pub(crate) fn serve_day_on(
     tables: DayTables<'_>,
 ) -> Result<ServedDay> {
     let sizing = EngineSizing::new(scenario);
-    let ServingPlacement { machine, formats, placement, chosen, engines: each } = placed;
+    let ServingPlacement { machine, formats, placement, chosen, engines: each, prefill } = placed;
     let machines = serving.replicas;
-    let serving = &Serving { replicas: machines * each, ..serving.clone() };
+    // An engine without users would leave its share of the requests undone.
+    let users = match serving.requests {
+        Requests::Closed { concurrency, .. } => concurrency,
+        Requests::Open { .. } | Requests::Trace { .. } => u64::MAX,
+    };
+    let serving = &Serving { replicas: (machines * each).min(users), ..serving.clone() };
     let plan = format!("{chosen}, {formats}");
     let cost_model = CostModel { machine: &machine, model: scenario.model(), formats: &formats };
-    let (engine, residency) = match sizing.engine(cost_model, &placement)? {
+    let (mut engine, residency) = match sizing.engine(cost_model, &placement)? {
         SizedEngine::Fits(engine, residency) => (*engine, residency),
         SizedEngine::NoRoom(full) => return Err(Error::infeasible(full)),
     };
+    if serving.distinct_prompts.is_some() {
+        engine.prefix_tokens = engine.block_size;
+    }
     let mut plans = vec![EnginePlan { name: "the scenario's load".to_owned(), placement, engine }];
     if serving.rebalance {
         let engine = |placement: &Placement| match sizing.engine(cost_model, placement)? {
@@ -91,12 +110,14 @@ pub(crate) fn serve_day_on(
         add_plans(&mut plans, scenario, cost_model, sizing.utilization, &engine)?;
     }
     let engines = EngineFleet::new(scenario, serving, machine.clone(), formats, plans)?;
-    let (days, rebalanced) = match serving.rebalance {
-        true => {
+    let pool = prefill.map(|engines| PrefillPool::new(engines, serving, &machine, each)).transpose()?;
+    let (days, rebalanced) = match (serving.rebalance, pool) {
+        (_, Some(pool)) => (pool.day(&engines, &residency, tables)?, None),
+        (true, None) => {
             let (days, rebalanced) = RebalancedDay::simulate(&engines, tables)?;
             (days, Some(rebalanced))
         }
-        false => (engines.day(0, tables, None)?.0, None),
+        (false, None) => (engines.day(0, tables, None)?.0, None),
     };
     let name = format!("{} on {}", scenario.model().name, machine.name);
     let (mut summary, used) = joined(days, tables, serving.replicas, &name)?;
@@ -113,7 +134,7 @@ pub(crate) fn serve_day_on(
         engine.num_blocks,
         engine.block_size,
     ) + &residency.to_text();
-    Ok(ServedDay { heading, plan, engine, residency, summary, rebalanced })
+    Ok(ServedDay { heading, plan, engine, residency, summary, rebalanced, lockstep: None })
 }
 
 /// Joins the records of several engines, and writes what `tables` want of them.

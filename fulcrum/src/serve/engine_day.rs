@@ -15,6 +15,8 @@ pub(crate) struct EngineDay<'a> {
     /// What its steps took of the machine, by plan and state of the machine: see
     /// [`ObservedSteps::price_set`].
     meters: Vec<ResourceMeter<'a>>,
+    /// The ends of its requests, where they wait for another engine's.
+    ends: Option<Vec<RequestOutcome>>,
     /// Every request, where a table of them is wanted.
     pub(crate) served: Option<Vec<ServedRequest>>,
     /// What happened when, where that is wanted.
@@ -29,6 +31,7 @@ impl<'a> EngineDay<'a> {
         Self {
             tally: SummaryCollector::new(limits),
             meters,
+            ends: None,
             served: tables.requests.map(|_| Vec::new()),
             series: tables
                 .series
@@ -91,6 +94,26 @@ impl EngineObserver for EngineDay<'_> {
     }
 
     fn end(&mut self, end: &RequestOutcome) {
+        match &mut self.ends {
+            Some(ends) => ends.push(end.clone()),
+            None => self.tell(end),
+        }
+    }
+}
+
+impl EngineDay<'_> {
+    /// The same record, which keeps the ends of requests apart.
+    pub(crate) fn keeping_ends(self) -> Self {
+        Self { ends: Some(vec![]), ..self }
+    }
+
+    /// The ends that wait for another engine's.
+    pub(crate) fn take_ends(&mut self) -> Vec<RequestOutcome> {
+        self.ends.take().unwrap_or_default()
+    }
+
+    /// Records the end of a request.
+    pub(crate) fn tell(&mut self, end: &RequestOutcome) {
         self.tally.end(end);
         if let (Some(all), RequestOutcome::Served(served)) = (&mut self.served, end) {
             all.push(*served);

@@ -10,8 +10,8 @@ use planner::{CostModel, PhasePrograms, Placement};
 use rayon::prelude::*;
 use scenarios::{Formats, Routing, Serving, Shift, ShiftChange};
 use sim::serving::{
-    Demand, ForecastTables, MultiPlanPrices, PlanAlternative, RebalanceRecord, Rebalancer, Replica,
-    ResourceMeter, Router, ServingEngine, ShiftedSource, SloLimits, WallClock, serve_fleet,
+    Demand, ForecastTables, MultiPlanPrices, PlanAlternative, RebalanceRecord, Rebalancer, Replica, Request,
+    RequestSource, ResourceMeter, Router, ServingEngine, ShiftedSource, SloLimits, WallClock, serve_fleet,
 };
 use sim::{SimTime, Tick};
 
@@ -105,6 +105,37 @@ impl<'q> EngineFleet<'q> {
         all.collect()
     }
 
+    /// How many engines there are.
+    pub(crate) fn replicas(&self) -> u64 {
+        self.serving.replicas
+    }
+
+    /// All requests, where they do not depend on answers.
+    pub(crate) fn requests(&self) -> Result<Vec<Request>> {
+        let mut feed = RequestFeed::new(self.serving, 0, 1, self.plans[0].engine.prefix_tokens)?;
+        let all = std::iter::from_fn(|| feed.next()).collect();
+        feed.wrong.map_or(Ok(all), Err).or_input()
+    }
+
+    /// A day of `requests` on `count` engines like `engine`, the ends of which are kept apart.
+    pub(crate) fn pool_day(
+        &self,
+        requests: Vec<Request>,
+        engine: ServingEngine,
+        count: u64,
+        tables: DayTables<'_>,
+    ) -> Result<Vec<EngineDay<'_>>> {
+        let cost_models = [self.cost_model(0)];
+        let prices = || MultiPlanPrices::new(&self.programs, &cost_models, 0);
+        let mut replicas: Vec<_> = (0..count).map(|_| Replica::new(engine.clone(), prices())).collect();
+        let meters = || self.programs.iter().map(|it| ResourceMeter::new(cost_models[0], it)).collect();
+        let one = || EngineDay::new(self.limits, tables, meters()).keeping_ends();
+        let mut days: Vec<_> = (0..count).map(|_| one()).collect();
+        let mut router = Router::new(self.serving.routing, self.serving.seed);
+        serve_fleet(&mut requests.into_iter(), &mut replicas, &mut router, &mut (), &mut days).or_input()?;
+        Ok(days)
+    }
+
     /// A day on which they begin with plan `follows`, and go over to other plans where there is a
     /// clock: the record of each engine, and what was changed.
     pub(crate) fn day(
@@ -117,6 +148,7 @@ impl<'q> EngineFleet<'q> {
         let groups = if self.serving.routing == Routing::RoundRobin { self.serving.replicas } else { 1 };
         let one = |share: u64| -> Result<(Vec<EngineDay<'_>>, RebalanceRecord)> {
             let engines = self.serving.replicas / groups;
+            let prefix_tokens = self.plans[follows].engine.prefix_tokens;
             let cost_models: Vec<_> = (0..self.machines.len()).map(|state| self.cost_model(state)).collect();
             let prices = || MultiPlanPrices::new(&self.programs, &cost_models, follows);
             let mut replicas: Vec<_> =
@@ -129,8 +161,10 @@ impl<'q> EngineFleet<'q> {
             };
             let mut days: Vec<_> =
                 (0..engines).map(|_| EngineDay::new(self.limits, tables, meters())).collect();
-            let mut feed =
-                ShiftedSource::new(RequestFeed::new(self.serving, share, groups)?, &self.serving.shifts);
+            let mut feed = ShiftedSource::new(
+                RequestFeed::new(self.serving, share, groups, prefix_tokens)?,
+                &self.serving.shifts,
+            );
             let mut router = Router::new(self.serving.routing, self.serving.seed);
             let load = self.scenario.workload();
             let mut rebalancer = Rebalancer::new(

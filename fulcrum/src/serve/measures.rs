@@ -1,6 +1,7 @@
 //! The numbers of one scenario, under the names that a served day's JSON has.
 
-use super::day::serve_day;
+use super::day::serve_day_on;
+use super::placement::ServingPlacement;
 use super::tables::DayTables;
 use crate::error::{Error, Result};
 use crate::pipeline::PreparedScenario;
@@ -13,8 +14,9 @@ pub(crate) fn measures(scenario: &PreparedScenario) -> Result<(String, Value)> {
     if scenario.training().is_some() {
         return Err(Error::input("a training step is not planned: `fulcrum sim` simulates it"));
     }
-    if scenario.serving().is_some() {
-        let day = serve_day(scenario, DayTables::default())?;
+    if let Some(serving) = scenario.serving() {
+        let placed = ServingPlacement::new(scenario)?;
+        let day = serve_day_on(scenario, serving, placed, DayTables::default())?;
         return Ok((day.plan.clone(), day.to_json()));
     }
     let plan = scenario.plan_document()?;

@@ -4,8 +4,10 @@
 mod day;
 mod engine_day;
 mod engines;
+mod lockstep;
 mod measures;
 mod placement;
+mod prefill_pool;
 mod rebalance;
 mod replay;
 mod request_feed;
@@ -15,6 +17,7 @@ mod time_window;
 
 pub(crate) use day::serve_day_on;
 pub use day::{ServedDay, serve_day};
+pub use lockstep::LockstepRange;
 pub(crate) use measures::measures;
 pub use placement::KvResidency;
 pub(crate) use placement::ServingPlacement;

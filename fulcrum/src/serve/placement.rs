@@ -48,7 +48,10 @@ impl<'q> EngineSizing<'q> {
             Err(KvCapacityError::NoKvRoom(full)) => return Ok(SizedEngine::NoRoom(full)),
             Ok(capacity) => capacity,
         };
-        capacity.blocks = self.choice.num_blocks.unwrap_or(capacity.blocks);
+        // Each micro-batch in flight has its own sequences, and so its part of the cache.
+        let stages = cost_model.machine.division().stages;
+        capacity.blocks = self.choice.num_blocks.unwrap_or(capacity.blocks) / stages;
+        capacity.most_sequences = (capacity.most_sequences / stages).max(1);
         let choice = self.choice.swap.as_ref();
         let swap = choice.map(|swap| {
             KvOffload::new_swap_space(swap, cost_model, placement, block_size, max_num_batched_tokens)
@@ -178,8 +181,18 @@ pub(crate) struct ServingPlacement {
     /// What was chosen, in a few words.
     pub(crate) chosen: String,
     /// Engines that are alike side by side on the machine, each on a GPU or group of GPUs of its
-    /// own.
+    /// own; in a pipeline an engine stands for each micro-batch in flight.
     pub(crate) engines: u64,
+    /// How many of all engines compute prompts only.
+    pub(crate) prefill: Option<u64>,
+}
+
+/// How many stages the first GPU's group has, in words; nothing for one.
+fn in_stages(machine: &Machine) -> String {
+    match machine.division().stages {
+        1 => String::new(),
+        stages => format!(" in {stages} stages"),
+    }
 }
 
 /// Sequences whose KV cache must fit on a GPU if everything is to be there.
@@ -191,6 +204,11 @@ impl ServingPlacement {
     /// largest batch of such requests that has a plan. That plan need not keep the limits: they are
     /// on requests, queueing included.
     pub(crate) fn new(scenario: &PreparedScenario) -> Result<Self> {
+        let prefill = scenario.serving().and_then(|serving| serving.prefill_engines.first().copied());
+        Ok(Self { prefill, ..Self::of_all_engines(scenario)? })
+    }
+
+    fn of_all_engines(scenario: &PreparedScenario) -> Result<Self> {
         if scenario.is_forced() {
             return Self::planned(scenario);
         }
@@ -214,17 +232,24 @@ impl ServingPlacement {
             let Some(mut placed) = Self::on_a_gpu(scenario, machine)? else { continue };
             let groups = machine.identical_gpus();
             // An engine on a GPU of another kind is alone.
-            if groups.iter().any(|&id| machine.device(id).memory == placed.placement.head[0].home) {
-                placed.engines = groups.len() as u64;
-            }
-            if placed.engines > 1 {
+            if groups.len() > 1
+                && groups.iter().any(|&id| machine.device(id).memory == placed.placement.head[0].home)
+            {
+                placed.engines *= groups.len() as u64;
                 let gpus = match machine.tensor_parallel() {
                     1 => "a GPU".to_owned(),
-                    ranks => format!("{ranks} GPUs as one"),
+                    ranks => format!("{ranks} GPUs as one{}", in_stages(machine)),
                 };
-                placed.chosen = format!("{} side by side, each on {gpus}", placed.engines);
+                placed.chosen = format!("{} side by side, each on {gpus}", groups.len());
             }
+            let pools = scenario.serving().map_or(&[][..], |serving| &serving.prefill_engines);
+            let divided = |&engines: &u64| {
+                let chosen = format!("{}, {engines} for prompts", placed.chosen);
+                Self { prefill: Some(engines), chosen, ..placed.clone() }
+            };
+            let divided: Vec<_> = pools.iter().filter(|&&pool| pool < placed.engines).map(divided).collect();
             all.push(placed);
+            all.extend(divided);
         }
         Ok(if all.is_empty() { vec![Self::planned(scenario)?] } else { all })
     }
@@ -237,12 +262,16 @@ impl ServingPlacement {
         let wanted = [sequences, load.context()];
         for id in machine.device_ids().filter(|&id| machine.device(id).kind == DeviceKind::Gpu) {
             let device = machine.device(id);
+            if model.check_division(device.division()).is_err() {
+                continue;
+            }
             let placement = Placement::uniform(model, id, device.memory);
             let cost_model = CostModel { machine, ..scenario.cost_model() };
             if sizing.has_room_for(wanted, cost_model, &placement)? {
-                let chosen = format!("all on {}", device.name);
-                let (machine, formats) = (machine.clone(), *cost_model.formats);
-                return Ok(Some(Self { machine, formats, placement, chosen, engines: 1 }));
+                let chosen = format!("all on {}{}", device.name, in_stages(machine));
+                let (machine, formats) = (machine.with_one_micro_batch(), *cost_model.formats);
+                let engines = device.division().stages;
+                return Ok(Some(Self { machine, formats, placement, chosen, engines, prefill: None }));
             }
         }
         Ok(None)
@@ -255,7 +284,14 @@ impl ServingPlacement {
             match alike.plan() {
                 Ok(ResolvedPlan { plan, machine, placement, .. }) => {
                     let chosen = plan.predicted.chosen;
-                    return Ok(Self { machine, formats: plan.formats, placement, chosen, engines: 1 });
+                    return Ok(Self {
+                        machine,
+                        formats: plan.formats,
+                        placement,
+                        chosen,
+                        engines: 1,
+                        prefill: None,
+                    });
                 }
                 Err(Error::Infeasible(_)) if batch > 1 => batch /= 2,
                 Err(error) => return Err(error),

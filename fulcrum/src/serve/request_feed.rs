@@ -17,6 +17,8 @@ pub(crate) struct RequestFeed {
     groups: u64,
     /// Whether the requests are those of the group's own users, numbered from zero.
     own: bool,
+    /// How many different prompts there are, and the tokens of each name of a prefix.
+    distinct: Option<(u64, u64)>,
     /// What was wrong with the table.
     pub(crate) wrong: Option<RequestTraceError>,
 }
@@ -33,11 +35,13 @@ enum RequestOrigin {
 }
 
 impl RequestFeed {
-    /// The requests of group `share` of `groups`.
+    /// The requests of group `share` of `groups`, whose prefixes have a name for each
+    /// `prefix_tokens` tokens.
     ///
     /// # Errors
     /// The trace cannot be read.
-    pub(crate) fn new(serving: &Serving, share: u64, groups: u64) -> Result<Self> {
+    pub(crate) fn new(serving: &Serving, share: u64, groups: u64, prefix_tokens: u64) -> Result<Self> {
+        let distinct = serving.distinct_prompts.map(|prompts| (prompts, prefix_tokens));
         let seed = serving.seed;
         let part = |whole: u64| whole / groups + u64::from(share < whole % groups);
         let requests = match &serving.requests {
@@ -50,7 +54,7 @@ impl RequestFeed {
                     seed + share,
                 );
                 let requests = RequestOrigin::Generated(made.thinking(think, ramp));
-                return Ok(Self { requests, share, groups, own: true, wrong: None });
+                return Ok(Self { requests, share, groups, own: true, distinct, wrong: None });
             }
             &Requests::Open { arrivals, requests, prompt, output } => {
                 RequestOrigin::Generated(GeneratedRequests::open(arrivals, requests, prompt, output, seed))
@@ -63,13 +67,19 @@ impl RequestFeed {
                 RequestOrigin::Recorded { trace, left: *requests, speedup: *speedup, next: 0 }
             }
         };
-        Ok(Self { requests, share, groups, own: false, wrong: None })
+        Ok(Self { requests, share, groups, own: false, distinct, wrong: None })
     }
 
     /// The next request, whichever group it is for.
     fn next_of_all(&mut self) -> Option<Request> {
         let (trace, left, speedup, next) = match &mut self.requests {
-            RequestOrigin::Generated(made) => return made.next(),
+            RequestOrigin::Generated(made) => {
+                let request = made.next()?;
+                return Some(match self.distinct {
+                    Some(distinct) => named(request, distinct),
+                    None => request,
+                });
+            }
             RequestOrigin::Recorded { trace, left, speedup, next } => (trace, left, *speedup, next),
         };
         if let Some(left) = left {
@@ -91,6 +101,15 @@ impl RequestFeed {
             }
         }
     }
+}
+
+/// The request with the names of its prefixes, where requests have one of `prompts` prompts each in
+/// turn.
+fn named(request: Request, (prompts, prefix_tokens): (u64, u64)) -> Request {
+    let names = request.prompt_tokens / prefix_tokens;
+    let prompt = request.id % prompts;
+    // A name is the prompt's number and the place in it.
+    Request { prefix: (0..names).map(|place| place * prompts + prompt).collect(), ..request }
 }
 
 impl RequestSource for RequestFeed {

@@ -132,4 +132,23 @@ pub struct Ranks {
     /// The name of the link part that joins them, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
+    /// Into how many stages of consecutive layers they divide a model. The GPUs of a stage divide
+    /// every matrix.
+    #[serde(default = "one_stage", skip_serializing_if = "is_one_stage")]
+    pub stages: u64,
+    /// Whether each routed expert is whole on one GPU of a stage.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole_experts: bool,
+    /// Whether a step is one of the micro-batches in flight, in place of all of them.
+    #[serde(skip)]
+    pub one_micro_batch: bool,
+}
+
+fn one_stage() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_one_stage(stages: &u64) -> bool {
+    *stages == 1
 }

@@ -26,4 +26,5 @@ pub use link::{Link, LinkDetails, LinkId};
 pub(crate) use memory::DRAM;
 pub use memory::{Interleave, Memory, MemoryDetails, MemoryId, MemoryKind, Stripe};
 pub(crate) use show::shortened;
+pub use tensor_parallel::GroupDivision;
 pub use times::MissingRate;

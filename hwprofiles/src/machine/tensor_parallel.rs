@@ -1,4 +1,4 @@
-//! Tensor parallelism: GPUs that compute as one device, each with a share of every matrix.
+//! Groups of GPUs that compute as one device, and how these divide a model.
 
 use crate::files::ProfileError;
 use crate::machine::device::{Device, DeviceId, DeviceKind, Ranks};
@@ -6,14 +6,90 @@ use crate::machine::graph::Machine;
 use crate::machine::link::{Link, LinkId};
 use crate::machine::memory::{Memory, MemoryId, Stripe};
 use crate::rates::{AllReduce, Curve};
-use crate::units::{Seconds, Sourced};
+use crate::units::{Bytes, Seconds, Sourced};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Mul;
+
+/// How the GPUs of a group divide a model: into stages of consecutive layers, and within a stage
+/// into parts of every matrix or into whole experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupDivision {
+    /// GPUs that divide every matrix of a layer (tensor parallelism).
+    pub tensor: u64,
+    /// Stages of consecutive layers (pipeline parallelism).
+    pub stages: u64,
+    /// Whether each routed expert is whole on one of the `tensor` GPUs (expert parallelism). All
+    /// other matrices are divided.
+    pub whole_experts: bool,
+}
+
+impl GroupDivision {
+    /// One GPU.
+    pub const NONE: Self = Self { tensor: 1, stages: 1, whole_experts: false };
+
+    /// The GPUs of a group.
+    pub fn gpus(&self) -> u64 {
+        self.tensor * self.stages
+    }
+}
+
+impl Default for GroupDivision {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// The words of a scenario, with what is not usual: `tensor_parallel 2, pipeline_parallel 4`.
+impl fmt::Display for GroupDivision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tensor, stages, whole_experts } = *self;
+        write!(f, "tensor_parallel {tensor}")?;
+        if stages > 1 {
+            write!(f, ", pipeline_parallel {stages}")?;
+        }
+        if whole_experts {
+            write!(f, ", expert_parallel")?;
+        }
+        Ok(())
+    }
+}
+
+impl Ranks {
+    /// The GPUs of one stage.
+    pub fn per_stage(&self) -> u64 {
+        self.count / self.stages.max(1)
+    }
+
+    /// In how many micro-batches a step of `batch` sequences goes through the stages.
+    pub fn micro_batches(&self, batch: u64) -> u64 {
+        if self.one_micro_batch { 1 } else { self.stages.min(batch).max(1) }
+    }
+
+    /// The time in which a stage sends `bytes` to the next one: a step of the collectives and the
+    /// bytes at their rate.
+    pub fn send_time(&self, bytes: Bytes) -> Seconds {
+        self.all_reduce.step.value + bytes / self.all_reduce.bandwidth.value
+    }
+
+    fn division(&self) -> GroupDivision {
+        GroupDivision {
+            tensor: self.per_stage(),
+            stages: self.stages,
+            whole_experts: self.whole_experts && self.per_stage() > 1,
+        }
+    }
+}
 
 impl Device {
     /// How many GPUs compute as this device; 1 for a single one.
     pub fn ranks(&self) -> u64 {
         self.ranks.as_ref().map_or(1, |ranks| ranks.count)
+    }
+
+    /// How its GPUs divide a model.
+    pub fn division(&self) -> GroupDivision {
+        self.ranks.as_ref().map_or(GroupDivision::NONE, Ranks::division)
     }
 }
 
@@ -75,6 +151,43 @@ impl Machine {
             1 => Ok(self.clone()),
             together => Ok(Grouping::new(self, together).machine()),
         }
+    }
+
+    /// How the first GPU's group divides a model.
+    pub fn division(&self) -> GroupDivision {
+        self.identical_gpus().first().map_or(GroupDivision::NONE, |&gpu| self.device(gpu).division())
+    }
+
+    /// The machine in which neighbouring GPUs are one device each and divide models like
+    /// `division`.
+    ///
+    /// # Errors
+    /// The number of GPUs of a group does not divide that of identical GPUs.
+    pub fn with_division(&self, division: GroupDivision) -> Result<Self, ProfileError> {
+        let mut machine = self.with_tensor_parallel(division.gpus())?;
+        for ranks in machine.devices.iter_mut().filter_map(|device| device.ranks.as_mut()) {
+            ranks.stages = division.stages;
+            ranks.whole_experts = division.whole_experts && division.tensor > 1;
+        }
+        Ok(machine)
+    }
+
+    /// The machine as one of the micro-batches sees it that are in flight in a pipeline of several
+    /// stages: a step is that micro-batch alone. While it is in one stage, the others in flight use
+    /// the other stages, so it draws its share of the power.
+    #[must_use]
+    pub fn with_one_micro_batch(&self) -> Self {
+        let mut machine = self.clone();
+        for device in &mut machine.devices {
+            let Some(ranks) = device.ranks.as_mut().filter(|ranks| ranks.stages > 1) else { continue };
+            ranks.one_micro_batch = true;
+            let idle = device.idle_power.as_ref().map(|idle| idle.value).unwrap_or_default();
+            if let Some(power) = device.power.as_mut().filter(|power| power.value > idle) {
+                let reason = format!("a micro-batch's share of {} ({})", power.value, power.source);
+                *power = Sourced::estimated(idle + (power.value - idle) / ranks.stages as f64, &reason);
+            }
+        }
+        machine
     }
 }
 
@@ -201,7 +314,14 @@ impl<'m> Grouping<'m> {
             power: one.power.as_ref().map(|power| self.times(power)),
             idle_power: one.idle_power.as_ref().map(|power| self.times(power)),
             price: one.price.as_ref().map(|price| self.times(price)),
-            ranks: Some(Ranks { count: one.ranks() * self.together, all_reduce, link }),
+            ranks: Some(Ranks {
+                count: one.ranks() * self.together,
+                all_reduce,
+                link,
+                stages: 1,
+                whole_experts: false,
+                one_micro_batch: false,
+            }),
             ..one.clone()
         }
     }

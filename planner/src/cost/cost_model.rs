@@ -6,6 +6,7 @@
 //! number, because the host runs ahead of the device. The simulator adds contention between tasks;
 //! for that it needs the bytes that a task moves through each shared memory.
 
+use crate::cost::stage_flow::StageFlow;
 use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
@@ -178,22 +179,19 @@ impl CostModel<'_> {
     ) -> Result<TaskCost, MissingRate> {
         let whole = Work::count_routed(operator, self.model, self.formats, step, rows, traffic);
         let shared = ModelShare::on_device(self.machine, self.model, device);
-        // All ranks work at the same time, each on its share.
-        let work = match shared.ranks {
-            1 => whole,
-            _ => {
-                let rows = shared.rows(operator.sublayer(), rows);
-                Work::count_routed(operator, &shared.share, self.formats, step, &rows, traffic)
-            }
-        };
         let device = self.machine.device(device);
-        let kept = (work.weights + work.kv_read + work.kv_written) * shared.ranks;
-        let loads = self.loads([(home, kept), (device.memory, work.activations * shared.ranks)]);
+        let flow = StageFlow::new(device, step);
+        let step = &flow.micro_batch;
+        let work = shared.work(operator, self.formats, step, rows, flow.traffic(traffic));
+        let reading = shared.ranks * flow.in_flight;
+        let kept = (work.weights + work.kv_read + work.kv_written) * reading;
+        let loads = self.loads([(home, kept), (device.memory, work.activations * reading)]);
         let rated = self.rated(device, operator, home, &work)?;
         let measured = matches!(rated.basis, Basis::Measured | Basis::Interpolated) && home == device.memory;
         let loads = if measured { self.within_measured_time(loads, rated.time) } else { loads };
         let time = |load: BandwidthUse| load.bytes / self.machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
+        let streamed = streamed * flow.idle_stages();
         let combine_time = self.combine_time(operator, rows, device, step);
         let launch = device.launch.value * f64::from(work.launches);
         let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
@@ -211,9 +209,9 @@ impl CostModel<'_> {
             CostBound::Compute
         };
         Ok(TaskCost {
-            alone: launch + body + combine_time,
-            overhead: launch + combine_time,
-            issue,
+            alone: (launch + body + combine_time) * flow.filling,
+            overhead: (launch + combine_time) * flow.filling,
+            issue: issue * flow.filling,
             loads,
             carried: None,
             flop: whole.flop,
@@ -232,8 +230,7 @@ impl CostModel<'_> {
         step: &Step,
     ) -> Result<Estimate, MissingRate> {
         let shared = ModelShare::on_device(self.machine, self.model, device);
-        let rows = shared.rows(operator.sublayer(), rows);
-        let work = Work::count_routed(operator, &shared.share, self.formats, step, &rows, None);
+        let work = shared.work(operator, self.formats, step, rows, None);
         let device = self.machine.device(device);
         self.rated(device, operator, device.memory, &work)
     }
@@ -269,7 +266,7 @@ impl CostModel<'_> {
     fn combine_time(&self, operator: Operator, rows: &Range<u64>, device: &Device, step: &Step) -> Seconds {
         let tokens = if operator.sublayer() == Sublayer::Head { step.batch } else { step.rows() };
         let columns = operator.output_columns(self.model, rows);
-        combine_time(device.ranks.as_ref(), operator, self.formats, tokens, &columns)
+        combine_time(device.ranks.as_ref(), operator, self.formats, [tokens, self.model.layers], &columns)
     }
 
     /// The time at the device's measured rate for the shape. Rates are measured with operands in

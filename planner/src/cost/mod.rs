@@ -8,6 +8,7 @@ mod price_list;
 mod roofline;
 mod serial_chain;
 mod sketch;
+mod stage_flow;
 mod standalone_tasks;
 
 pub use band::Band;

@@ -13,7 +13,7 @@ use super::site::{Gpu, Site};
 use crate::memory::MemoryUsage;
 use crate::placement::Pipelining;
 use crate::placement::Placement;
-use hwprofiles::{Bytes, DType};
+use hwprofiles::{Bytes, DType, GroupDivision};
 use scenarios::Sublayer;
 
 pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
@@ -95,11 +95,17 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) ->
         DType::F32 | DType::F16 | DType::Bf16 => "auto",
         _ => "fp8",
     };
-    let ranks = site.machine.device(gpu.device).ranks();
+    let GroupDivision { tensor, stages, whole_experts } = site.machine.device(gpu.device).division();
     if let Some(word) = plan.formats.weights.one().and_then(quantisation) {
         words.push(format!("--quantization {word}"));
     }
-    words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size {ranks}"));
+    words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size {tensor}"));
+    if stages > 1 {
+        words.push(format!("--pipeline-parallel-size {stages}"));
+    }
+    if whole_experts {
+        words.push("--enable-expert-parallel".to_owned());
+    }
     words.join(" ")
 }
 

@@ -1,10 +1,15 @@
-//! The part of a model that each rank of a device holds and computes, and the sums over ranks.
+//! The part of a model that each rank of a device holds and computes, the sums over ranks, and the
+//! hops between stages.
 //!
 //! [`Model::rank_share`] divides a model. The bytes of a share count once for each rank, so vectors
 //! that every rank holds count several times. With one rank nothing changes.
+//! Where experts are whole, each counts once. The stages of a pipeline hold whole layers, so only
+//! the ranks of one stage share a layer.
 
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ranks, Seconds};
-use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Operator, Sublayer, kv_bytes};
+use scenarios::{
+    ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Step, Sublayer, Work, kv_bytes,
+};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -14,30 +19,40 @@ pub(crate) struct ModelShare<'a> {
     model: &'a Model,
     /// The part of one rank.
     pub share: Cow<'a, Model>,
-    /// Number of ranks.
+    /// Number of ranks that share a layer.
     pub ranks: u64,
+    /// Whether each routed expert is whole on one of them.
+    whole_experts: bool,
 }
 
 impl<'a> ModelShare<'a> {
-    /// The model divided over `ranks` ranks.
-    pub fn new(model: &'a Model, ranks: u64) -> Self {
-        Self { model, share: model.rank_share(ranks), ranks }
+    /// The model as `ranks` divide it.
+    fn new(model: &'a Model, ranks: Option<&Ranks>) -> Self {
+        let (whole_experts, ranks) =
+            ranks.map_or((false, 1), |ranks| (ranks.whole_experts, ranks.per_stage()));
+        let share = match whole_experts {
+            true => model.share_with_whole_experts(ranks),
+            false => model.rank_share(ranks),
+        };
+        Self { model, share, ranks, whole_experts }
     }
 
     /// The same division of the layers of `kind`; of embed and head without one.
     pub fn of_kind(&self, kind: Option<LayerKind>) -> ModelShare<'_> {
         let share = Cow::Borrowed(self.share.shape_or_ends(kind));
-        ModelShare { model: self.model.shape_or_ends(kind), share, ranks: self.ranks }
+        ModelShare { model: self.model.shape_or_ends(kind), share, ..*self }
     }
 
     /// The model as the ranks that own `memory` divide it.
     pub fn in_memory(machine: &Machine, model: &'a Model, memory: MemoryId) -> Self {
-        Self::new(model, machine.ranks_of(memory))
+        let owners = machine.devices.iter().filter(|device| device.memory == memory);
+        let ranks = owners.filter_map(|device| device.ranks.as_ref()).max_by_key(|ranks| ranks.count);
+        Self::new(model, ranks)
     }
 
     /// The model as the ranks of `device` divide it.
     pub fn on_device(machine: &Machine, model: &'a Model, device: DeviceId) -> Self {
-        Self::new(model, machine.device(device).ranks())
+        Self::new(model, machine.device(device).ranks.as_ref())
     }
 
     /// The rows of one rank's matrix that belong to `rows` of the whole matrix.
@@ -48,12 +63,43 @@ impl<'a> ModelShare<'a> {
     /// Bytes of `rows` of a matrix, over all ranks.
     pub fn matrix_bytes(&self, sublayer: Sublayer, formats: &Formats, rows: &Range<u64>) -> Bytes {
         let rows = self.rows(sublayer, rows);
-        sublayer.matrix_bytes(&self.share, formats.weights, &rows) * self.ranks
+        sublayer.matrix_bytes(&self.share, formats.weights, &rows) * self.copies(sublayer)
     }
 
     /// Bytes of norms, biases and position tables, over all ranks.
     pub fn vector_bytes(&self, sublayer: Sublayer) -> Bytes {
-        sublayer.vector_bytes(&self.share) * self.ranks
+        sublayer.vector_bytes(&self.share) * self.copies(sublayer)
+    }
+
+    /// How many ranks hold something of what the share of one rank has.
+    fn copies(&self, sublayer: Sublayer) -> u64 {
+        if self.whole_experts && sublayer == Sublayer::Experts { 1 } else { self.ranks }
+    }
+
+    /// The work of the rank that has most to do. All ranks work at the same time.
+    pub fn work(
+        &self,
+        operator: Operator,
+        formats: &Formats,
+        step: &Step,
+        rows: &Range<u64>,
+        traffic: Option<ExpertTraffic>,
+    ) -> Work {
+        let traffic = match &self.share.experts {
+            Some(experts) if self.whole_experts && operator == Operator::Experts => {
+                let all = traffic.unwrap_or_else(|| experts.traffic(rows, step.rows()));
+                Some(experts.busiest_share(all, self.ranks))
+            }
+            _ => traffic,
+        };
+        Work::count_routed(
+            operator,
+            &self.share,
+            formats,
+            step,
+            &self.rows(operator.sublayer(), rows),
+            traffic,
+        )
     }
 
     /// Bytes of the cache of one layer, over all ranks.
@@ -86,7 +132,7 @@ impl<'a> ModelShare<'a> {
     /// Bytes of a whole buffer with `rows` rows, over all ranks, as wide as any layer needs it.
     pub fn whole_buffer(&self, buffer: ActivationBuffer, formats: &Formats, rows: u64) -> Bytes {
         let of_shape = |model: &Model, share: &Model| {
-            let part = ModelShare { model, share: Cow::Borrowed(share), ranks: self.ranks };
+            let part = ModelShare { model, share: Cow::Borrowed(share), ..*self };
             part.buffer_bytes(buffer, formats, rows, buffer.columns(model))
         };
         let shapes = self.model.shapes().iter().zip(self.share.shapes());
@@ -97,19 +143,25 @@ impl<'a> ModelShare<'a> {
 
 /// Time in which the ranks of a device combine their shares of `columns` of an operator's output:
 /// an all-reduce if outputs are partial sums; half of one (a gather) for the logits; otherwise
-/// nothing.
+/// nothing. To the output of attention each layer adds its part of the hops between stages.
 pub(crate) fn combine_time(
     ranks: Option<&Ranks>,
     operator: Operator,
     formats: &Formats,
-    tokens: u64,
+    [tokens, layers]: [u64; 2],
     columns: &Range<u64>,
 ) -> Seconds {
     let Some(ranks) = ranks else { return Seconds::ZERO };
     let bytes = operator.writes().bytes(formats, tokens, columns.end - columns.start);
-    match operator {
-        Operator::HeadProj => ranks.all_reduce.gather_time(bytes, ranks.count),
-        summed if summed.needs_all_reduce() => ranks.all_reduce.time(bytes, ranks.count),
+    let combined = match operator {
+        Operator::HeadProj => ranks.all_reduce.gather_time(bytes, ranks.per_stage()),
+        summed if summed.needs_all_reduce() => ranks.all_reduce.time(bytes, ranks.per_stage()),
         _ => Seconds::ZERO,
+    };
+    match operator {
+        Operator::OutProj if ranks.stages > 1 => {
+            combined + ranks.send_time(bytes) * ((ranks.stages - 1) as f64 / layers as f64)
+        }
+        _ => combined,
     }
 }

@@ -1,13 +1,14 @@
 //! The choices that are made before anything is placed.
 
+use hwprofiles::GroupDivision;
 use scenarios::Formats;
 use std::fmt;
 
-/// A combination of tensor parallelism, number formats and draft.
+/// A combination of groups of GPUs, number formats and draft.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
-    /// Number of GPUs that compute as one device.
-    pub tensor_parallel: u64,
+    /// How the GPUs that compute as one device divide the model.
+    pub division: GroupDivision,
     /// Number formats.
     pub formats: Formats,
     /// The draft's device and the number of tokens that it proposes for each step. `None` without a
@@ -17,8 +18,8 @@ pub struct Variant {
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.tensor_parallel > 1 {
-            write!(f, "tensor_parallel {}, ", self.tensor_parallel)?;
+        if self.division.gpus() > 1 {
+            write!(f, "{}, ", self.division)?;
         }
         if let Some((device, tokens)) = &self.draft {
             write!(f, "draft of {tokens} tokens on {device}, ")?;

@@ -1,7 +1,7 @@
 //! Identities of the machine and the model of a document.
 
 use crate::placement::PlanError;
-use hwprofiles::{EngineExecution, Machine};
+use hwprofiles::{EngineExecution, GroupDivision, Machine};
 use scenarios::{MachineSource, Model};
 use serde::{Deserialize, Serialize};
 
@@ -40,12 +40,41 @@ pub struct PlanOrigin {
     /// The draft: a preset's name, or a path. Absent without a draft.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft: Option<String>,
-    /// Number of the machine's GPUs that compute as one device. Absent if 1.
+    /// Number of the machine's GPUs that share a layer. Absent if 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor_parallel: Option<u64>,
+    /// Number of stages into which a group divides the model. Absent if 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_parallel: Option<u64>,
+    /// Whether each routed expert is whole on a GPU. Absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expert_parallel: bool,
     /// What the scenario's engine adds to the machine's times. Absent with Fulcrum's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<Box<EngineExecution>>,
+}
+
+impl PlanOrigin {
+    /// How groups of the machine's GPUs divide the model.
+    pub fn division(&self) -> GroupDivision {
+        GroupDivision {
+            tensor: self.tensor_parallel.unwrap_or(1),
+            stages: self.pipeline_parallel.unwrap_or(1),
+            whole_experts: self.expert_parallel,
+        }
+    }
+
+    /// The same origin with another division.
+    #[must_use]
+    pub fn with_division(self, division: GroupDivision) -> Self {
+        let several = |count: u64| Some(count).filter(|count| *count > 1);
+        Self {
+            tensor_parallel: several(division.tensor),
+            pipeline_parallel: several(division.stages),
+            expert_parallel: division.whole_experts,
+            ..self
+        }
+    }
 }
 
 pub(crate) fn check_identity(

@@ -58,7 +58,7 @@ pub fn plan_among(
         let problem =
             Problem { cost_model: CostModel { machine, formats, ..problem.cost_model }, ..*problem };
         let variant = Variant {
-            tensor_parallel: machine.tensor_parallel(),
+            division: machine.division(),
             formats: **formats,
             draft: proposal
                 .map(|(_, device, speculation)| (machine.device(device).name.clone(), speculation.tokens)),

@@ -41,10 +41,8 @@ pub(crate) fn plan_with_value(
 ) -> Result<(Plan, f64), PlannerError> {
     let Problem { cost_model, requirements: Requirements { workload, .. }, .. } = *problem;
     workload.check(cost_model.model)?;
-    cost_model.machine.devices.iter().try_for_each(|device| match device.ranks() {
-        1 => Ok(()),
-        ranks => cost_model.model.check_ranks(ranks),
-    })?;
+    let devices = &cost_model.machine.devices;
+    devices.iter().try_for_each(|device| cost_model.model.check_division(device.division()))?;
     let goal = problem.goal()?;
     let chunks = prefill_chunks(&workload);
     let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal);

@@ -162,6 +162,17 @@ impl<'a> DocumentSection<'a> {
         }
     }
 
+    /// Reads true or false, or a list of both; false comes first.
+    pub fn flags(&self, key: &str) -> Result<Option<Vec<bool>>, ScenarioError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let flags: Option<BTreeSet<bool>> = all.iter().map(Value::as_bool).collect();
+        match flags.filter(|flags| !flags.is_empty() && flags.len() == all.len()) {
+            Some(flags) => Ok(Some(flags.into_iter().collect())),
+            None => Err(self.wrong(key, "true, false or [false, true] is wanted")),
+        }
+    }
+
     /// Reads a finite number above 0.
     pub fn positive(&self, key: &str) -> Result<Option<f64>, ScenarioError> {
         let Some(value) = self.get(key) else { return Ok(None) };

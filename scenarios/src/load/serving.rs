@@ -24,7 +24,7 @@ use crate::load::routing::Routing;
 use crate::load::shift::{Shift, ShiftChange, read_shifts};
 use crate::load::workload::Workload;
 use crate::model::transformer::Model;
-use hwprofiles::Seconds;
+use hwprofiles::{BytesPerSec, Seconds};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::io::BufReader;
@@ -38,6 +38,18 @@ const MAX_TOKENS: u64 = 1 << 32;
 pub struct Serving {
     /// The requests.
     pub requests: Requests,
+    /// How many different prompts the requests draw from, in turn. `None` if all are different,
+    /// or a trace says which begin alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distinct_prompts: Option<u64>,
+    /// How many of the engines compute prompts only and hand them over to the others; several
+    /// numbers to choose from. Empty if all engines do both.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefill_engines: Vec<u64>,
+    /// The rate at which the KV cache goes from one engine to another. `None` for engines on GPUs
+    /// of one machine, whose link is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_link: Option<BytesPerSec>,
     /// Seed of random arrivals and lengths.
     pub seed: u64,
     /// Replicas of the engine, each on its own machine.
@@ -97,13 +109,16 @@ fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
     Ok((sums.0 / count, sums.1 / count))
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 15] = [
     "concurrency",
     "think_time",
     "ramp",
     "arrivals",
     "trace",
     "requests",
+    "distinct_prompts",
+    "prefill_engines",
+    "kv_link",
     "prompt_tokens",
     "output_tokens",
     "speedup",
@@ -140,11 +155,27 @@ pub(crate) fn read_serving(
         );
     }
     let requests = read_requests(section, kind, folder)?;
+    let distinct_prompts = section.count("distinct_prompts", MAX_REQUESTS)?;
+    if kind == "trace" && distinct_prompts.is_some() {
+        return Err(section.wrong("distinct_prompts", "a trace says which prompts begin alike: leave it out"));
+    }
+    let prefill_engines = section.counts("prefill_engines", 1 << 12)?.unwrap_or_default();
+    let kv_link = section.quantity("kv_link", ["a bandwidth", "50 GB/s"], |rate: &BytesPerSec| rate.get())?;
     let seed = section.count("seed", u64::MAX)?.unwrap_or(1);
     let replicas = section.count("replicas", 1 << 12)?.unwrap_or(1);
     let routing = routing(section)?;
     let rebalance = rebalance.unwrap_or(false);
-    Ok(Some(Serving { requests, seed, replicas, routing, shifts, rebalance }))
+    Ok(Some(Serving {
+        requests,
+        distinct_prompts,
+        prefill_engines,
+        kv_link,
+        seed,
+        replicas,
+        routing,
+        shifts,
+        rebalance,
+    }))
 }
 
 /// Reads the requests of a serving workload whose distinguishing key is `kind`.

@@ -213,6 +213,40 @@ impl Experts {
     }
 }
 
+/// The mean of the largest of 1, 2, 4, … independent standard normal numbers (Harter, "Expected
+/// values of normal order statistics", Biometrika 1961).
+const LARGEST_NORMAL: [f64; 11] =
+    [0.0, 0.5642, 1.0294, 1.4236, 1.7660, 2.0697, 2.3437, 2.5936, 2.8245, 3.0395, 3.2414];
+
+impl Experts {
+    /// The mean share of the busiest of `ranks` ranks that have `count` ÷ `ranks` experts each,
+    /// where `traffic` goes to all experts and these are equally popular.
+    ///
+    /// Tokens choose independently, so the numbers of pairs and of touched experts of a rank vary
+    /// about their means of 1 ÷ `ranks`: pairs with the variance of draws without replacement, mean
+    /// · (count − per_token) ÷ (count − 1); touched experts with mean · (1 − touched ÷ count) ·
+    /// count ÷ (count − 1). The largest of `ranks` such numbers, taken as normal, whose sum is
+    /// fixed exceeds the mean by the largest of as many independent ones.
+    pub fn busiest_share(&self, traffic: ExpertTraffic, ranks: u64) -> ExpertTraffic {
+        if ranks <= 1 || self.count <= 1 {
+            return traffic;
+        }
+        let (count, of) = (self.count as f64, ranks as f64);
+        let power = of.log2().min((LARGEST_NORMAL.len() - 1) as f64);
+        let below = LARGEST_NORMAL[power.floor() as usize];
+        let above = LARGEST_NORMAL[power.ceil() as usize];
+        let largest = below + (above - below) * power.fract();
+        let share = |whole: f64, missing: f64, most: f64| {
+            let mean = whole / of;
+            (mean + largest * (mean * missing.max(0.0)).sqrt()).min(most)
+        };
+        let free = (count - self.per_token as f64) / (count - 1.0);
+        let untouched = (count - traffic.touched) / (count - 1.0);
+        let touched = share(traffic.touched, untouched, traffic.touched.min(count / of));
+        ExpertTraffic { pairs: share(traffic.pairs, free, traffic.pairs).max(touched), touched }
+    }
+}
+
 /// The chance of each expert; all chances add up to `per_token`.
 fn chances(count: u64, per_token: u64, skew: f64) -> Vec<f64> {
     let weights: Vec<f64> = (1..=count).map(|rank| (rank as f64).powf(-skew)).collect();

@@ -93,6 +93,23 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "`1000`",
         "The number of requests. Default: 20 for each user of a closed loop, all of a trace.",
     ),
+    key(
+        "workload.distinct_prompts",
+        "`100`",
+        "How many different prompts the requests draw from, in turn: what a load generator's data set holds. Default: \
+         all are different.",
+    ),
+    key(
+        "workload.prefill_engines",
+        "`2`, `[1, 2]`",
+        "Engines that compute prompts only and hand them over to the others; several numbers for `fulcrum capacity` to \
+         choose from, of the engines of a machine. Default: every engine does both.",
+    ),
+    key(
+        "workload.kv_link",
+        "`50 GB/s`",
+        "How fast the KV cache goes from one to the other. Default: the link between the GPUs of a machine.",
+    ),
     key("workload.seed", "`7`", "The seed of random lengths and arrivals. Default 1."),
     key("workload.replicas", "`4`", "Engines that share the requests. Default 1."),
     key(
@@ -215,6 +232,16 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "tensor_parallel",
         "`4`, `[1, 2, 4]`",
         "GPUs that work as one, or several degrees to choose from. Default: every degree that divides them.",
+    ),
+    key(
+        "pipeline_parallel",
+        "`2`, `[1, 2, 4]`",
+        "Stages of consecutive layers, each on `tensor_parallel` GPUs, or several numbers of them. Default 1.",
+    ),
+    key(
+        "expert_parallel",
+        "`true`, `[false, true]`",
+        "Whether each routed expert is whole on one of the `tensor_parallel` GPUs. Default false: all share it.",
     ),
     key("speculative.draft", "`llama-3.2-1b`", "The draft model of speculative decoding."),
     key(

@@ -2,6 +2,7 @@
 
 use crate::input::error::ScenarioError;
 use crate::model::transformer::Model;
+use crate::question::group_choice::GroupChoice;
 use hwprofiles::{Composition, Library, LoopbackLimit, Machine, PartNames, ProfileError};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -103,18 +104,19 @@ impl MachineSpec {
         }
     }
 
-    /// Looks the machine up once for each of `degrees`, with that many GPUs grouped into one
-    /// device. If `degrees` is empty, every degree that divides the GPUs is used.
+    /// Looks the machine up once for each of the `groups`. If `groups` names no degree of tensor
+    /// parallelism, every one that divides the GPUs is used.
     ///
     /// # Errors
-    /// The errors of [`MachineSpec::machine`]; a degree does not divide the GPUs.
-    pub fn grouped(&self, this: Option<PathBuf>, degrees: &[u64]) -> Result<Arc<[Machine]>, ProfileError> {
-        let machine = self.machine(this, degrees.iter().copied().max().unwrap_or(1))?;
-        let degrees = match degrees {
-            [] => machine.tensor_parallel_degrees(),
-            named => named.to_vec(),
-        };
-        degrees.iter().map(|&degree| machine.with_tensor_parallel(degree)).collect()
+    /// The errors of [`MachineSpec::machine`]; a group's GPUs do not divide the machine's.
+    pub fn grouped(
+        &self,
+        this: Option<PathBuf>,
+        groups: &GroupChoice,
+    ) -> Result<Arc<[Machine]>, ProfileError> {
+        let machine = self.machine(this, groups.most_gpus())?;
+        let all = groups.divisions(&machine.tensor_parallel_degrees());
+        all.into_iter().map(|division| machine.with_division(division)).collect()
     }
 
     /// The form in which a plan records the machine.
@@ -175,12 +177,12 @@ pub trait Catalog {
         reference.load()
     }
 
-    /// The machine that `spec` names, with its GPUs grouped by each of `degrees` (see
+    /// The machine that `spec` names, with its GPUs in each of the `groups` (see
     /// [`MachineSpec::grouped`]).
     ///
     /// # Errors
-    /// There is no such machine or part, its file is wrong, or a degree does not divide its GPUs.
-    fn machines(&self, spec: &MachineSpec, degrees: &[u64]) -> Result<Arc<[Machine]>, ScenarioError>;
+    /// There is no such machine or part, its file is wrong, or a group does not divide its GPUs.
+    fn machines(&self, spec: &MachineSpec, groups: &GroupChoice) -> Result<Arc<[Machine]>, ScenarioError>;
 }
 
 /// Reads every file anew at each lookup.
@@ -191,8 +193,8 @@ pub struct FileCatalog {
 }
 
 impl Catalog for FileCatalog {
-    fn machines(&self, spec: &MachineSpec, degrees: &[u64]) -> Result<Arc<[Machine]>, ScenarioError> {
-        spec.grouped(self.this.clone(), degrees).map_err(ScenarioError::Machine)
+    fn machines(&self, spec: &MachineSpec, groups: &GroupChoice) -> Result<Arc<[Machine]>, ScenarioError> {
+        spec.grouped(self.this.clone(), groups).map_err(ScenarioError::Machine)
     }
 }
 

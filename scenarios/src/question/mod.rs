@@ -5,6 +5,7 @@ pub(crate) mod engine_choice;
 pub(crate) mod engine_library;
 pub(crate) mod engine_profile;
 pub(crate) mod format_choice;
+pub(crate) mod group_choice;
 pub(crate) mod keys;
 pub(crate) mod lookup;
 pub(crate) mod objective;

@@ -98,7 +98,7 @@ impl Scenario {
         }
         let speculative = self.find_draft(&model, &workload, catalog)?;
         let formats = self.format_choice(&model)?;
-        let machines = catalog.machines(&self.machine, &self.tensor_parallel)?;
+        let machines = catalog.machines(&self.machine, &self.groups)?;
         let execution = &self.engine.profile.execution;
         let machines = match *execution == EngineExecution::default() {
             true => machines,

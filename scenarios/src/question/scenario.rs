@@ -12,6 +12,7 @@ use crate::load::workload_kind::WorkloadKind;
 use crate::question::costs::{Costs, read_costs};
 use crate::question::engine_choice::{EngineChoice, read_engine};
 use crate::question::format_choice::{FormatLists, read_formats};
+use crate::question::group_choice::GroupChoice;
 use crate::question::lookup::{MachineSpec, Reference};
 use crate::question::objective::{Objective, Slo, read_objective, read_slo};
 use crate::question::placement_choice::{PlacementChoice, read_placement};
@@ -30,9 +31,8 @@ pub struct Scenario {
     pub expert_skew: f64,
     /// The number formats that may be chosen.
     pub dtype: FormatLists,
-    /// The degrees of tensor parallelism that may be chosen, ascending; empty if the file names
-    /// none.
-    pub tensor_parallel: Vec<u64>,
+    /// The ways to group GPUs that may be chosen.
+    pub groups: GroupChoice,
     /// The draft model of speculative decoding, and how many tokens it may propose.
     pub speculative: Option<SpeculationChoice<Reference>>,
     /// The largest loss of quality that the formats may cause.
@@ -53,7 +53,7 @@ pub struct Scenario {
     pub(crate) source: DocumentSource,
 }
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 19] = [
     "machine",
     "model",
     "expert_skew",
@@ -67,6 +67,8 @@ const KEYS: [&str; 17] = [
     "shifts",
     "rebalance",
     "tensor_parallel",
+    "pipeline_parallel",
+    "expert_parallel",
     "speculative",
     "placement",
     "capacity",
@@ -102,7 +104,7 @@ impl Document {
             model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,
             expert_skew: read_skew(&root)?,
             dtype: read_formats(&root)?,
-            tensor_parallel: read_degrees(&root)?,
+            groups: GroupChoice::read(&root)?,
             speculative: self.speculative(&root)?,
             quality: root.section("quality")?.map(|section| read_quality(&section)).transpose()?,
             workload: match (serving, training) {
@@ -182,10 +184,4 @@ fn read_skew(root: &DocumentSection<'_>) -> Result<f64, ScenarioError> {
             Err(root.wrong("expert_skew", &format!("a number from 0 (uniform) to {MAX_SKEW} is wanted")))
         }
     }
-}
-
-/// Reads `tensor_parallel`: one degree, or several to choose from.
-fn read_degrees(root: &DocumentSection<'_>) -> Result<Vec<u64>, ScenarioError> {
-    const MAX_DEGREE: u64 = 1024;
-    Ok(root.counts("tensor_parallel", MAX_DEGREE)?.unwrap_or_default())
 }

@@ -17,7 +17,7 @@ mod scenario;
 
 use hwprofiles::Machine;
 use proptest::prelude::ProptestConfig;
-use scenarios::{Catalog, FileCatalog, MachineSpec, Reference, ScenarioError};
+use scenarios::{Catalog, FileCatalog, GroupChoice, MachineSpec, Reference, ScenarioError};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ fn cases(cases: u32) -> ProptestConfig {
 struct AnyMachine;
 
 impl Catalog for AnyMachine {
-    fn machines(&self, _: &MachineSpec, _: &[u64]) -> Result<Arc<[Machine]>, ScenarioError> {
+    fn machines(&self, _: &MachineSpec, _: &GroupChoice) -> Result<Arc<[Machine]>, ScenarioError> {
         let text = "example-loopback".to_owned();
         let spec = MachineSpec::Named(Reference { text, folder: PathBuf::new() });
-        FileCatalog::default().machines(&spec, &[])
+        FileCatalog::default().machines(&spec, &GroupChoice::default())
     }
 }

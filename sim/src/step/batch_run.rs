@@ -111,12 +111,15 @@ impl<'a> BatchRun<'a> {
 /// once, at its rate for elementwise work. Zero for a program without a head.
 pub fn sampling_time(cost_model: &CostModel<'_>, program: &Program, step: &Step) -> Seconds {
     let Some(device) = sampling_device(program) else { return Seconds::ZERO };
+    let device = cost_model.machine.device(device);
+    // Of several micro-batches in flight, each is sampled by itself.
+    let in_flight = device.ranks.as_ref().map_or(1, |ranks| ranks.micro_batches(step.batch));
     let logits = ActivationBuffer::Logits.bytes(
         cost_model.formats,
-        step.sampled(),
+        step.sampled().div_ceil(in_flight),
         ActivationBuffer::Logits.columns(cost_model.model),
     );
-    cost_model.machine.device(device).elementwise_time(logits).time
+    device.elementwise_time(logits).time
 }
 
 /// The device that chooses tokens.

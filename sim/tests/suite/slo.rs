@@ -45,9 +45,13 @@ impl Service {
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let (ttft, tpot) = (Seconds::new(self.ttft), Seconds::new(self.tpot));
         let scheduler = if slo { Scheduler::Slo { ttft, tpot } } else { Scheduler::Fcfs };
+        // The host times of vLLM before its scheduler runs ahead.
+        let host = |micros: f64| (engine == "vllm").then(|| Seconds::new(micros * 1e-6));
         let choice = EngineChoice {
             profile: EngineProfile::shipped(engine).unwrap(),
             scheduler,
+            host_per_step: host(800.0),
+            host_per_sequence: host(40.0),
             ..EngineChoice::default()
         };
         let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();

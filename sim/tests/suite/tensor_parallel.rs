@@ -1,14 +1,15 @@
 //! Several GPUs: groups that compute as one device, and layers over several devices.
 
 use crate::cases::cases;
-use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine, Seconds, yaml};
+use hwprofiles::{Bytes, BytesPerSec, DType, GroupDivision, Library, Machine, Seconds, yaml};
 use planner::{
     Action, CostModel, Lane, MicroBatch, OperandSource, PhasePrograms, Placement, PlannerError, Problem,
     Task, plan, usage,
 };
 use proptest::prelude::*;
 use scenarios::{
-    Costs, Formats, Model, Objective, Operator, Requirements, Slo, Step, Sublayer, WeightFormats, Workload,
+    Costs, ExpertTraffic, Experts, Formats, Model, Objective, Operator, Requirements, Slo, Step, Sublayer,
+    WeightFormats, Workload,
 };
 
 const BF16: Formats =
@@ -244,4 +245,124 @@ fn heads_that_ranks_do_not_divide_are_refused_by_name() {
     let refused = planned(&group, &model, load).unwrap_err();
     assert!(matches!(refused, PlannerError::Undivided(_)), "{refused}");
     assert!(refused.to_string().contains("32 heads of llama-3.1-8b"), "{refused}");
+}
+
+/// A group of all GPUs of `machine`.
+fn divided(machine: &Machine, tensor: u64, stages: u64, whole_experts: bool) -> Machine {
+    machine.with_division(GroupDivision { tensor, stages, whole_experts }).unwrap()
+}
+
+/// TTFT and TPOT with everything on the first GPU, or on the group of all.
+fn times(machine: &Machine, model: &Model, load: Workload) -> [f64; 2] {
+    let gpu = machine.identical_gpus()[0];
+    let placement = Placement::uniform(model, gpu, machine.device(gpu).memory);
+    let chunk = load.prompt_tokens;
+    let times = sim::estimate(cost_model(machine, model), &placement, &load, chunk).unwrap();
+    [times.ttft.get(), times.tpot.unwrap().get()]
+}
+
+proptest! {
+    #![proptest_config(cases(16))]
+    #[test]
+    fn a_pipeline_has_the_time_of_one_gpu_and_its_hops(
+        each in 1u64..17, stages in 2u64..5, prompt in 16u64..600,
+    ) {
+        let (machine, model) = (gpus("a6000", 12), Model::preset("llama-3.1-8b").unwrap());
+        let group = divided(&machine, 1, stages, false);
+        let load = |batch| Workload::new(batch, prompt, 8);
+        let ranks = group.device(group.identical_gpus()[0]).ranks.clone().unwrap();
+        let hop = |rows: u64| {
+            let bytes = Bytes::new(rows * model.hidden * 2);
+            ranks.send_time(bytes).get() * (stages - 1) as f64
+        };
+        // One micro-batch fills one stage after the other.
+        let one = times(&machine, &model, load(1));
+        let alone = times(&group, &model, load(1));
+        prop_assert!((alone[1] - one[1] - hop(1)).abs() < 1e-6 * one[1], "{alone:?} {one:?} {}", hop(1));
+        prop_assert!((alone[0] - one[0] - hop(prompt)).abs() < 1e-6 * one[0]);
+        // As many micro-batches as stages: each token of all of them takes as long as one's.
+        let (part, all) = (times(&machine, &model, load(each)), times(&group, &model, load(each * stages)));
+        prop_assert!((all[1] - part[1] - hop(each)).abs() < 1e-6 * part[1], "{all:?} {part:?}");
+        let filling = (2 * stages - 1) as f64 / stages as f64;
+        prop_assert!((all[0] / filling - part[0] - hop(each * prompt)).abs() < 1e-3 * part[0], "{all:?} {part:?}");
+    }
+
+    #[test]
+    fn the_busiest_rank_has_at_least_the_mean_and_at_most_all(
+        tokens in 1u64..4096, power in 1u32..6, per_token in 1u64..9,
+    ) {
+        let (experts, ranks) = (Experts::new(128, per_token, 768), 1u64 << power);
+        let all = experts.traffic(&(0..128), tokens);
+        let busiest = experts.busiest_share(all, ranks);
+        let of = ranks as f64;
+        prop_assert!(busiest.pairs * of >= all.pairs * (1.0 - 1e-9) && busiest.pairs <= all.pairs + 1e-9);
+        prop_assert!(busiest.touched * of >= all.touched * (1.0 - 1e-9));
+        prop_assert!(busiest.touched <= (128.0 / of).min(all.touched) + 1e-9);
+        let more = experts.busiest_share(experts.traffic(&(0..128), 2 * tokens), ranks);
+        prop_assert!(more.pairs >= busiest.pairs && more.touched >= busiest.touched * (1.0 - 1e-9));
+        prop_assert_eq!(experts.busiest_share(all, 1), all);
+    }
+}
+
+#[test]
+fn the_busiest_of_two_ranks_is_that_of_a_coin() {
+    // With one expert for each token, the pairs of one of two ranks are binomial.
+    let experts = Experts::new(256, 1, 768);
+    for tokens in [16_u64, 64, 256] {
+        let mut chance = 0.5_f64.powi(tokens as i32);
+        let mut mean = 0.0;
+        for heads in 0..=tokens {
+            mean += chance * heads.max(tokens - heads) as f64;
+            chance *= (tokens - heads) as f64 / (heads + 1) as f64;
+        }
+        let all = ExpertTraffic { pairs: tokens as f64, touched: 1.0 };
+        let found = experts.busiest_share(all, 2).pairs;
+        assert!((found / mean - 1.0).abs() < 0.01, "{tokens}: {found} and {mean}");
+    }
+}
+
+#[test]
+fn every_division_holds_each_matrix_once() {
+    let machine = gpus("a100-sxm", 4);
+    let load = Workload::new(4, 64, 16);
+    for name in ["llama-3.1-8b", "qwen3-30b-a3b"] {
+        let model = Model::preset(name).unwrap();
+        let weights = |machine: &Machine| used(machine, &model, &load).weights;
+        let one = weights(&machine);
+        for stages in [2, 4] {
+            assert_eq!(weights(&divided(&machine, 1, stages, false)), one, "{name}: layers stay whole");
+        }
+        let tensor = weights(&divided(&machine, 4, 1, false));
+        // Two stages hold what each half of the ranks repeats, norms above all, once less.
+        let both = weights(&divided(&machine, 2, 2, false));
+        assert!(one <= both && both <= tensor, "{name}: {one} {both} {tensor}");
+        assert!(tensor.as_f64() < 1.01 * one.as_f64(), "{name}: {tensor} {one}");
+        if model.experts.is_some() {
+            let whole = weights(&divided(&machine, 4, 1, true));
+            assert!(one <= whole && whole.as_f64() < 1.01 * one.as_f64(), "{name}: {whole} {one}");
+        }
+    }
+}
+
+#[test]
+fn whole_experts_cost_what_the_busiest_rank_reads() {
+    let (machine, model) = (gpus("a100-sxm", 4), Model::preset("qwen3-30b-a3b").unwrap());
+    let step = Step::decode(1, 1000);
+    let free = |whole| with_sums(&divided(&machine, 4, 1, whole), 0.0);
+    let experts = |machine: &Machine| time(cost_model(machine, &model), Operator::Experts, &step);
+    // One token's 8 experts: the busiest of four ranks has more than 2 of them.
+    let (one, even, whole) = (experts(&machine), experts(&free(false)), experts(&free(true)));
+    assert!(even < whole && whole < one, "{even} {whole} {one}");
+    let attention = |machine: &Machine| time(cost_model(machine, &model), Operator::Attention, &step);
+    assert_eq!(attention(&free(true)), attention(&free(false)), "the rest is divided");
+    for (division, key) in [
+        (GroupDivision { tensor: 3, stages: 1, whole_experts: true }, "tensor_parallel"),
+        (GroupDivision { tensor: 1, stages: 64, whole_experts: false }, "pipeline_parallel"),
+    ] {
+        let refused = model.check_division(division).unwrap_err().to_string();
+        assert!(refused.contains(key), "{refused}");
+    }
+    let dense = Model::preset("llama-3.1-8b").unwrap();
+    let refused = dense.check_division(GroupDivision { tensor: 2, stages: 1, whole_experts: true });
+    assert!(refused.unwrap_err().to_string().contains("expert_parallel"));
 }

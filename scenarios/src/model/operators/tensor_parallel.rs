@@ -12,13 +12,16 @@ use crate::model::operators::activation_buffer::ActivationBuffer;
 use crate::model::operators::operator::Operator;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
+use hwprofiles::GroupDivision;
 use std::borrow::Cow;
 use std::ops::Range;
 
 /// A model that cannot be divided among this number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("tensor_parallel {ranks} does not divide the {dimension} of {model}: use {wanted}")]
+#[error("{key} {ranks} does not divide the {dimension} of {model}: use {wanted}")]
 pub struct IndivisibleModel {
+    /// The scenario's key.
+    pub key: &'static str,
     /// The number of ranks.
     pub ranks: u64,
     /// What the ranks do not divide: "32 heads".
@@ -36,13 +39,23 @@ impl Model {
     /// than ranks, each rank has one head, and several ranks have the same one. Every rank has the
     /// latent vector, the router, the norms and the residual.
     pub fn rank_share(&self, ranks: u64) -> Cow<'_, Self> {
+        self.share(ranks, false)
+    }
+
+    /// The same where experts are not divided: each rank has some of them.
+    pub fn share_with_whole_experts(&self, ranks: u64) -> Cow<'_, Self> {
+        self.share(ranks, true)
+    }
+
+    fn share(&self, ranks: u64, whole_experts: bool) -> Cow<'_, Self> {
         if ranks <= 1 {
             return Cow::Borrowed(self);
         }
         let share = |count: u64| count.div_ceil(ranks);
         let narrowed = |experts: &Experts| {
-            let (intermediate, shared) = (share(experts.intermediate), share(experts.shared));
-            experts.clone().with_widths(intermediate, shared)
+            let width = experts.intermediate;
+            let intermediate = if whole_experts { width } else { share(width) };
+            experts.clone().with_widths(intermediate, share(experts.shared))
         };
         let of_shape = |shape: &Self| Self {
             heads: share(shape.heads),
@@ -70,7 +83,8 @@ impl Model {
     /// [`IndivisibleModel`] says what the ranks do not divide.
     pub fn check_ranks(&self, ranks: u64) -> Result<(), IndivisibleModel> {
         let refuse = |dimension: String, wanted| {
-            Err(IndivisibleModel { ranks, dimension, model: self.name.clone(), wanted })
+            let (key, model) = ("tensor_parallel", self.name.clone());
+            Err(IndivisibleModel { key, ranks, dimension, model, wanted })
         };
         if ranks == 0 || !self.heads.is_multiple_of(ranks) {
             return refuse(format!("{} heads", self.heads), "a divisor of them");
@@ -80,6 +94,34 @@ impl Model {
             return refuse(format!("{} KV heads", self.kv_heads), "a divisor or a multiple of them");
         }
         Ok(())
+    }
+
+    /// Checks that the GPUs of a group can divide the model so: as [`Model::check_ranks`], a layer
+    /// for each stage, and as many experts on each rank where these are whole.
+    ///
+    /// # Errors
+    /// [`IndivisibleModel`] says what is not divided.
+    pub fn check_division(&self, division: GroupDivision) -> Result<(), IndivisibleModel> {
+        let GroupDivision { tensor, stages, whole_experts } = division;
+        if tensor > 1 {
+            self.check_ranks(tensor)?;
+        }
+        let refuse = |key, ranks, dimension: String, wanted| {
+            Err(IndivisibleModel { key, ranks, dimension, model: self.name.clone(), wanted })
+        };
+        if stages > self.layers {
+            return refuse("pipeline_parallel", stages, format!("{} layers", self.layers), "fewer stages");
+        }
+        let experts = self.shapes().iter().filter_map(|shape| shape.experts.as_ref());
+        match experts.chain(&self.experts).map(|experts| experts.count).max() {
+            None if whole_experts => {
+                refuse("expert_parallel", tensor, "0 experts".to_owned(), "false: it is dense")
+            }
+            Some(count) if whole_experts && !count.is_multiple_of(tensor) => {
+                refuse("expert_parallel", tensor, format!("{count} experts"), "a divisor of them")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -87,6 +87,9 @@ pub struct ServingEngine {
     pub prefix_caching: bool,
     /// Tokens for each name of [`Request::prefix`]: a multiple of `block_size`.
     pub prefix_tokens: u64,
+    /// Whether requests come with what is kept of their prompts but the last token, which another
+    /// engine has computed.
+    pub prefilled: bool,
     /// Whether prompts enter in steps of their own before any sequence decodes, as in SGLang.
     /// Otherwise they enter beside decodes.
     pub prefill_first: bool,
@@ -131,6 +134,7 @@ impl ServingEngine {
             chunked_prefill: choice.chunked_prefill.unwrap_or(defaults.chunked_prefill),
             prefix_caching: choice.prefix_caching.unwrap_or(defaults.prefix_caching),
             prefix_tokens: MOONCAKE_TOKENS.next_multiple_of(block_size),
+            prefilled: false,
             prefill_first: choice.prefill_first.unwrap_or(defaults.prefill_first),
             reserve: defaults.reserve,
             policy: choice.scheduler.into(),

@@ -113,6 +113,7 @@ impl RecordedRun {
             chunked_prefill: true,
             prefix_caching: settings.enable_prefix_caching.unwrap_or(true),
             prefix_tokens: block_size,
+            prefilled: false,
             prefill_first: false,
             reserve: Reserve::Prompt,
             policy: AdmissionPolicy::Fcfs,

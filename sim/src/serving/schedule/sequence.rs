@@ -83,6 +83,12 @@ impl Sequence {
         self.request.prompt_tokens + self.generated
     }
 
+    /// Tokens whose KV cache comes with the request of a prefilled prompt: all but the last one,
+    /// until it is preempted.
+    pub fn brought(&self) -> u64 {
+        if self.preemptions == 0 { self.request.prompt_tokens - 1 } else { 0 }
+    }
+
     /// Whether it has its first token and had it within `limit`.
     pub fn had_first_within(&self, limit: SimTime) -> bool {
         self.first_token.is_some_and(|first| first <= self.request.arrival + limit)

@@ -38,6 +38,7 @@ pub fn engine(max_num_seqs: u64) -> ServingEngine {
         chunked_prefill: false,
         prefix_caching: false,
         prefix_tokens: 16,
+        prefilled: false,
         prefill_first: false,
         reserve: Reserve::Prompt,
         policy: AdmissionPolicy::Fcfs,

@@ -80,6 +80,7 @@ pub fn engines() -> impl Strategy<Value = ServingEngine> {
                 chunked_prefill,
                 prefix_caching,
                 prefix_tokens: block_size,
+                prefilled: false,
                 prefill_first,
                 reserve,
                 policy,

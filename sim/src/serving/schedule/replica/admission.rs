@@ -78,7 +78,8 @@ impl<P: StepPrices> Replica<P> {
         let known = sequence.known();
         let FoundPrefix { blocks: cached, idle, tokens } = find(&self.engine, &self.blocks, sequence);
         let found_tokens = tokens.min((known - 1) / size * size);
-        let without_fetch = found_tokens.max(sequence.swapped);
+        let brought = if self.engine.prefilled { sequence.brought() } else { 0 };
+        let without_fetch = found_tokens.max(sequence.swapped).max(brought);
         let computed = self.tokens_with_fetch(place, tokens, without_fetch)?;
         let wanted = known - computed;
         let new = match self.engine.chunked_prefill {
