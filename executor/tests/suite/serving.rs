@@ -24,6 +24,7 @@ fn request(id: u64, prompt: usize, output: u64) -> GenerationRequest {
         output_tokens: output,
         sampling: Sampling::Greedy,
         stop: vec![],
+        logprobs: None,
     }
 }
 
@@ -50,9 +51,10 @@ fn serve(
     while answers.len() < requests.len() {
         let pause = AtomicBool::new(false);
         let served = session.serve(&mut service, &|| pause.load(Ordering::Acquire), |event| match event {
-            GenerationEvent::Token { id, token } => received.entry(id).or_default().push(token),
+            GenerationEvent::Token { id, token, .. } => received.entry(id).or_default().push(token),
             GenerationEvent::Finished(answer) => drop(answers.insert(answer.id, answer)),
             GenerationEvent::Refused { id, reason } => panic!("{id}: {reason}"),
+            GenerationEvent::Cancelled { id } => panic!("nobody cancelled {id}"),
             GenerationEvent::PassDone(made) => {
                 pause.store(pauses, Ordering::Release);
                 passes.push(made);
@@ -183,7 +185,7 @@ fn requests_come_when_they_come_and_those_that_never_fit_are_refused_alone() {
     let served = session.serve(&mut service, &|| false, |event| match event {
         GenerationEvent::Finished(answer) => answers.push(answer),
         GenerationEvent::Refused { id, reason } => refused.push((id, reason.to_string())),
-        GenerationEvent::Token { .. } | GenerationEvent::PassDone(_) => {}
+        _ => {}
     });
     served.expect("it runs");
     answers.sort_by_key(|answer| answer.id);

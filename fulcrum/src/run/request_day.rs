@@ -106,7 +106,7 @@ impl RequestDay {
         live.run_service(&mut service, |event| match event {
             GenerationEvent::Finished(answer) => all.push(served(&answer)),
             GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
-            GenerationEvent::Token { .. } | GenerationEvent::PassDone(_) => {}
+            _ => {}
         })?;
         service.into_client().feed.wrong.map_or(Ok(all), Err).or_input()
     }
@@ -176,6 +176,7 @@ impl Client for FeedClient {
             sampling: self.sampling,
             // No token ends an answer: it is as long as in the forecast.
             stop: vec![],
+            logprobs: None,
         })
     }
 

@@ -174,6 +174,7 @@ impl<'l> LiveSession<'l> {
             GenerationEvent::Finished(answer) => answers.push(answer),
             GenerationEvent::PassDone(made) => passes.push(PassSpan::new(&made)),
             GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
+            GenerationEvent::Cancelled { .. } => {}
         });
         answers.extend(service.interrupt());
         answers.sort_by_key(|answer| answer.id);
@@ -298,6 +299,9 @@ mod tests {
             decodes: 2,
             decode_tokens: 200,
             sampled: 2,
+            running: 2,
+            cached_tokens: 200,
+            waiting: 0,
         };
         let mut drift = Drift::new(busy.len());
         let mut changed = |slower: f64| {
