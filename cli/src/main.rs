@@ -29,6 +29,8 @@ use commands::report::ReportArguments;
 use commands::reproduce::ReproduceArguments;
 #[cfg(feature = "run")]
 use commands::run::RunArguments;
+#[cfg(feature = "run")]
+use commands::serve::ServeArguments;
 use commands::sim::SimArguments;
 use commands::sweep::SweepArguments;
 #[cfg(feature = "run")]
@@ -83,6 +85,8 @@ enum Command {
     #[cfg(feature = "run")]
     Run(RunArguments),
     #[cfg(feature = "run")]
+    Serve(ServeArguments),
+    #[cfg(feature = "run")]
     Validate(ValidateArguments),
     Replay(ReplayArguments),
     Report(ReportArguments),
@@ -109,6 +113,8 @@ impl Command {
             Self::Merge(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Run(arguments) => arguments.run(json),
+            #[cfg(feature = "run")]
+            Self::Serve(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Validate(arguments) => arguments.run(json),
             Self::Replay(arguments) => arguments.run(json),

@@ -70,7 +70,8 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
         scheduler: Scheduler::Fcfs,
     };
     let (arrival, stop) = (Duration::ZERO, vec![]);
-    let request = GenerationRequest { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop, logprobs: None };
+    let request =
+        GenerationRequest { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop, logprobs: None };
     let mut service = session.service(batching, std::iter::once(request)).expect("valid");
     let mut answer = vec![];
     let served = session.serve(&mut service, &|| false, |event| match event {

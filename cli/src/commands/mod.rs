@@ -19,6 +19,8 @@ pub mod report;
 pub mod reproduce;
 #[cfg(feature = "run")]
 pub mod run;
+#[cfg(feature = "run")]
+pub mod serve;
 pub mod sim;
 pub mod sweep;
 #[cfg(feature = "run")]

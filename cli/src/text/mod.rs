@@ -3,6 +3,8 @@
 pub mod formats;
 pub mod gpu_fit;
 pub mod grid;
+#[cfg(feature = "run")]
+pub mod interrupt;
 pub mod plan;
 #[cfg(feature = "run")]
 pub mod printed_answer;

@@ -24,10 +24,7 @@ impl TokenLogprobs {
             order.truncate(count);
         }
         order.sort_unstable_by(before);
-        Self {
-            chosen: logprob(token),
-            top: order.into_iter().map(|token| (token, logprob(token))).collect(),
-        }
+        Self { chosen: logprob(token), top: order.into_iter().map(|token| (token, logprob(token))).collect() }
     }
 }
 

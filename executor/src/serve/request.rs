@@ -176,8 +176,6 @@ pub struct PassReport {
     pub running: u64,
     /// Tokens of theirs in the KV cache.
     pub cached_tokens: u64,
-    /// Requests that wait for a slot after the pass.
-    pub waiting: u64,
 }
 
 /// The output of prompts of one length that ran as one batch.

@@ -249,7 +249,6 @@ impl<C: Client> Service<C> {
             sampled: state.sampled.len() as u64,
             running: 0,
             cached_tokens: 0,
-            waiting: 0,
         };
         for it in &sequences {
             let request = self.running.iter_mut().find(|request| request.slot == it.slot);
@@ -286,7 +285,6 @@ impl<C: Client> Service<C> {
         self.drop_cancelled(state.sequences, now, send);
         report.running = self.running.len() as u64;
         report.cached_tokens = self.running.iter().map(|request| request.computed as u64).sum();
-        report.waiting = self.waiting.len() as u64;
         send(GenerationEvent::PassDone(report));
     }
 
@@ -322,12 +320,7 @@ impl<C: Client> Service<C> {
     }
 
     /// Frees the places of the requests that nobody wants any more.
-    fn drop_cancelled(
-        &mut self,
-        sequences: &mut [SlotSequence],
-        now: u64,
-        send: &dyn Fn(GenerationEvent),
-    ) {
+    fn drop_cancelled(&mut self, sequences: &mut [SlotSequence], now: u64, send: &dyn Fn(GenerationEvent)) {
         let mut cancelled = Vec::new();
         let mut is_cancelled = |id: u64| {
             let gone = self.client.is_cancelled(id);

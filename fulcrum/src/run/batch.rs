@@ -20,7 +20,7 @@ pub(crate) struct BatchClient<'a> {
     ends: &'a [u32],
     next: usize,
     /// The texts of the answers that a text may stop.
-    streams: BTreeMap<u64, TextStream<'a>>,
+    streams: BTreeMap<u64, TextStream<&'a Tokenizer>>,
     tokenizer: Option<&'a Tokenizer>,
 }
 

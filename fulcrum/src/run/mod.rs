@@ -6,6 +6,8 @@ mod batch_file;
 mod drafted;
 mod host;
 mod measurement;
+mod online;
+mod planned_clock;
 mod quickstart;
 mod replan;
 mod request_day;
@@ -16,12 +18,16 @@ mod validation;
 pub use batch::BatchAnswers;
 pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
 pub use drafted::DraftedSession;
-pub use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, SpeculativeBatch, Tokenizer};
+pub use executor::{
+    Checkpoint, FinishReason, GeneratedBatch, GenerationResult, PassReport, RunSetup, Sampling, Session,
+    SpeculativeBatch, TokenLogprobs, Tokenizer,
+};
 pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
 pub use kernels::Path as KernelPath;
 pub use measurement::random_prompts;
 pub use microbench::{CheckedKernel, RooflineCheck};
+pub use online::{AnswerEvent, AnswerSink, AnswerTimes, OnlineEvent, OnlineRequest};
 pub use quickstart::{QuickstartOptions, quickstart};
 pub use request_day::{RequestDay, ServedComparison, ServedFigure, serve};
 pub use session::{GenerationOptions, LiveOptions, LiveSession, TextEnds, check_request};

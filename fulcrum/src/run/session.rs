@@ -301,7 +301,6 @@ mod tests {
             sampled: 2,
             running: 2,
             cached_tokens: 200,
-            waiting: 0,
         };
         let mut drift = Drift::new(busy.len());
         let mut changed = |slower: f64| {
