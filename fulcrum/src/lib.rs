@@ -48,11 +48,12 @@ pub use reproduce::{Published, fit_constants, reproduce, reproduce_public};
 #[cfg(feature = "run")]
 pub use run::{
     AnswerEvent, AnswerSink, AnswerTimes, BatchAnswers, BatchDefaults, BatchRequest, CheckedKernel,
-    Checkpoint, DraftedSession, FinishReason, GeneratedBatch, GenerationOptions, GenerationResult,
-    KernelPath, LiveOptions, LiveSession, OnlineEvent, OnlineRequest, PassReport, QuickstartOptions,
-    RequestDay, RooflineCheck, RunSetup, Sampling, ServedComparison, ServedFigure, Session, SpeculativeBatch,
-    TextEnds, TextStream, TokenLogprobs, Tokenizer, ValidationOptions, check_request, check_roofline,
-    compare_gpu_kernels, init_model, measure_host, quickstart, random_prompts, read_batch, serve, validate,
+    Checkpoint, Client, DraftedSession, EndpointDay, FinishReason, GeneratedBatch, GenerationOptions,
+    GenerationRequest, GenerationResult, KernelPath, LiveOptions, LiveSession, OnlineEvent, OnlineRequest,
+    PassReport, QuickstartOptions, RequestDay, RequestDayClient, RooflineCheck, RunSetup, Sampling,
+    ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream, TokenLogprobs,
+    Tokenizer, ValidationOptions, check_request, check_roofline, compare_gpu_kernels, init_model,
+    measure_host, quickstart, random_prompts, read_batch, serve, validate,
 };
 pub use serve::{
     DayTables, KvResidency, LatencyErrors, LayerDifference, RebalancedDay, Replay, ReplayOptions, ServedDay,

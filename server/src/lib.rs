@@ -4,13 +4,18 @@
 //! continuous batching: connections live on one thread, send requests through a channel, and get
 //! tokens as they are made. A client that goes cancels its requests.
 //!
-//! Rooms, each using only those before it: prompt, protocol, http.
+//! [`measure_endpoint`] sends a load to any such server and measures it.
+//!
+//! Rooms, each using only those before it: prompt, protocol, http, endpoint.
 #![forbid(unsafe_code)]
 
+mod endpoint;
 mod http;
 mod prompt;
 mod protocol;
 
+pub use endpoint::http_endpoint::Endpoint;
+pub use endpoint::load::{MeasuredLoad, measure_endpoint};
 pub use prompt::chat_template::ChatTemplate;
 pub use prompt::served_model::ServedModel;
 
@@ -21,6 +26,7 @@ use http::service_metrics::ServiceMetrics;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// How a server is run.
 #[derive(Debug, Clone)]
@@ -29,6 +35,14 @@ pub struct ServerOptions {
     pub token: Option<String>,
     /// Requests that may wait beside those that run. More are turned away with 429.
     pub queue: usize,
+    /// How long a connection may take for the head of a request, or idle between two.
+    pub silence: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self { token: None, queue: 256, silence: Duration::from_secs(20) }
+    }
 }
 
 /// Serves `model` with `live` on `listener` until `stop` is set. Requests that were begun are
@@ -47,11 +61,11 @@ pub fn serve(
     let (sender, requests) = mpsc::channel();
     let metrics = Arc::new(ServiceMetrics::new(model.slots * (model.most_tokens - 1)));
     let tokenizer = Arc::clone(&model.tokenizer);
-    let ServerOptions { token, queue } = options;
+    let ServerOptions { token, queue, silence } = options;
     let router = Arc::new(App::new(model, sender, Arc::clone(&metrics), token, queue)).router();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let connections = scope.spawn(|| serve_connections(listener, router, [stop, &ended]));
+        let connections = scope.spawn(|| serve_connections(listener, router, silence, [stop, &ended]));
         // It returns when the last connection, and with it the last sender, is gone.
         let answered = live.answer_online(requests, Some(&tokenizer), |event| metrics.observe(event));
         ended.store(true, Ordering::Release);

@@ -67,7 +67,13 @@ impl ServeArguments {
             true => outln!("{}", json!({"url": format!("http://{address}/v1"), "model": model.name})),
             false => outln!("{}listening on http://{address}/v1", plan::heading(&planned)),
         }
-        server::serve(&mut live, model, listener, ServerOptions { token, queue }, &stop)?;
+        server::serve(
+            &mut live,
+            model,
+            listener,
+            ServerOptions { token, queue, ..ServerOptions::default() },
+            &stop,
+        )?;
         errln!("stopped: every request that was begun is answered");
         Ok(())
     }

@@ -19,8 +19,8 @@ pub use batch::BatchAnswers;
 pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
 pub use drafted::DraftedSession;
 pub use executor::{
-    Checkpoint, FinishReason, GeneratedBatch, GenerationResult, PassReport, RunSetup, Sampling, Session,
-    SpeculativeBatch, TokenLogprobs, Tokenizer,
+    Checkpoint, Client, FinishReason, GeneratedBatch, GenerationRequest, GenerationResult, PassReport,
+    RunSetup, Sampling, Session, SpeculativeBatch, TokenLogprobs, Tokenizer,
 };
 pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
@@ -29,7 +29,7 @@ pub use measurement::random_prompts;
 pub use microbench::{CheckedKernel, RooflineCheck};
 pub use online::{AnswerEvent, AnswerSink, AnswerTimes, OnlineEvent, OnlineRequest};
 pub use quickstart::{QuickstartOptions, quickstart};
-pub use request_day::{RequestDay, ServedComparison, ServedFigure, serve};
+pub use request_day::{EndpointDay, RequestDay, RequestDayClient, ServedComparison, ServedFigure, serve};
 pub use session::{GenerationOptions, LiveOptions, LiveSession, TextEnds, check_request};
 pub use text_stream::TextStream;
 pub use validation::{ValidationOptions, validate};

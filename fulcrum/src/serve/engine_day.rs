@@ -29,7 +29,7 @@ impl<'a> EngineDay<'a> {
         Self {
             tally: SummaryCollector::new(limits),
             meters,
-            served: tables.requests.map(|_| Vec::new()),
+            served: (tables.requests.is_some() || tables.keeps_requests).then(Vec::new),
             series: tables
                 .series
                 .map(|(_, every)| Series::new(SimTime::rounding_up(every, Tick::Picosecond))),

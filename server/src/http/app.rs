@@ -96,6 +96,10 @@ impl App {
     /// Hands a request to the session.
     fn send(&self, generation: Generation, arrived: Instant) -> Result<AnswerEvents, ApiError> {
         let count = generation.requests.len();
+        if count > self.most {
+            let message = format!("{count} answers to one request: there are places for {}", self.most);
+            return Err(ApiError::value("n", message));
+        }
         let places = Arc::clone(&self.places).try_acquire_many_owned(count as u32).map_err(|_| {
             self.metrics.count("turned_away");
             let message = format!("{} requests run or wait already: try again later", self.most);

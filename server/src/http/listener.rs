@@ -14,28 +14,29 @@ use tokio::sync::Semaphore;
 
 /// The most connections at once.
 const MOST_CONNECTIONS: usize = 1024;
-/// How long a connection may take for the head of a request, or idle between two.
-const HEADER_TIME: Duration = Duration::from_secs(20);
 /// How often it is asked whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 /// How long it waits where the system refuses a connection, as for want of file descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves connections until one of `stops` is set. Then no more are accepted, and it returns when
-/// every request that was begun is answered.
+/// every request that was begun is answered. A connection that is silent for longer than `silence`
+/// before or within the head of a request is closed.
 pub(crate) fn serve_connections(
     listener: std::net::TcpListener,
     router: Router,
+    silence: Duration,
     stops: [&AtomicBool; 2],
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(accept_until(listener, router, stops))
+    runtime.block_on(accept_until(listener, router, silence, stops))
 }
 
 async fn accept_until(
     listener: std::net::TcpListener,
     router: Router,
+    silence: Duration,
     stops: [&AtomicBool; 2],
 ) -> io::Result<()> {
     // A listener of this runtime can only be made inside it.
@@ -58,7 +59,7 @@ async fn accept_until(
         let _ = stream.set_nodelay(true);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIME)
+            .header_read_timeout(silence)
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
