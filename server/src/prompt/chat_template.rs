@@ -88,8 +88,10 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |reason: String| -> Result<String, JinjaError> {
             Err(JinjaError::new(ErrorKind::InvalidOperation, reason))
         });
-        let added = environment.add_template_owned(CHAT, text);
-        added.or_input().map_err(|error| error.within(&path.display().to_string()))?;
+        environment.add_template_owned(CHAT, text).map_err(|error| {
+            let (line, detail) = (error.line().unwrap_or(1), error.detail().unwrap_or("wrong"));
+            Error::input(format!("{}:{line}: no Jinja: {detail}", path.display()))
+        })?;
         Ok(Self { environment, special_tokens })
     }
 

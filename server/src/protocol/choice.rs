@@ -111,8 +111,12 @@ impl Choice {
                     texts.push(text(new.token));
                     offsets.push(new.offset);
                     chosen.push(logprobs.chosen);
-                    let top = logprobs.top.iter().map(|&(token, logprob)| (text(token), json!(logprob)));
-                    tops.push(top.collect::<Map<_, _>>());
+                    let mut top = Map::new();
+                    // Parts of characters have one text: the most probable of them stands for all.
+                    for &(token, logprob) in logprobs.top.iter().chain([&(new.token, logprobs.chosen)]) {
+                        top.entry(text(token)).or_insert(json!(logprob));
+                    }
+                    tops.push(top);
                 }
                 json!({"tokens": texts, "token_logprobs": chosen, "top_logprobs": tops, "text_offset": offsets})
             }

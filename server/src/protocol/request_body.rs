@@ -118,6 +118,9 @@ impl RequestBody {
             let (path, inner) = (error.path().to_string(), error.inner());
             match (inner.is_data(), path.as_str()) {
                 (false, _) => malformed(inner),
+                (true, path) if path.starts_with('[') => {
+                    ApiError::new(StatusCode::BAD_REQUEST, "an object is wanted, not a list")
+                }
                 (true, ".") => ApiError::new(StatusCode::BAD_REQUEST, inner.to_string()),
                 (true, path) => ApiError::value(path, inner.to_string()),
             }

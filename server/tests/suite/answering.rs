@@ -95,8 +95,7 @@ fn several_prompts_and_answers_come_in_order_each_with_its_own_seed() {
         for (index, choice) in choices.iter().enumerate() {
             assert_eq!(choice["index"], index);
             let prompt = ["one", "two"][index / 3];
-            let one =
-                ask(json!({"prompt": prompt, "max_tokens": 6, "seed": 5 + index % 3,
+            let one = ask(json!({"prompt": prompt, "max_tokens": 6, "seed": 5 + index % 3,
                 "ignore_eos": true, "return_token_ids": true}));
             assert_eq!(one["choices"][0]["token_ids"], choice["token_ids"], "{index}");
         }
@@ -206,7 +205,7 @@ fn a_conversation_is_its_template_continued() {
         let mut open = chat;
         open.as_object_mut().expect("an object").remove("max_tokens");
         let usage = server.post("/v1/chat/completions", &open.to_string()).json()["usage"].clone();
-        assert_eq!(usage["total_tokens"], 96 + 12, "an answer may fill the context");
+        assert_eq!(usage["total_tokens"], 96 + 12 + 1, "an answer may fill the context");
     });
 }
 
@@ -216,7 +215,7 @@ fn the_model_its_health_and_its_metrics_are_told() {
     place.served(ServerOptions::default(), |server| {
         let models = server.get("/v1/models").json();
         let model = &models["data"][0];
-        assert_eq!((&model["id"], &model["max_model_len"]), (&json!("fulcrum-tiny"), &json!(36)));
+        assert_eq!((&model["id"], &model["max_model_len"]), (&json!("fulcrum-tiny"), &json!(37)));
         assert_eq!(server.get("/health").json()["status"], "ok");
         let body = json!({"model": "fulcrum-tiny", "prompt": "abc", "max_tokens": 5, "ignore_eos": true})
             .to_string();

@@ -25,7 +25,7 @@ fn a_body_that_is_wrong_is_refused_with_the_key_and_what_is_wanted() {
             ("", Value::Null, &["no JSON"][..]),
             ("{\"prompt\": ", Value::Null, &["no JSON", "EOF"]),
             ("{\"prompt\": \"x\"} more", Value::Null, &["no JSON", "trailing"]),
-            ("[1]", Value::Null, &["invalid"]),
+            ("[1]", Value::Null, &["an object is wanted"]),
             ("{}", json!("prompt"), &["missing"]),
             ("{\"promt\": \"x\"}", json!("promt"), &["unknown field", "prompt"]),
             ("{\"prompt\": {\"a\": 1}}", json!("prompt"), &["a text, a list of tokens"]),
