@@ -10,7 +10,7 @@ use executor::{
     Batching, Client, GenerationEvent, GenerationRequest, GenerationResult, PassReport, PromptChunk,
     TokenLogprobs, Tokenizer,
 };
-use planner::PhasePrograms;
+use planner::{CostModel, PhasePrograms};
 use scenarios::{Phase, Scheduler};
 use sim::serving::{Batch, PlanPrices, PrefillChunk, StepPrices};
 use std::collections::BTreeMap;
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// The shortest time between two passes that are priced. Pricing takes time from the devices.
 const PRICED_EVERY: Duration = Duration::from_millis(20);
+/// Batches whose prices are remembered: a server's memory must not grow with its requests.
+const MOST_REMEMBERED: u32 = 256;
 
 /// Takes what is computed for a request. It is called by the threads of the session.
 pub trait AnswerSink: Send + Sync {
@@ -130,7 +132,7 @@ impl LiveSession<'_> {
         let mut service = self.session.service(batching, client).or_input()?.counting_from(origin);
         let programs =
             PhasePrograms::lower(&planned.machine, &planned.model, &planned.placement).or_input()?;
-        let mut prices = SampledPrices::new(PlanPrices::new(planned.cost_model(), &programs));
+        let mut prices = SampledPrices::new(planned.cost_model(), &programs);
         let (mut clock, mut finished) = (PlannedClock::default(), Vec::new());
         let served = self.run_service(&mut service, |event| match event {
             GenerationEvent::Token { id, token, logprobs } => {
@@ -256,15 +258,20 @@ impl Client for OnlineClient<'_> {
 
 /// Prices of some of the passes, and for the others the error of the last one that was priced.
 struct SampledPrices<'p> {
+    cost_model: CostModel<'p>,
+    programs: &'p PhasePrograms,
     prices: PlanPrices<'p>,
+    /// How many batches `prices` has priced, all of which it remembers.
+    remembered: u32,
     /// Predicted ÷ measured of the last priced pass, by phase: prefill, decode.
     ratios: [f64; 2],
     priced: [Option<Duration>; 2],
 }
 
 impl<'p> SampledPrices<'p> {
-    fn new(prices: PlanPrices<'p>) -> Self {
-        Self { prices, ratios: [1.0; 2], priced: [None; 2] }
+    fn new(cost_model: CostModel<'p>, programs: &'p PhasePrograms) -> Self {
+        let prices = PlanPrices::new(cost_model, programs);
+        Self { cost_model, programs, prices, remembered: 0, ratios: [1.0; 2], priced: [None; 2] }
     }
 
     /// The seconds that a pass should have taken.
@@ -276,6 +283,10 @@ impl<'p> SampledPrices<'p> {
             let chunks: Vec<_> = report.entered.iter().map(chunk).collect();
             let &PassReport { decodes, decode_tokens, sampled, .. } = report;
             let batch = Batch { chunks: &chunks, decodes, decode_tokens, sampled };
+            self.remembered += 1;
+            if self.remembered > MOST_REMEMBERED {
+                (self.prices, self.remembered) = (PlanPrices::new(self.cost_model, self.programs), 1);
+            }
             // A device without a measured rate cannot be planned, so it was refused before.
             if let Ok(time) = self.prices.step(&batch) {
                 self.ratios[phase] = time.to_seconds().get() / measured.max(f64::MIN_POSITIVE);

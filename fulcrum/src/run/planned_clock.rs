@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Passes that are remembered. A request that has run for longer is compared since the first one.
-const REMEMBERED: usize = 1 << 16;
+const REMEMBERED: usize = 1 << 14;
 
 /// A clock that runs, while a pass is made, as fast as the plan says that it should, and otherwise
 /// as fast as time.
