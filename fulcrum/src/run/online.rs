@@ -25,8 +25,9 @@ const MOST_REMEMBERED: u32 = 256;
 
 /// Takes what is computed for a request. It is called by the threads of the session.
 pub trait AnswerSink: Send + Sync {
-    /// Takes the next event. Nothing follows [`AnswerEvent::Finished`] and [`AnswerEvent::Refused`].
-    /// A sink that is dropped before either gets no answer: the session has failed.
+    /// Takes the next event. Nothing follows [`AnswerEvent::Finished`] and
+    /// [`AnswerEvent::Refused`]. A sink that is dropped before either gets no answer: the session
+    /// has failed.
     fn send(&self, event: AnswerEvent);
 
     /// Whether nobody wants the answer any more. The request is then dropped between two passes.

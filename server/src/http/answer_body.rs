@@ -1,6 +1,6 @@
 //! The body of a streamed answer.
 
-use crate::protocol::answer::{Answer, sse_event};
+use crate::protocol::answer::{ApiAnswer, sse_event};
 use crate::protocol::api_error::ApiError;
 use axum::body::Bytes;
 use fulcrum::AnswerEvent;
@@ -18,11 +18,11 @@ pub(crate) type AnswerEvents = UnboundedReceiver<(usize, AnswerEvent)>;
 pub(crate) struct AnswerBody {
     /// `None` when the last event was written.
     events: Option<AnswerEvents>,
-    answer: Answer,
+    answer: ApiAnswer,
 }
 
 impl AnswerBody {
-    pub(crate) fn new(events: AnswerEvents, answer: Answer) -> Self {
+    pub(crate) fn new(events: AnswerEvents, answer: ApiAnswer) -> Self {
         Self { events: Some(events), answer }
     }
 

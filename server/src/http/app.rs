@@ -3,7 +3,7 @@
 use super::answer_body::{AnswerBody, AnswerEvents};
 use super::service_metrics::ServiceMetrics;
 use crate::prompt::served_model::ServedModel;
-use crate::protocol::answer::Answer;
+use crate::protocol::answer::ApiAnswer;
 use crate::protocol::api_error::ApiError;
 use crate::protocol::choice::ChoiceDelta;
 use crate::protocol::generation::{Generation, RequestKind};
@@ -80,7 +80,7 @@ impl App {
         let body = RequestBody::parse(&read_body(request).await?)?;
         let generation = Generation::new(kind, body, &self.model)?;
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
-        let answer = Answer::new(&generation, &self.model, number, unix_time());
+        let answer = ApiAnswer::new(&generation, &self.model, number, unix_time());
         let stream = generation.stream;
         let events = self.send(generation, arrived)?;
         if !stream {
@@ -199,7 +199,7 @@ async fn read_body(request: Request) -> Result<Bytes, ApiError> {
 }
 
 /// Waits for all choices of an answer.
-async fn whole_answer(mut events: AnswerEvents, mut answer: Answer) -> Result<Value, ApiError> {
+async fn whole_answer(mut events: AnswerEvents, mut answer: ApiAnswer) -> Result<Value, ApiError> {
     let mut deltas: Vec<ChoiceDelta> = answer.empty_deltas();
     while !answer.is_finished() {
         let (index, event) = events.recv().await.ok_or_else(ApiError::failed)?;

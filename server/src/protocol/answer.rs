@@ -1,7 +1,7 @@
 //! The answers to one request, whole or as a stream of events.
 
 use super::api_error::ApiError;
-use super::choice::{Choice, ChoiceDelta};
+use super::choice::{ApiChoice, ChoiceDelta};
 use super::generation::{Generation, RequestKind};
 use crate::prompt::served_model::ServedModel;
 use axum::http::StatusCode;
@@ -9,7 +9,7 @@ use fulcrum::{AnswerEvent, FinishReason};
 use serde_json::{Value, json};
 
 /// The answers to one request.
-pub(crate) struct Answer {
+pub(crate) struct ApiAnswer {
     kind: RequestKind,
     id: String,
     created: u64,
@@ -18,20 +18,21 @@ pub(crate) struct Answer {
     wants_logprobs: bool,
     wants_token_ids: bool,
     include_usage: bool,
-    choices: Vec<Choice>,
+    choices: Vec<ApiChoice>,
     /// How many choices are not finished.
     open: usize,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// The answer number `number`, begun at `created`, in seconds since 1970.
     pub(crate) fn new(generation: &Generation, model: &ServedModel, number: u64, created: u64) -> Self {
         let prefix = match generation.kind {
             RequestKind::Completion => "cmpl",
             RequestKind::Chat => "chatcmpl",
         };
-        let choice =
-            |request: &fulcrum::BatchRequest| Choice::new(&model.tokenizer, &request.stops, &generation.ends);
+        let choice = |request: &fulcrum::BatchRequest| {
+            ApiChoice::new(&model.tokenizer, &request.stops, &generation.ends)
+        };
         Self {
             kind: generation.kind,
             id: format!("{prefix}-{created:x}-{number}"),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// One answer to a request, while its tokens come.
-pub(crate) struct Choice {
+pub(crate) struct ApiChoice {
     tokenizer: Arc<Tokenizer>,
     /// `None` once it is finished.
     stream: Option<TextStream<Arc<Tokenizer>>>,
@@ -42,7 +42,7 @@ impl ChoiceDelta {
     }
 }
 
-impl Choice {
+impl ApiChoice {
     pub(crate) fn new(tokenizer: &Arc<Tokenizer>, stops: &[String], ends: &[u32]) -> Self {
         Self {
             tokenizer: Arc::clone(tokenizer),

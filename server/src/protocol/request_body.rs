@@ -110,8 +110,8 @@ impl RequestBody {
     /// Reads a body.
     ///
     /// # Errors
-    /// It is no JSON, a key is unknown, a value has the wrong type, or a key asks for something that
-    /// this server does not do.
+    /// It is no JSON, a key is unknown, a value has the wrong type, or a key asks for something
+    /// that this server does not do.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, ApiError> {
         let mut reader = serde_json::Deserializer::from_slice(text);
         let body: Self = serde_path_to_error::deserialize(&mut reader).map_err(|error| {

@@ -66,6 +66,14 @@ fn a_body_that_is_wrong_is_refused_with_the_key_and_what_is_wanted() {
         }
         let deep = "[".repeat(100_000);
         assert_refused(&complete(&deep), 400, Value::Null, &["an object"]);
+    });
+}
+
+#[test]
+fn a_conversation_another_model_and_a_long_prompt_are_refused_likewise() {
+    let place = Place::new(2, 24, 12);
+    place.served(ServerOptions::default(), |server| {
+        let complete = |body: &str| server.post("/v1/completions", body);
         let chat = |body: &str| server.post("/v1/chat/completions", body);
         for (body, param, words) in [
             ("{\"messages\": []}", json!("messages"), &["at least one"][..]),
