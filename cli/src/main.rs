@@ -33,6 +33,8 @@ use commands::reproduce::ReproduceArguments;
 #[cfg(feature = "run")]
 use commands::run::RunArguments;
 use commands::schema::SchemaArguments;
+#[cfg(feature = "run")]
+use commands::serve::ServeArguments;
 use commands::sim::SimArguments;
 use commands::sweep::SweepArguments;
 #[cfg(feature = "run")]
@@ -92,6 +94,8 @@ enum Command {
     #[cfg(feature = "run")]
     Run(RunArguments),
     #[cfg(feature = "run")]
+    Serve(ServeArguments),
+    #[cfg(feature = "run")]
     Validate(ValidateArguments),
     Replay(ReplayArguments),
     Report(ReportArguments),
@@ -121,6 +125,8 @@ impl Command {
             Self::Merge(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Run(arguments) => arguments.run(json),
+            #[cfg(feature = "run")]
+            Self::Serve(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Validate(arguments) => arguments.run(json),
             Self::Replay(arguments) => arguments.run(json),

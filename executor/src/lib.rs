@@ -21,6 +21,7 @@ mod setup;
 mod store;
 mod weights;
 
+pub use batch::logprobs::TokenLogprobs;
 pub use batch::sampling::Sampling;
 pub use error::ExecutorError;
 pub use run::modelled::modelled;

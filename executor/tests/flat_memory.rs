@@ -70,14 +70,15 @@ fn ten_thousand_tokens_take_no_more_memory_than_five_hundred() {
         scheduler: Scheduler::Fcfs,
     };
     let (arrival, stop) = (Duration::ZERO, vec![]);
-    let request = GenerationRequest { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop };
+    let request =
+        GenerationRequest { id: 0, arrival, prompt, output_tokens: TOKENS, sampling, stop, logprobs: None };
     let mut service = session.service(batching, std::iter::once(request)).expect("valid");
     let mut answer = vec![];
     let served = session.serve(&mut service, &|| false, |event| match event {
         GenerationEvent::Token { .. } => sample_memory(),
         GenerationEvent::Finished(answered) => answer = answered.tokens,
         GenerationEvent::Refused { reason, .. } => panic!("{reason}"),
-        GenerationEvent::PassDone(_) => {}
+        GenerationEvent::PassDone(_) | GenerationEvent::Cancelled { .. } => {}
     });
     served.expect("it runs");
     assert_eq!(answer, generation.tokens[0], "two runs of one seed, thread count and placement");

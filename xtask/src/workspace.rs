@@ -19,6 +19,7 @@ pub const MAY_USE: &[(&str, &[&str])] = &[
         "fulcrum",
         &["hwprofiles", "kernels", "scenarios", "microbench", "planner", "sim", "executor", "reports"],
     ),
+    ("server", &["scenarios", "sim", "fulcrum"]),
     (
         "cli",
         &[
@@ -31,6 +32,7 @@ pub const MAY_USE: &[(&str, &[&str])] = &[
             "executor",
             "reports",
             "fulcrum",
+            "server",
         ],
     ),
     ("xtask", &[]),

@@ -22,6 +22,8 @@ pub mod reproduce;
 #[cfg(feature = "run")]
 pub mod run;
 pub mod schema;
+#[cfg(feature = "run")]
+pub mod serve;
 pub mod sim;
 pub mod sweep;
 #[cfg(feature = "run")]

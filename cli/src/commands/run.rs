@@ -1,5 +1,6 @@
 //! `fulcrum run PLAN --model-dir DIR`
 
+use crate::text::interrupt::interrupt_flag;
 use crate::text::plan;
 use crate::text::printed_answer::PrintedAnswer;
 use crate::text::served_comparison;
@@ -15,11 +16,9 @@ use hwprofiles::{AtomicFile, is_stream};
 use reports::StepRates;
 use scenarios::Workload;
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Run a plan on a real model: continue a text, answer a file of requests, or serve requests that
@@ -129,18 +128,6 @@ impl RunArguments {
             Some(temperature) => Sampling::Random { temperature, top_k, top_p, seed },
         }
     }
-}
-
-/// The flag that the first Ctrl-C (SIGINT), or a request to end (SIGTERM), sets. The second one
-/// ends the process as ever. Where the system refuses a handler, the first one does.
-fn interrupt_flag() -> Arc<AtomicBool> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The order counts: a signal ends the process only if the flag was set before it came.
-        let _ = signal_hook::flag::register_conditional_default(signal, flag.clone());
-        let _ = signal_hook::flag::register(signal, flag.clone());
-    }
-    flag
 }
 
 /// A run and everything that it is made of.

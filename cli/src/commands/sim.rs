@@ -165,6 +165,6 @@ impl SimArguments {
             }
         };
         let series = self.series.as_deref().map(|path| (path, self.every));
-        Ok(DayTables { requests: self.requests.as_deref(), series, picture })
+        Ok(DayTables { requests: self.requests.as_deref(), series, picture, keeps_requests: false })
     }
 }

@@ -4,6 +4,8 @@ pub mod advice;
 pub mod formats;
 pub mod gpu_fit;
 pub mod grid;
+#[cfg(feature = "run")]
+pub mod interrupt;
 pub mod plan;
 #[cfg(feature = "run")]
 pub mod printed_answer;

@@ -5,7 +5,7 @@ use fulcrum::{TextStream, Tokenizer};
 
 /// An answer that is printed while its tokens come.
 pub struct PrintedAnswer<'t> {
-    stream: TextStream<'t>,
+    stream: TextStream<&'t Tokenizer>,
     /// The tokens that end the answer.
     ends: Vec<u32>,
     ended: bool,
@@ -17,7 +17,7 @@ pub struct PrintedAnswer<'t> {
 
 impl<'t> PrintedAnswer<'t> {
     /// An empty answer that one of the texts `stops` or of the tokens `ends` ends.
-    pub fn new(tokenizer: &'t Tokenizer, stops: &'t [String], ends: Vec<u32>, prints: bool) -> Self {
+    pub fn new(tokenizer: &'t Tokenizer, stops: &[String], ends: Vec<u32>, prints: bool) -> Self {
         let stream = TextStream::new(tokenizer, stops);
         Self { stream, ends, ended: false, shown: 0, prints }
     }

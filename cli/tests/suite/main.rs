@@ -24,6 +24,7 @@ mod reporting;
 mod reproducing;
 mod running;
 mod serving;
+mod serving_http;
 mod several_gpus;
 mod sizing;
 mod speculation;

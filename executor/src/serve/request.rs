@@ -1,5 +1,6 @@
 //! Requests, and their results.
 
+use crate::batch::logprobs::TokenLogprobs;
 use crate::batch::sampling::Sampling;
 use crate::error::ExecutorError;
 use planner::Trace;
@@ -21,6 +22,9 @@ pub struct GenerationRequest {
     pub sampling: Sampling,
     /// The tokens that end the result. The one that ended it is its last token.
     pub stop: Vec<u32>,
+    /// Whether the log-probability of each token is wanted, and of how many of the most probable
+    /// ones beside it.
+    pub logprobs: Option<usize>,
 }
 
 /// Why a generation ended.
@@ -69,12 +73,23 @@ pub trait Client: Send {
     /// is known by now, the client puts it into `held` and keeps the other one.
     fn exchange_for_earlier(&mut self, _held: &mut GenerationRequest) {}
 
+    /// Nothing is there to compute: waits at most `most` for a request. Returns false where none
+    /// will ever come, which ends the run.
+    fn wait(&mut self, _most: Duration) -> bool {
+        false
+    }
+
+    /// Whether nobody wants the result of request `id` any more. It is asked before each pass.
+    fn is_cancelled(&mut self, _id: u64) -> bool {
+        false
+    }
+
     /// Whether request `id` ends with the last of its output `tokens`.
     fn stops_after(&mut self, _id: u64, _tokens: &[u32]) -> bool {
         false
     }
 
-    /// Request `id` was finished or refused at that time.
+    /// Request `id` was finished, refused or cancelled at that time.
     fn finished(&mut self, _id: u64, _at: Duration) {}
 }
 
@@ -108,6 +123,8 @@ pub enum GenerationEvent {
         id: u64,
         /// The token.
         token: u32,
+        /// Its log-probability, where that is wanted.
+        logprobs: Option<TokenLogprobs>,
     },
     /// A request is finished.
     Finished(GenerationResult),
@@ -117,6 +134,11 @@ pub enum GenerationEvent {
         id: u64,
         /// Why.
         reason: ExecutorError,
+    },
+    /// The client has cancelled a request: its slot is free.
+    Cancelled {
+        /// The request.
+        id: u64,
     },
     /// A pass has ended.
     PassDone(PassReport),
@@ -150,6 +172,10 @@ pub struct PassReport {
     pub decode_tokens: u64,
     /// Sequences that got a token.
     pub sampled: u64,
+    /// Requests that have a slot after the pass.
+    pub running: u64,
+    /// Tokens of theirs in the KV cache.
+    pub cached_tokens: u64,
 }
 
 /// The output of prompts of one length that ran as one batch.

@@ -6,10 +6,12 @@
 //! the prompt that has entered in part, then waiting requests, while there are tokens and slots
 //! left.
 
+use crate::batch::logprobs::TokenLogprobs;
 use crate::batch::pass::{Pass, ScheduledSequence};
 use crate::batch::sampling::Sampler;
 use crate::batch::sequence::SlotSequence;
 use crate::error::ExecutorError;
+use crate::run::engine::RunEngine;
 use crate::run::shared::BetweenPasses;
 use crate::serve::request::{
     Batching, Client, FinishReason, GenerationEvent, GenerationRequest, GenerationResult, PassReport,
@@ -19,7 +21,7 @@ use crate::setup::run_setup::RunSetup;
 use planner::{Lane, MicroBatch};
 use scenarios::{Phase, Scheduler};
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -51,6 +53,8 @@ struct CurrentPass {
     /// When it began, in nanoseconds since the service's origin.
     begin: u64,
     sequences: Vec<ScheduledSequence>,
+    /// By micro-batch: rows of logits.
+    rows: Vec<usize>,
 }
 
 /// How large passes may become.
@@ -148,6 +152,14 @@ impl<C: Client> Service<C> {
         })
     }
 
+    /// Makes `origin` time 0 instead of the start of the first pass, for a client whose arrivals
+    /// count from there.
+    #[must_use]
+    pub fn counting_from(mut self, origin: Instant) -> Self {
+        self.origin = Some(origin);
+        self
+    }
+
     /// The client that sent the requests.
     pub fn into_client(self) -> C {
         self.client
@@ -176,14 +188,13 @@ impl<C: Client> Service<C> {
     pub(crate) fn next_pass(
         &mut self,
         state: &mut BetweenPasses<'_>,
-        lanes: &[Lane],
-        devices: usize,
+        engine: &RunEngine,
         pause: &dyn Fn() -> bool,
         events: &Sender<GenerationEvent>,
     ) -> Option<Pass> {
         // Sending fails only where the caller of the run is gone.
         let send = |event| drop(events.send(event));
-        self.record_pass(state, lanes, devices, &send);
+        self.record_pass(state, engine, &send);
         let mut now = state.now;
         loop {
             self.receive_requests(now, &send);
@@ -197,12 +208,18 @@ impl<C: Client> Service<C> {
                 };
                 let phase = if self.running.iter().any(enters) { Phase::Prefill } else { Phase::Decode };
                 let pass = Pass::new(phase, &scheduled, self.limits.batch, self.limits.micro_batches);
-                self.current = Some(CurrentPass { phase, begin: now, sequences: scheduled });
+                let rows = pass.parts.iter().map(|part| part.ends.len()).collect();
+                self.current = Some(CurrentPass { phase, begin: now, sequences: scheduled, rows });
                 return Some(pass);
             }
-            let next = self.upcoming.as_ref()?;
-            let left = next.arrival.saturating_sub(self.elapsed());
-            std::thread::sleep(left.min(PAUSE_CHECK));
+            match &self.upcoming {
+                Some(next) => {
+                    let left = next.arrival.saturating_sub(self.elapsed());
+                    std::thread::sleep(left.min(PAUSE_CHECK));
+                }
+                None if self.client.wait(PAUSE_CHECK) => {}
+                None => return None,
+            }
             now = self.elapsed().as_nanos() as u64;
         }
     }
@@ -215,21 +232,23 @@ impl<C: Client> Service<C> {
     fn record_pass(
         &mut self,
         state: &mut BetweenPasses<'_>,
-        lanes: &[Lane],
-        devices: usize,
+        engine: &RunEngine,
         send: &dyn Fn(GenerationEvent),
     ) {
-        let Some(CurrentPass { phase, begin, sequences }) = self.current.take() else { return };
+        let Some(CurrentPass { phase, begin, sequences, rows }) = self.current.take() else { return };
         let now = state.now;
+        let mut logprobs = self.logprobs(state.sampled, &rows, phase, engine);
         let mut report = PassReport {
             phase,
             begin: Duration::from_nanos(begin),
             end: Duration::from_nanos(now),
-            busy: busy_times(state, lanes, devices),
+            busy: busy_times(state, engine),
             entered: vec![],
             decodes: 0,
             decode_tokens: 0,
             sampled: state.sampled.len() as u64,
+            running: 0,
+            cached_tokens: 0,
         };
         for it in &sequences {
             let request = self.running.iter_mut().find(|request| request.slot == it.slot);
@@ -250,7 +269,7 @@ impl<C: Client> Service<C> {
             request.first_token.get_or_insert(now);
             request.last_token = now;
             let id = request.request.id;
-            send(GenerationEvent::Token { id, token });
+            send(GenerationEvent::Token { id, token, logprobs: logprobs.remove(&slot) });
             let output = &state.sequences[slot].tokens[request.prompt_tokens..];
             let stops = request.request.stop.contains(&token) || self.client.stops_after(id, output);
             if !stops && (output.len() as u64) < request.request.output_tokens {
@@ -263,7 +282,64 @@ impl<C: Client> Service<C> {
             self.client.finished(result.id, result.last_token);
             send(GenerationEvent::Finished(result));
         }
+        self.drop_cancelled(state.sequences, now, send);
+        report.running = self.running.len() as u64;
+        report.cached_tokens = self.running.iter().map(|request| request.computed as u64).sum();
         send(GenerationEvent::PassDone(report));
+    }
+
+    /// By slot: the log-probabilities of the tokens that the last pass sampled, where requests want
+    /// them. `rows` has the number of rows of logits of each micro-batch.
+    fn logprobs(
+        &self,
+        sampled: &[(usize, u32)],
+        rows: &[usize],
+        phase: Phase,
+        engine: &RunEngine,
+    ) -> BTreeMap<usize, TokenLogprobs> {
+        let wanted = |slot: usize| {
+            let request = self.running.iter().find(|request| request.slot == slot);
+            request.and_then(|request| request.request.logprobs)
+        };
+        if !sampled.iter().any(|&(slot, _)| wanted(slot).is_some()) {
+            return BTreeMap::new();
+        }
+        let device = engine.setup.placement.head[0].device(phase);
+        let (mut by_slot, mut tokens) = (BTreeMap::new(), sampled.iter());
+        // This may be the thread of a link, which no GPU knows yet. A GPU that fails here fails in
+        // the next pass too, and there it is told.
+        let bound = engine.gpu.as_ref().map_or(Ok(()), |gpu| gpu.accelerator().bind());
+        let read = bound.and_then(|()| {
+            engine.store.logits(device, rows.iter().copied(), self.limits.vocab, |logits| {
+                let &(slot, token) = tokens.next().expect("every row of logits gave a token");
+                by_slot.extend(wanted(slot).map(|count| (slot, TokenLogprobs::new(logits, token, count))));
+            })
+        });
+        drop(read);
+        by_slot
+    }
+
+    /// Frees the places of the requests that nobody wants any more.
+    fn drop_cancelled(&mut self, sequences: &mut [SlotSequence], now: u64, send: &dyn Fn(GenerationEvent)) {
+        let mut cancelled = Vec::new();
+        let mut is_cancelled = |id: u64| {
+            let gone = self.client.is_cancelled(id);
+            cancelled.extend(gone.then_some(id));
+            gone
+        };
+        self.waiting.retain(|request| !is_cancelled(request.id));
+        self.running.retain(|request| {
+            let gone = is_cancelled(request.request.id);
+            if gone {
+                self.taken[request.slot] = false;
+                sequences[request.slot].tokens = Vec::new();
+            }
+            !gone
+        });
+        for id in cancelled {
+            self.client.finished(id, Duration::from_nanos(now));
+            send(GenerationEvent::Cancelled { id });
+        }
     }
 
     /// Takes over the requests that have arrived.
@@ -403,9 +479,9 @@ pub fn check_request(request: &GenerationRequest, context: u64, vocab: u64) -> R
 }
 
 /// By device: how long the last pass kept it busy.
-fn busy_times(state: &BetweenPasses<'_>, lanes: &[Lane], devices: usize) -> Vec<Duration> {
-    let mut busy = vec![Duration::ZERO; devices];
-    for (lane, record) in lanes.iter().zip(&state.records) {
+fn busy_times(state: &BetweenPasses<'_>, engine: &RunEngine) -> Vec<Duration> {
+    let mut busy = vec![Duration::ZERO; engine.setup.machine.devices.len()];
+    for (lane, record) in engine.lanes.iter().zip(&state.records) {
         if let Lane::Device(device) = lane {
             let nanos = record.tasks.iter().map(|interval| interval.end - interval.start).sum();
             busy[device.0] += Duration::from_nanos(nanos);

@@ -190,12 +190,12 @@ impl Session {
         pause: &(dyn Fn() -> bool + Sync),
         mut on: impl FnMut(GenerationEvent),
     ) -> Result<(), ExecutorError> {
-        let (lanes, devices) = (&self.engine.lanes, self.engine.setup.machine.devices.len());
+        let engine = &self.engine;
         let origin = *service.origin.get_or_insert_with(Instant::now);
-        let run = SharedRun::new(&self.engine, std::mem::take(&mut service.sequences), origin, false);
+        let run = SharedRun::new(engine, std::mem::take(&mut service.sequences), origin, false);
         let mut last = None;
         let schedule = |state: &mut BetweenPasses<'_>, events: &Sender<GenerationEvent>| {
-            let pass = service.next_pass(state, lanes, devices, pause, events);
+            let pass = service.next_pass(state, engine, pause, events);
             last = pass.as_ref().map(LastPass::new).or(last.take());
             pass
         };

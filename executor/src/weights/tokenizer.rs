@@ -46,6 +46,21 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// The tokens of a text that spells its special tokens, as a chat template writes it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_formatted(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
+        let encoding = self.inner.encode(text, false).map_err(|error| self.failed(error))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of one token, special or not; the replacement character where it is a part of a
+    /// character.
+    pub fn token_text(&self, token: u32) -> String {
+        self.inner.decode(&[token], false).unwrap_or_default()
+    }
+
     /// The text of `tokens`, without special tokens.
     ///
     /// # Errors

@@ -4,13 +4,13 @@ use crate::cases::cases;
 use crate::laws::EXTENT;
 use crate::rig;
 use executor::{
-    Batching, ExecutorError, FinishReason, GenerationEvent, GenerationRequest, GenerationResult, PassReport,
-    Sampling, Session,
+    Batching, Client, ExecutorError, FinishReason, GenerationEvent, GenerationRequest, GenerationResult,
+    PassReport, Sampling, Session,
 };
 use planner::RunExtent;
 use proptest::prelude::*;
 use scenarios::{Phase, Scheduler};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ fn request(id: u64, prompt: usize, output: u64) -> GenerationRequest {
         output_tokens: output,
         sampling: Sampling::Greedy,
         stop: vec![],
+        logprobs: None,
     }
 }
 
@@ -50,9 +51,10 @@ fn serve(
     while answers.len() < requests.len() {
         let pause = AtomicBool::new(false);
         let served = session.serve(&mut service, &|| pause.load(Ordering::Acquire), |event| match event {
-            GenerationEvent::Token { id, token } => received.entry(id).or_default().push(token),
+            GenerationEvent::Token { id, token, .. } => received.entry(id).or_default().push(token),
             GenerationEvent::Finished(answer) => drop(answers.insert(answer.id, answer)),
             GenerationEvent::Refused { id, reason } => panic!("{id}: {reason}"),
+            GenerationEvent::Cancelled { id } => panic!("nobody cancelled {id}"),
             GenerationEvent::PassDone(made) => {
                 pause.store(pauses, Ordering::Release);
                 passes.push(made);
@@ -183,7 +185,7 @@ fn requests_come_when_they_come_and_those_that_never_fit_are_refused_alone() {
     let served = session.serve(&mut service, &|| false, |event| match event {
         GenerationEvent::Finished(answer) => answers.push(answer),
         GenerationEvent::Refused { id, reason } => refused.push((id, reason.to_string())),
-        GenerationEvent::Token { .. } | GenerationEvent::PassDone(_) => {}
+        _ => {}
     });
     served.expect("it runs");
     answers.sort_by_key(|answer| answer.id);
@@ -253,5 +255,88 @@ proptest! {
         let other = rig::divided(rig::on(model, rig::CPU), micro_batches + 1);
         let error = session.replace_placement(other, &checkpoint).expect_err("KV caches are divided").to_string();
         prop_assert!(error.contains("micro_batches"), "{error}");
+    }
+}
+
+/// A client that cancels request 0 after its third token, and sends `late` when nothing is left.
+struct Impatient {
+    requests: VecDeque<GenerationRequest>,
+    late: Option<GenerationRequest>,
+    seen: usize,
+}
+
+impl Client for Impatient {
+    fn next(&mut self) -> Option<GenerationRequest> {
+        self.requests.pop_front()
+    }
+
+    fn wait(&mut self, _most: Duration) -> bool {
+        self.requests.extend(self.late.take());
+        !self.requests.is_empty()
+    }
+
+    fn is_cancelled(&mut self, id: u64) -> bool {
+        id == 0 && self.seen >= 3
+    }
+
+    fn stops_after(&mut self, id: u64, tokens: &[u32]) -> bool {
+        self.seen = if id == 0 { tokens.len() } else { self.seen };
+        false
+    }
+}
+
+#[test]
+fn a_cancelled_request_ends_at_once_and_the_others_are_answered_as_alone() {
+    let checkpoint = rig::checkpoint("llama_gqa");
+    let extent = RunExtent { batch: 2, ..EXTENT };
+    let mut session = rig::session(&checkpoint, rig::split(checkpoint.model()), rig::F32, extent);
+    let requests: Vec<_> = (0..4).map(|id| request(id, 5 + id as usize, 10)).collect();
+    let late = request(9, 7, 3);
+    let client = Impatient { requests: requests.clone().into(), late: Some(late.clone()), seen: 0 };
+    let mut service = session.service(batching(extent), client).expect("valid");
+    let (mut answers, mut cancelled, mut first, mut last) = (BTreeMap::new(), vec![], 0, None);
+    let served = session.serve(&mut service, &|| false, |event| match event {
+        GenerationEvent::Token { id, .. } => first += u64::from(id == 0),
+        GenerationEvent::Finished(answer) => drop(answers.insert(answer.id, answer.tokens)),
+        GenerationEvent::Cancelled { id } => cancelled.push(id),
+        GenerationEvent::Refused { id, reason } => panic!("{id}: {reason}"),
+        GenerationEvent::PassDone(made) => last = Some(made),
+    });
+    served.expect("it runs");
+    assert_eq!((cancelled, first), (vec![0], 3));
+    assert_eq!(answers.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 9]);
+    for request in requests[1..].iter().chain([&late]) {
+        assert_eq!(answers[&request.id], alone(&mut session, request), "request {}", request.id);
+    }
+    let last = last.expect("passes were made");
+    assert_eq!((last.running, last.cached_tokens), (0, 0), "nothing is left in the cache");
+}
+
+#[test]
+fn log_probabilities_change_no_token_and_a_greedy_token_has_the_greatest() {
+    for name in ["llama_gqa", "qwen3"] {
+        let checkpoint = rig::checkpoint(name);
+        let placement = rig::divided(rig::mixed(checkpoint.model()), 2);
+        let mut session = rig::session(&checkpoint, placement, rig::F32, EXTENT);
+        let wanted =
+            |id| GenerationRequest { logprobs: (id > 0).then_some(id as usize), ..request(id, 9, 6) };
+        let mut service = session.service(batching(EXTENT), (0..3).map(wanted)).expect("valid");
+        let (mut tokens, mut all) = (BTreeMap::<u64, Vec<u32>>::new(), vec![]);
+        let served = session.serve(&mut service, &|| false, |event| {
+            if let GenerationEvent::Token { id, token, logprobs } = event {
+                tokens.entry(id).or_default().push(token);
+                all.push((id, token, logprobs));
+            }
+        });
+        served.expect("it runs");
+        for id in 0..3 {
+            assert_eq!(tokens[&id], alone(&mut session, &request(id, 9, 6)));
+        }
+        for (id, token, logprobs) in all {
+            assert_eq!(logprobs.is_some(), id > 0);
+            let Some(logprobs) = logprobs else { continue };
+            assert_eq!(logprobs.top.len(), id as usize);
+            assert_eq!(logprobs.top[0], (token, logprobs.chosen), "{name}");
+        }
     }
 }

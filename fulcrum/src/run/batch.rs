@@ -21,7 +21,7 @@ pub(crate) struct BatchClient<'a> {
     ends: &'a [u32],
     next: usize,
     /// The texts of the answers that a text may stop.
-    streams: BTreeMap<u64, TextStream<'a>>,
+    streams: BTreeMap<u64, TextStream<&'a Tokenizer>>,
     tokenizer: Option<&'a Tokenizer>,
 }
 
@@ -39,7 +39,8 @@ impl<'a> BatchClient<'a> {
 /// A request as the executor takes it.
 pub(crate) fn executor_request(id: u64, request: &BatchRequest, ends: &[u32]) -> GenerationRequest {
     let BatchRequest { prompt, output_tokens, sampling, .. } = request.clone();
-    GenerationRequest { id, arrival: Duration::ZERO, prompt, output_tokens, sampling, stop: ends.to_vec() }
+    let (arrival, stop) = (Duration::ZERO, ends.to_vec());
+    GenerationRequest { id, arrival, prompt, output_tokens, sampling, stop, logprobs: None }
 }
 
 impl Client for BatchClient<'_> {

@@ -8,6 +8,8 @@ mod drafted;
 mod host;
 mod installed_machine;
 mod measurement;
+mod online;
+mod planned_clock;
 mod quickstart;
 mod replan;
 mod request_day;
@@ -21,7 +23,7 @@ pub use batch::{BatchAnswers, answer_line};
 pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
 pub use drafted::DraftedSession;
 pub use executor::{
-    Checkpoint, GeneratedBatch, GenerationResult, RunSetup, Sampling, Session, SpeculativeBatch, Tokenizer,
+    Checkpoint, Client, FinishReason, GeneratedBatch, GenerationRequest, GenerationResult, PassReport, RunSetup, Sampling, Session, SpeculativeBatch, TokenLogprobs, Tokenizer,
 };
 pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
 pub use installed_machine::this_machine;
@@ -29,8 +31,9 @@ pub use installed_machine::this_machine;
 pub use kernels::Path as KernelPath;
 pub use measurement::random_prompts;
 pub use microbench::{CheckedKernel, RooflineCheck};
+pub use online::{AnswerEvent, AnswerSink, AnswerTimes, OnlineEvent, OnlineRequest};
 pub use quickstart::{QuickstartOptions, quickstart};
-pub use request_day::{RequestDay, ServedComparison, ServedFigure, serve};
+pub use request_day::{EndpointDay, RequestDay, RequestDayClient, ServedComparison, ServedFigure, serve};
 pub use session::{GenerationOptions, LiveOptions, LiveSession, TextEnds, check_request};
 pub use text_stream::TextStream;
 pub use this_host::require_this_host;

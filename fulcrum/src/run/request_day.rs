@@ -5,7 +5,7 @@ use super::session::{LiveOptions, LiveSession};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, read_scenario};
 use crate::progress::{ProgressEvent, no_progress};
-use crate::serve::{RequestFeed, write_requests};
+use crate::serve::{DayTables, RequestFeed, serve_day, write_requests};
 use executor::{
     Batching, Checkpoint, Client, GenerationEvent, GenerationRequest, GenerationResult, Sampling,
 };
@@ -103,21 +103,54 @@ impl RequestDay {
     /// # Errors
     /// A device fails, or the table of requests is wrong.
     pub fn run(&self, live: &mut LiveSession<'_>, sampling: Sampling) -> Result<Vec<ServedRequest>> {
-        let client = FeedClient {
-            feed: RequestFeed::new(&self.serving, 0, 1, 1)?,
-            vocab: live.planned.model.vocab,
-            seed: self.serving.seed,
-            sampling,
-        };
+        let client = RequestDayClient::new(&self.serving, live.planned.model.vocab, sampling)?;
         let mut service = live.session.service(self.batching(), client).or_input()?;
         let mut all = Vec::new();
         let progress = live.options.progress;
         live.run_service(&mut service, |event| match event {
             GenerationEvent::Finished(answer) => all.push(served(&answer)),
             GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
-            GenerationEvent::Token { .. } | GenerationEvent::PassDone(_) => {}
+            _ => {}
         })?;
-        service.into_client().feed.wrong.map_or(Ok(all), Err).or_input()
+        service.into_client().check().map(|()| all)
+    }
+}
+
+/// Requests for a server, and how the simulator answers them.
+pub struct EndpointDay {
+    serving: Serving,
+    vocab: u64,
+    /// The forecast, request by request.
+    pub forecast: Vec<ServedRequest>,
+}
+
+impl EndpointDay {
+    /// The requests of `file` (see [`RequestDay::read`]) for a server that runs `planned`.
+    ///
+    /// # Errors
+    /// As [`RequestDay::read`] and [`RequestDay::forecast`].
+    pub fn for_plan(file: &Path, planned: &ResolvedPlan) -> Result<Self> {
+        let day = RequestDay::read(file, planned)?;
+        let forecast = day.forecast(planned)?;
+        Ok(Self { serving: day.serving, vocab: planned.model.vocab, forecast })
+    }
+
+    /// The requests of a scenario for `fulcrum sim`, for a server that is its engine.
+    ///
+    /// # Errors
+    /// As [`serve_day`]; the scenario has several engines.
+    pub fn for_scenario(scenario: &PreparedScenario) -> Result<Self> {
+        let day = serve_day(scenario, DayTables { keeps_requests: true, ..DayTables::default() })?;
+        let serving = scenario.serving().expect("a day was simulated").clone();
+        Ok(Self { serving, vocab: scenario.model().vocab, forecast: day.requests })
+    }
+
+    /// The requests, greedy, with prompts of random tokens.
+    ///
+    /// # Errors
+    /// A table of requests cannot be read.
+    pub fn client(&self) -> Result<RequestDayClient> {
+        RequestDayClient::new(&self.serving, self.vocab, Sampling::Greedy)
     }
 }
 
@@ -164,15 +197,33 @@ impl EngineObserver for ServedRequests {
     }
 }
 
-/// A [`RequestFeed`] whose requests have prompts.
-struct FeedClient {
+/// The requests of a day with prompts of random tokens, in the order in which they come.
+pub struct RequestDayClient {
     feed: RequestFeed,
     vocab: u64,
     seed: u64,
     sampling: Sampling,
 }
 
-impl Client for FeedClient {
+impl RequestDayClient {
+    /// The requests of `serving`; tokens are below `vocab`.
+    ///
+    /// # Errors
+    /// A table of requests cannot be read.
+    pub(crate) fn new(serving: &Serving, vocab: u64, sampling: Sampling) -> Result<Self> {
+        Ok(Self { feed: RequestFeed::new(serving, 0, 1, 1)?, vocab, seed: serving.seed, sampling })
+    }
+
+    /// Tells what was wrong with the table of requests, where it ended early.
+    ///
+    /// # Errors
+    /// A line of the table is wrong.
+    pub fn check(self) -> Result {
+        self.feed.wrong.map_or(Ok(()), Err).or_input()
+    }
+}
+
+impl Client for RequestDayClient {
     fn next(&mut self) -> Option<GenerationRequest> {
         let request = self.feed.next()?;
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(self.seed.wrapping_add(request.id));
@@ -185,6 +236,7 @@ impl Client for FeedClient {
             sampling: self.sampling,
             // No token ends an answer: it is as long as in the forecast.
             stop: vec![],
+            logprobs: None,
         })
     }
 

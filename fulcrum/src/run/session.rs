@@ -182,6 +182,7 @@ impl<'l> LiveSession<'l> {
             }
             GenerationEvent::PassDone(made) => passes.push(PassSpan::new(&made)),
             GenerationEvent::Refused { reason, .. } => progress(ProgressEvent::Note(&reason.to_string())),
+            GenerationEvent::Cancelled { .. } => {}
         });
         answers.extend(service.interrupt());
         answers.sort_by_key(|answer| answer.id);
@@ -306,6 +307,8 @@ mod tests {
             decodes: 2,
             decode_tokens: 200,
             sampled: 2,
+            running: 2,
+            cached_tokens: 200,
         };
         let mut drift = Drift::new(busy.len());
         let mut changed = |slower: f64| {

@@ -1,6 +1,7 @@
 //! The text of an answer while its tokens come.
 
 use executor::Tokenizer;
+use std::ops::Deref;
 
 /// An unfinished character decodes to this one.
 const UNFINISHED: char = '\u{FFFD}';
@@ -11,9 +12,9 @@ const MOST_TOKENS: usize = 8;
 ///
 /// A token may be part of a character, and a tokenizer may join words to those before them. So the
 /// last tokens are decoded together with those before them, and only the text that is new is added.
-pub struct TextStream<'t> {
-    tokenizer: &'t Tokenizer,
-    stops: &'t [String],
+pub struct TextStream<T> {
+    tokenizer: T,
+    stops: Vec<String>,
     /// The last tokens: first those whose text is added already, then those whose text is not.
     tokens: Vec<u32>,
     /// How many of them have their text added.
@@ -23,10 +24,10 @@ pub struct TextStream<'t> {
     end: Option<usize>,
 }
 
-impl<'t> TextStream<'t> {
+impl<T: Deref<Target = Tokenizer>> TextStream<T> {
     /// An empty text that one of `stops` ends.
-    pub fn new(tokenizer: &'t Tokenizer, stops: &'t [String]) -> Self {
-        Self { tokenizer, stops, tokens: vec![], added: 0, text: String::new(), end: None }
+    pub fn new(tokenizer: T, stops: &[String]) -> Self {
+        Self { tokenizer, stops: stops.to_vec(), tokens: vec![], added: 0, text: String::new(), end: None }
     }
 
     /// Adds a token.

@@ -14,7 +14,9 @@ use hwprofiles::{Seconds, write_atomically};
 use planner::{CostModel, Placement};
 use scenarios::{Requests, Serving};
 use serde_json::{Value, json};
-use sim::serving::{Account, EngineCount, ResourceUse, ServingEngine, ServingTimeline, Summary};
+use sim::serving::{
+    Account, EngineCount, ResourceUse, ServedRequest, ServingEngine, ServingTimeline, Summary,
+};
 
 /// What a day came to.
 pub struct ServedDay {
@@ -28,6 +30,8 @@ pub struct ServedDay {
     pub residency: KvResidency,
     /// The numbers.
     pub summary: Summary,
+    /// The requests that were answered, where [`DayTables::keeps_requests`] is set.
+    pub requests: Vec<ServedRequest>,
     /// What rebalancing was worth, where the scenario asks for it.
     pub rebalanced: Option<RebalancedDay>,
     /// What would change if users who move in step did not.
@@ -120,7 +124,7 @@ pub(crate) fn serve_day_on(
         (false, None) => (engines.day(0, tables, None)?.0, None),
     };
     let name = format!("{} on {}", scenario.model().name, machine.name);
-    let (mut summary, used) = joined(days, tables, serving.replicas, &name)?;
+    let (mut summary, used, requests) = joined(days, tables, serving.replicas, &name)?;
     let duration = Seconds::new(summary.duration_s);
     let costs = scenario.costs();
     let count = EngineCount { machines, per_machine: each };
@@ -134,7 +138,7 @@ pub(crate) fn serve_day_on(
         engine.num_blocks,
         engine.block_size,
     ) + &residency.to_text();
-    Ok(ServedDay { heading, plan, engine, residency, summary, rebalanced, lockstep: None })
+    Ok(ServedDay { heading, plan, engine, residency, summary, requests, rebalanced, lockstep: None })
 }
 
 /// Joins the records of several engines, and writes what `tables` want of them.
@@ -143,7 +147,7 @@ fn joined(
     tables: DayTables<'_>,
     replicas: u64,
     name: &str,
-) -> Result<(Summary, ResourceUse)> {
+) -> Result<(Summary, ResourceUse, Vec<ServedRequest>)> {
     let (mut used, mut pictures) = (ResourceUse::default(), Vec::new());
     let mut all: Option<EngineDay<'_>> = None;
     for mut day in days {
@@ -165,5 +169,6 @@ fn joined(
         let text = ServingTimeline::perfetto(&pictures, name).or_input()?;
         write_atomically(path, text).or_failed()?;
     }
-    Ok((tally.summary(0, 0), used))
+    let kept = served.filter(|_| tables.keeps_requests).unwrap_or_default();
+    Ok((tally.summary(0, 0), used, kept))
 }

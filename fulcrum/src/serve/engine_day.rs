@@ -32,7 +32,7 @@ impl<'a> EngineDay<'a> {
             tally: SummaryCollector::new(limits),
             meters,
             ends: None,
-            served: tables.requests.map(|_| Vec::new()),
+            served: (tables.requests.is_some() || tables.keeps_requests).then(Vec::new),
             series: tables
                 .series
                 .map(|(_, every)| Series::new(SimTime::rounding_up(every, Tick::Picosecond))),

@@ -17,6 +17,8 @@ pub struct DayTables<'p> {
     pub series: Option<(&'p Path, Seconds)>,
     /// A picture of a window of time, for ui.perfetto.dev.
     pub picture: Option<(&'p Path, TimeWindow)>,
+    /// Whether the requests are kept in [`ServedDay::requests`](super::ServedDay::requests) too.
+    pub keeps_requests: bool,
 }
 
 fn seconds(time: SimTime) -> Option<f64> {

@@ -46,7 +46,7 @@ fn check_message(error: &ExecutorError, call: &str) {
 fn request(id: u64, prompt: usize, output: u64) -> GenerationRequest {
     let prompt = (0..prompt as u32).map(|index| (id as u32 * 131 + index * 37 + 5) % 384).collect();
     let (arrival, sampling) = (Duration::ZERO, Sampling::Greedy);
-    GenerationRequest { id, arrival, prompt, output_tokens: output, sampling, stop: vec![] }
+    GenerationRequest { id, arrival, prompt, output_tokens: output, sampling, stop: vec![], logprobs: None }
 }
 
 /// The results of three requests, two at a time. `before` is called before each pass, with its
@@ -71,7 +71,7 @@ fn serve(
     let served = session.serve(&mut service, &pause, |event| match event {
         GenerationEvent::Finished(answer) => answers.push(answer),
         GenerationEvent::Refused { reason, .. } => panic!("{reason}"),
-        GenerationEvent::Token { .. } | GenerationEvent::PassDone(_) => {}
+        _ => {}
     });
     assert!(service.interrupt().is_empty(), "nobody is left running");
     answers.sort_by_key(|answer| answer.id);

@@ -1,0 +1,6 @@
+//! Connections, routes and what they count.
+
+pub(crate) mod answer_body;
+pub(crate) mod app;
+pub(crate) mod listener;
+pub(crate) mod service_metrics;
