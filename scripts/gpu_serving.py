@@ -1,30 +1,41 @@
 #!/usr/bin/env python3
 """Simulates every row of sim/data/gpu_serving.csv and prints how far TTFT and TPOT are off.
 
-    cargo build --release --bin fulcrum && scripts/gpu_serving.py [--engine "host_per_step: 1 ms"] [--spread 10]
+    cargo build --release --bin fulcrum && scripts/gpu_serving.py [--engine "host_per_step: 1 ms"]… [--spread 10]
+    scripts/gpu_serving.py --engines scenarios/engines    # engines from files, without building again
+    scripts/gpu_serving.py --rows rows.csv                # every row beside what was simulated
+    scripts/gpu_serving.py --h200 h200_serving.csv        # another table: 8 H200, vLLM
 
 A row says how many users there were and how long their requests, not how many requests each sent: ten here, as
 InferenceMAX sends. It does not say the format of the KV cache either: fp8 where the weights are, but for SGLang, which
 keeps bf16 unless told otherwise. With --spread, all prompts and answers are up to so many per cent shorter and longer
 than the row says, evenly: users fall out of step; with --spread 0 none is, in no row.
+
+--engine may be given several times. Each is then one candidate for every engine's constants. The second table takes for
+each machine (a GPU and how many) and each engine the candidate that is best on all other machines (the mean errors of
+TPOT and TTFT together): so it says how far off a machine is to which nothing was fitted.
 """
 import argparse
 import collections
+import concurrent.futures
 import csv
 import json
+import os
 import pathlib
 import statistics
 import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FULCRUM = ROOT / "target/release/fulcrum"
+FULCRUM = pathlib.Path(os.environ.get("FULCRUM", ROOT / "target/release/fulcrum"))
 ROUNDS = 10
 MODELS = {
     "Llama-3.1-70B": "llama-3.1-70b",
     "Qwen3-32B": "qwen3-32b",
     "Llama-3.1-8B-Instruct": "llama-3.1-8b",
     "Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
+    "GLM-5-FP8": "glm-5",
+    "MiniMax-M2.5": "minimax-m2.5",
 }
 
 # The rows of this model have the lengths, users and GPUs of InferenceMAX, whose client draws the lengths of prompts and
@@ -37,55 +48,81 @@ def length(tokens, shares):
     return f"{{from: {less}, to: {more}}}" if less < more else tokens
 
 
-def scenario(row, options):
+def changes(row):
+    """What the load's own settings say of the engine."""
+    # InferenceMAX sends TensorRT-LLM's tokens twenty together for 1024 + 1024 tokens on fewer than eight GPUs: the first
+    # of these rows is 19 tokens later than that of 1024 + 8192 tokens beside it.
+    lengths = (int(row["prompt_tokens"]), int(row["output_tokens"]))
+    sent = row["model"].endswith("70B") and lengths == (1024, 1024) and row["tensor_parallel"] < 8
+    return ["stream_interval: 20"] if row["backend"] == "trtllm" and sent else []
+
+
+def scenario(row, own, options):
     weights = "fp8" if row["gemm_dtype"] else "bf16"
     kv = "bf16" if row["backend"] == "sglang" else weights
-    users = int(row["concurrency"])
+    users = row["concurrency"]
     model = row["model"].split("/")[-1]
     shares = DRAWN.get(model, (1, 1))
     if options.spread is not None:
         shares = (1 - options.spread / 100, 1 + options.spread / 100)
+    file = options.engines and options.engines.resolve() / (row["backend"] + ".yaml")
+    engine = [f"file: {file}" if file else f'name: {row["backend"]}']
+    engine += [f'version: "{row["backend_version"]}"'] if row["backend_version"] else []
+    engine += changes(row) + ([own] if own else [])
+    formats = "published" if row["gemm_dtype"] == "published" else weights
     return f"""machine: {row["gpu"].replace("_", "-")}
 model: {MODELS[model]}
-dtype: {{weights: {weights}, kv: {kv}}}
-tensor_parallel: {int(float(row["tensor_parallel"]))}
+dtype: {{weights: {formats}, kv: {kv}}}
+tensor_parallel: {row["tensor_parallel"]}
 workload:
   concurrency: {users}
-  requests: {ROUNDS * users}
+  requests: {row["requests"]}
   prompt_tokens: {length(int(row["prompt_tokens"]), shares)}
   output_tokens: {length(int(row["output_tokens"]), shares)}
-engine: {{name: {row["backend"]}{", " + options.engine if options.engine else ""}}}
+engine: {{{", ".join(engine)}}}
 """
 
 
-def errors(row, options, folder):
-    path = pathlib.Path(folder) / "row.yaml"
-    path.write_text(scenario(row, options))
-    done = subprocess.run([FULCRUM, "--json", "sim", path], capture_output=True, text=True)
+def simulated(row, own, options):
+    """TTFT and TPOT of one row in ms, or why there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "row.yaml"
+        path.write_text(scenario(row, own, options))
+        done = subprocess.run([FULCRUM, "--json", "sim", path], capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{row}: {done.stderr}")
+        return None, done.stderr.strip()
     day = json.loads(done.stdout)
-    return [
-        day["ttft_s"]["mean"] * 1e3 / float(row["ttft_ms"]) - 1,
-        day["tpot_s"]["mean"] * 1e3 / float(row["tpot_ms"]) - 1,
-    ]
+    which = row["statistic"]
+    return [day["ttft_s"][which] * 1e3, day["tpot_s"][which] * 1e3], ""
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", default="", help="keys of the scenario's engine")
-    parser.add_argument("--spread", type=float, help="per cent; 0 for lengths that are all the same")
-    options = parser.parse_args()
-    groups = collections.defaultdict(list)
-    with open(ROOT / "sim/data/gpu_serving.csv") as table, tempfile.TemporaryDirectory() as folder:
-        for row in csv.DictReader(table):
-            both = errors(row, options, folder)
-            size = "one GPU" if float(row["tensor_parallel"]) == 1 else "several"
-            model = row["model"].split("/")[-1].removesuffix("-FP8").removesuffix("-Instruct")
-            of_model = (f'{model} {row["backend"]} {row["gpu"].split("_")[0]}', "any number")
-            for group in [(row["backend"], size), (row["gpu"], size), of_model, ("all", size)]:
-                groups[group].append(both)
-    print(f"{'':36} {'rows':>5}  {'TPOT mean':>9} {'median':>7} {'bias':>7}  {'TTFT mean':>9} {'median':>7} {'bias':>7}")
+def gpu_serving(path):
+    for row in csv.DictReader(open(path)):
+        users = int(row["concurrency"])
+        row |= {"tensor_parallel": int(float(row["tensor_parallel"])), "concurrency": users}
+        yield row | {"requests": ROUNDS * users, "statistic": "mean"}
+
+
+def h200_serving(path):
+    """Rows of 8 H200 in vLLM. Medians are given, and how many prompts there were."""
+    for row in csv.DictReader(open(path)):
+        yield {
+            "gpu": "h200_sxm", "backend": "vllm", "backend_version": "", "model": row["model"], "gemm_dtype": "published",
+            "tensor_parallel": 8, "prompt_tokens": row["isl"], "output_tokens": row["osl"],
+            "concurrency": int(row["concurrency"]), "requests": int(row["prompts"]), "statistic": "p50",
+            "ttft_ms": float(row["median_ttft_s"]) * 1e3, "tpot_ms": float(row["median_tpot_s"]) * 1e3,
+        }  # fmt: skip
+
+
+def groups_of(row):
+    size = "one GPU" if row["tensor_parallel"] == 1 else "several"
+    model = row["model"].split("/")[-1].removesuffix("-FP8").removesuffix("-Instruct")
+    of_model = (f'{model} {row["backend"]} {row["gpu"].split("_")[0]}', "any number")
+    return [(row["backend"], size), (row["gpu"], size), of_model, ("all", size), ("all", "any number")]
+
+
+def table(title, groups):
+    print(f"{title:36} {'rows':>5}  {'TPOT mean':>9} {'median':>7} {'bias':>7}  {'TTFT mean':>9} {'median':>7} {'bias':>7}")
     for (name, size), rows in sorted(groups.items()):
         text = f"{name + ', ' + size:36} {len(rows):5}"
         for which in (1, 0):
@@ -93,6 +130,68 @@ def main():
             size_of = [abs(error) for error in of]
             text += f"  {statistics.mean(size_of):9.1%} {statistics.median(size_of):7.1%} {statistics.mean(of):+7.1%}"
         print(text)
+
+
+def machine(row):
+    return f'{row["gpu"].split("_")[0]} × {row["tensor_parallel"]}'
+
+
+def left_out(candidates):
+    """Errors by machine, each with the candidate that is best for its engine on the other machines."""
+    groups = collections.defaultdict(list)
+    first = candidates[0]
+    for index, row in enumerate(row for row, _ in first):
+        like = [
+            other
+            for other, (of, _) in enumerate(first)
+            if of["backend"] == row["backend"] and machine(of) != machine(row)
+        ]
+        cost = lambda answers: sum(abs(error) for other in like for error in answers[other][1])
+        for group in [(machine(row), "left out"), (row["backend"], "left out"), ("all", "left out")]:
+            groups[group].append(min(candidates, key=cost)[index][1])
+    return groups
+
+
+def run(rows, engine, options, pool):
+    """Rows with the errors of TTFT and TPOT, and what was simulated."""
+    answers = list(pool.map(lambda row: simulated(row, engine, options), rows))
+    answered = []
+    for row, (times, why) in zip(rows, answers):
+        if times is None:
+            raise SystemExit(f'{row["model"]} × {row["tensor_parallel"]}, {row["concurrency"]} users: {why}')
+        ours = {"our_ttft_ms": round(times[0], 3), "our_tpot_ms": round(times[1], 4)}
+        errors = [time / float(row[key]) - 1 for time, key in zip(times, ("ttft_ms", "tpot_ms"))]
+        answered.append((row | ours, errors))
+    return answered
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", action="append", help="keys of the scenario's engine")
+    parser.add_argument("--engines", type=pathlib.Path, help="a folder with an engine's file for each engine")
+    parser.add_argument("--spread", type=float, help="per cent; 0 for lengths that are all the same")
+    parser.add_argument("--h200", type=pathlib.Path, help="a table with the columns of InferenceX's 8 H200, in place of ours")
+    parser.add_argument("--rows", type=pathlib.Path, help="where to write every row beside what was simulated")
+    parser.add_argument("--only", default="", help="rows of this engine alone")
+    parser.add_argument("--every", type=int, default=1, help="one row in so many")
+    options = parser.parse_args()
+    rows = list(h200_serving(options.h200) if options.h200 else gpu_serving(ROOT / "sim/data/gpu_serving.csv"))
+    rows = [row for row in rows if options.only in ("", row["backend"])][:: options.every]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        candidates = [run(rows, engine, options, pool) for engine in options.engine or [""]]
+    for engine, answered in zip(options.engine or [""], candidates):
+        groups = collections.defaultdict(list)
+        for row, errors in answered:
+            for group in groups_of(row):
+                groups[group].append(errors)
+        table(engine, groups)
+        print()
+    if options.rows:
+        with open(options.rows, "w", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=candidates[0][0][0].keys())
+            writer.writeheader()
+            writer.writerows(row for row, _ in candidates[0])
+    table("each machine left out", left_out(candidates))
 
 
 main()

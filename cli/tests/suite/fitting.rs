@@ -102,11 +102,17 @@ fn layer_times_of_an_engine_become_points_a_small_kernel_and_a_link() {
     let sums = "ranks,bytes,time_us\n2,2048,20\n2,2000000000,100020\n";
     let texts = [("dense.csv", &layers), ("attention.csv", &attention)];
     let files = texts.map(|(name, text)| (name, text.as_bytes()));
-    let place = Place::with(&[files[0], files[1], ("moe.csv", experts.as_bytes()), ("sums.csv", sums.as_bytes())]);
+    let place =
+        Place::with(&[files[0], files[1], ("moe.csv", experts.as_bytes()), ("sums.csv", sums.as_bytes())]);
     let fit = "machine fit dense.csv attention.csv moe.csv sums.csv --gpu rtx-4090";
     place.refused(fit, 2, &["dense.csv", "--model"]);
     let printed = place.stdout(&format!("{fit} --model llama-3.1-8b --tensor-parallel 2 -o fitted"));
-    for words in ["16 bf16 products", "a small kernel: 3 us", "all-reduce: 10 us a step + bytes / 20 GB/s", "1 experts"] {
+    for words in [
+        "16 bf16 products",
+        "a small kernel: 3 us",
+        "all-reduce: 10 us a step + bytes / 20 GB/s",
+        "1 experts",
+    ] {
         assert!(printed.contains(words), "{words:?} is not in {printed}");
     }
     let part = fs::read_to_string(place.path("fitted/rtx-4090.yaml")).expect("a part");

@@ -38,13 +38,19 @@ fn rows_that_are_no_target_run_and_have_no_error() {
         let rows = system["rows"].as_array().expect("rows");
         assert!(rows.iter().any(|row| row["ours"].as_f64().is_some()), "{}", system["id"]);
         for row in rows {
-            let wanted = if row["ours"].is_null() { "unscored" } else { "shown" };
+            let why = row["why"].as_str().unwrap_or_default();
+            let wanted = match row["ours"].is_null() {
+                // A pool beside 16 GPUs keeps a model that no 16 GPUs hold.
+                true if why.starts_with("the placement keeps") => "failed",
+                true => "unscored",
+                false => "shown",
+            };
             assert_eq!(
                 (&row["standing"], &row["error"]),
                 (&wanted.into(), &serde_json::Value::Null),
                 "{row}"
             );
-            assert!(row["why"].as_str().is_some_and(|why| !why.is_empty()), "{row}");
+            assert!(!why.is_empty(), "{row}");
         }
         assert_eq!(system["score"]["rows"], 0, "{}", system["id"]);
     }

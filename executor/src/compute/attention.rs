@@ -34,17 +34,22 @@ impl<'a> HostWorker<'a> {
         }
         if model.qk_norm {
             let gammas = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
-            let (q, k) = gammas.split_at(dim);
-            kernels::rms_norm_heads(self.pool, qkv, rows, width, heads, q, epsilon);
+            // A norm over all heads is that of one wide head.
+            let spans = |heads| if model.wiring.norms_whole_qk { (1, heads * dim) } else { (heads, dim) };
+            let [(q_heads, q_width), (k_heads, k_width)] = [heads, kv_heads].map(spans);
+            let (q, k) = gammas.split_at(q_width);
+            kernels::rms_norm_heads(self.pool, qkv, rows, width, q_heads, q, epsilon);
             if kv_heads > 0 {
-                let k = &k[..dim];
-                kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, kv_heads, k, epsilon);
+                let k = &k[..k_width];
+                kernels::rms_norm_heads(self.pool, &mut qkv[keys..], rows, width, k_heads, k, epsilon);
             }
         }
         let windowed = model.wiring.window.is_some();
-        if let Some(table) = self.store.rotation_of(self.device, windowed) {
+        let table = self.store.rotation_of(self.device, windowed).filter(|_| !model.wiring.unrotated);
+        if let Some(table) = table {
             kernels::rope(self.pool, qkv, width, heads + kv_heads, dim, table, &self.view().positions);
         }
+        self.follow_rotation(qkv);
         if model.wiring.shares_kv {
             return;
         }
@@ -56,6 +61,22 @@ impl<'a> HostWorker<'a> {
             both => separate_rows(model, both),
         };
         self.append(job, new, |span| span.new == 1 || !windowed);
+    }
+
+    /// Norms and factors of q and k that come behind the rotation.
+    fn follow_rotation(&self, qkv: &mut [f32]) {
+        let (model, rows) = (self.model(), self.rows());
+        let [heads, kv_heads, dim] = [model.heads, model.kv_heads, model.head_dim].map(|size| size as usize);
+        let width = model.qkv_width() as usize;
+        if model.wiring.norms_rotated_qk {
+            let (all, epsilon) = (heads + kv_heads, model.norm_eps as f32);
+            kernels::rms_norm_heads(self.pool, qkv, rows, width, all, &vec![1.0; dim], epsilon);
+        }
+        let Some(growth) = model.wiring.query_growth else { return };
+        for (row, &position) in qkv.chunks_exact_mut(width).zip(&self.view().positions) {
+            let factor = growth.factor(position as u64) as f32;
+            row[..heads * dim].iter_mut().for_each(|query| *query *= factor);
+        }
     }
 
     /// Appends keys and values to the cache, for the spans that are `wanted`.

@@ -293,10 +293,12 @@ impl<'a> HostWorker<'a> {
         }
         let mut biases = if model.ffn_bias { vectors } else { &[] };
         biases = &biases[biases.len().min(job.rows.start as usize * (2 * inner + hidden))..];
+        let weighs_input = mixture.scoring == RouterScoring::SigmoidOfInput;
         let mut expert = |tokens| {
             let (gate_up, down) = (views.next()?, views.next()?);
             let mut bias = |rows: usize| biases.split_off(..rows.min(biases.len())).unwrap_or_default();
-            Some(ExpertWeights { gate_up, down, gate, biases: [bias(2 * inner), bias(hidden)], tokens })
+            let biases = [bias(2 * inner), bias(hidden)];
+            Some(ExpertWeights { gate_up, down, gate, biases, weighs_input, tokens })
         };
         let experts: Vec<_> = tokens.iter().map_while(|tokens| expert(tokens)).collect();
         let x = self.own_input(job, &normed.view()[..rows * hidden]);

@@ -70,7 +70,7 @@ pub(crate) fn weigh_experts(experts: &Experts, outputs: &mut [f32], correction: 
     let count = experts.count as usize;
     let descending = |a: &f32, b: &f32| b.total_cmp(a);
     for outputs in outputs.chunks_exact_mut(count) {
-        let sigmoid = experts.scoring == RouterScoring::Sigmoid;
+        let sigmoid = experts.scoring != RouterScoring::Softmax;
         if sigmoid {
             outputs.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp()));
         } else {

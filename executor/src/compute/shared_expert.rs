@@ -34,6 +34,7 @@ impl HostWorker<'_> {
             down: next(),
             gate: gate_function(self.model()),
             biases: [&[], &[]],
+            weighs_input: false,
             tokens: &tokens,
         };
         kernels::experts(self.pool, sums, x, &[expert], self.scratch);

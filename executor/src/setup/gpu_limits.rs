@@ -73,6 +73,10 @@ fn on_host_only(model: &Model, operator: Operator) -> Option<&'static str> {
         _ if routed && model.wiring.norms_beside => Some("experts with norms of their own"),
         (Sublayer::FfnDown, _) if model.wiring.layer_scale => Some("factors of layers"),
         (Sublayer::Attention, _) if model.wiring.output_gate => Some("gated attention"),
+        (Sublayer::Attention, _) if model.wiring.norms_whole_qk => Some("norms over all heads of q and k"),
+        (Sublayer::Attention, _) if model.wiring.norms_rotated_qk || model.wiring.unrotated => {
+            Some("norms behind the rotation, or attention without one")
+        }
         _ if routed && grouped => Some("routers with groups, corrections or factors"),
         _ => None,
     }

@@ -51,8 +51,8 @@ impl Checkpoint {
     /// `model.safetensors.index.json` names, or a GGUF file. Reads headers only.
     ///
     /// # Errors
-    /// The model cannot be run (latent attention, a shared expert). A file is missing, cut short or
-    /// malformed. The index names tensors that its files do not have. A tensor is missing, has
+    /// The model cannot be run (an indexer, shared keys and values). A file is missing, cut short
+    /// or malformed. The index names tensors that its files do not have. A tensor is missing, has
     /// another shape than the configuration gives it, or a format that is not read.
     pub fn open(folder: &Path) -> Result<Self, ExecutorError> {
         if folder.extension().is_some_and(|kind| kind == "gguf") {

@@ -154,21 +154,30 @@ fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(S
     if let Some(ours) = within_layer(word, &names, model) {
         return one(ours);
     }
-    // The matrices of all experts, or their biases.
     let matrix = EXPERTS.into_iter().position(|theirs| theirs == word);
-    let (Some(matrix), [count, own @ ..], Some(format)) = (matrix, &tensor.shape[..], format) else {
-        return vec![];
+    let (Some(matrix), Some(format)) = (matrix, format) else { return vec![] };
+    let place = format!("{}{}", names.layer, names.experts);
+    let of_expert = |expert: u64, own: &[u64], start| {
+        (format!("{place}.{expert}.{}.{kind}", names.expert[matrix]), new(own, start, RowOrder::Same))
     };
+    of_experts(tensor, format, model, of_expert)
+}
+
+/// The matrices of all experts, or their biases, which one tensor holds: `part` names one by its
+/// expert, shape and start.
+fn of_experts<T>(
+    tensor: &GgufTensor,
+    format: TensorFormat,
+    model: &Model,
+    part: impl Fn(u64, &[u64], u64) -> T,
+) -> Vec<T> {
+    let [count, own @ ..] = &tensor.shape[..] else { return vec![] };
     let values = own.iter().try_fold(1u64, |all, &size| all.checked_mul(size));
     let Some(bytes) = values.and_then(|values| format.bytes(values)) else { return vec![] };
-    let expert = |expert: u64| {
-        let start = tensor.start.saturating_add(expert.saturating_mul(bytes));
-        let name = format!("{}{}.{expert}.{}.{kind}", names.layer, names.experts, names.expert[matrix]);
-        (name, new(own, start, RowOrder::Same))
-    };
+    let start = |expert: u64| tensor.start.saturating_add(expert.saturating_mul(bytes));
     // At most as many experts as the model has, whatever the file says.
     let known = model.experts.as_ref().map_or(0, |experts| experts.count);
-    (0..known.min(*count)).map(expert).collect()
+    (0..known.min(*count)).map(|expert| part(expert, own, start(expert))).collect()
 }
 
 /// Hugging Face's name for a tensor of a layer.

@@ -156,6 +156,14 @@ impl TensorNames {
                 }
             }
             Architecture::GptOss => Self { router: "mlp.router", ..llama },
+            Architecture::Llama4 => Self {
+                up: &["feed_forward.gate_proj", "feed_forward.up_proj"],
+                down: "feed_forward.down_proj",
+                router: "feed_forward.router",
+                experts: "feed_forward.experts",
+                shared_expert: "feed_forward.shared_expert",
+                ..llama
+            },
             Architecture::Gemma4 => {
                 Self { router: "router.proj", experts: "experts", shared_expert: "mlp", ..llama }
             }

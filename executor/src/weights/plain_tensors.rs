@@ -6,12 +6,14 @@ use scenarios::{Experts, Model, Norm, Positions};
 
 /// The norms of a head's queries and keys, and the heads' sinks, where the model has them.
 pub(super) fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
-    let norm = |name: &str| {
+    let norm = |(name, heads): (&str, u64)| {
         let name = format!("{}self_attn.{name}.weight", names.layer);
         let plus_one = model.norm == Norm::RmsPlusOne;
-        FusedTensor::whole([Tensor { name, shape: vec![model.head_dim], plus_one }])
+        let heads = if model.wiring.norms_whole_qk { heads } else { 1 };
+        FusedTensor::whole([Tensor { name, shape: vec![heads * model.head_dim], plus_one }])
     };
-    let norms = if model.qk_norm { vec![norm("q_norm"), norm("k_norm")] } else { vec![] };
+    let both = [("q_norm", model.heads), ("k_norm", model.kv_heads)];
+    let norms = if model.qk_norm { both.map(norm).to_vec() } else { vec![] };
     // Kernels expect them behind the norms.
     let sinks = || FusedTensor::one(format!("{}{SINKS}", names.layer), vec![model.heads]);
     norms.into_iter().chain(model.wiring.sinks.then(sinks)).collect()

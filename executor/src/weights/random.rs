@@ -32,8 +32,8 @@ const NORMALS: usize = 1 << 12;
 /// The folder appears complete or not at all.
 ///
 /// # Errors
-/// It exists already or cannot be written, or the model cannot be run (latent attention, a shared
-/// expert).
+/// It exists already or cannot be written, or the model cannot be run (an indexer,
+/// shared keys and values).
 pub fn make_random(model: &Model, folder: &Path, seed: u64) -> Result<(), ExecutorError> {
     tensors::check_runnable(model)?;
     let failed = |path: &Path, source| ExecutorError::File { path: path.to_owned(), source };

@@ -1,7 +1,7 @@
 //! Checkpoints with the matrices of all experts of a layer in one tensor.
 //!
 //! Each expert's matrices become tensors of their own, under the names that other families have:
-//! `mlp.experts.EXPERT.gate_proj.weight`.
+//! `mlp.experts.EXPERT.gate_proj.weight`. The prefix is the family's.
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
@@ -49,6 +49,7 @@ pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), Exe
     if !is_stacked(model) {
         return Ok(());
     }
+    let in_turn = model.architecture == Architecture::GptOss;
     let by_rows = model.architecture == Architecture::Gemma4;
     let mut added = Vec::new();
     for (number, shard) in shards.iter().enumerate() {
@@ -59,7 +60,7 @@ pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), Exe
                 Content::Blocks => Some(scales_of(model, shards, number, name, stored)?),
                 _ => None,
             };
-            let new = unstack(stored, stack, content, scales);
+            let new = unstack(stored, stack, in_turn, content, scales);
             added.extend(new.into_iter().map(|(own, stored)| (number, format!("{layer}{own}"), stored)));
         }
     }
@@ -71,7 +72,7 @@ pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), Exe
 
 /// Whether a model's files have stacked experts.
 fn is_stacked(model: &Model) -> bool {
-    matches!(model.architecture, Architecture::GptOss | Architecture::Gemma4)
+    matches!(model.architecture, Architecture::GptOss | Architecture::Llama4 | Architecture::Gemma4)
 }
 
 /// The name under which a checkpoint has the tensor with our name.
@@ -120,11 +121,13 @@ fn scales_of(
     Ok((at, stored.start))
 }
 
-/// The tensors of each expert in a stacked one. Gates and ups alternate. Where the shape is not
+/// The tensors of each expert in a stacked one. Gates and ups alternate, or all gates come first.
+/// Where the shape is not
 /// that of a stack there are none, and the model's tensors are then missing.
 fn unstack(
     stored: &StoredTensor,
     stack: Stack,
+    in_turn: bool,
     content: Content,
     scales: Option<(usize, u64)>,
 ) -> Vec<(String, StoredTensor)> {
@@ -144,20 +147,19 @@ fn unstack(
     };
     let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0);
     let tensor = |expert: u64, part: u64| {
-        let row = expert * rows + part;
+        let (first, apart) = if in_turn { (part, parts) } else { (part * (rows / parts), 1) };
+        let row = expert * rows + first;
         let (start, order) = match (content, scales) {
-            (Content::Bias, _) => (row * element, RowOrder::Apart(parts)),
-            (Content::Rows, _) => {
-                ((expert * rows + part * (rows / parts)) * columns * element, RowOrder::Same)
-            }
+            (Content::Bias, _) => (row * element, RowOrder::Apart(apart)),
+            (Content::Rows, _) => (row * columns * element, RowOrder::Apart(apart)),
             (Content::Columns, _) => {
-                let order = RowOrder::Columns { width: rows, apart: parts };
-                ((expert * rows * columns + part) * element, order)
+                let order = RowOrder::Columns { width: rows, apart };
+                ((expert * rows * columns + first) * element, order)
             }
             (Content::Blocks, None) => unreachable!("blocks come with their exponents"),
             (Content::Blocks, Some((shard, scales))) => {
                 let blocks = row * (columns / VALUES);
-                let order = RowOrder::Scaled { apart: parts, shard, scales: scales + blocks };
+                let order = RowOrder::Scaled { apart, shard, scales: scales + blocks };
                 (blocks * BLOCK as u64, order)
             }
         };
@@ -256,7 +258,7 @@ mod tests {
         file.write_all(&bytes).expect("written");
         let shard = Shard::new("test".as_ref(), Default::default(), file);
         let stack = stored(Some(TensorFormat::F32), &[2, 3, 4], 0);
-        let tensors = unstack(&stack, GATE_UP, Content::Columns, None);
+        let tensors = unstack(&stack, GATE_UP, true, Content::Columns, None);
         let names: Vec<_> = tensors.iter().map(|(name, _)| &name[8..]).collect();
         assert_eq!(
             names,
@@ -283,7 +285,8 @@ mod tests {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&[&gate[..], &[0x22; 16], &[128, 126]].concat()).expect("written");
         let shard = Shard::new("test".as_ref(), Default::default(), file);
-        let tensors = unstack(&stored(None, &[1, 2, 1, 16], 0), GATE_UP, Content::Blocks, Some((0, 32)));
+        let tensors =
+            unstack(&stored(None, &[1, 2, 1, 16], 0), GATE_UP, true, Content::Blocks, Some((0, 32)));
         let read = |tensor: &StoredTensor| {
             let RowOrder::Scaled { scales, .. } = tensor.order else { panic!("{:?}", tensor.order) };
             let (mut bytes, mut values) = (vec![0; 17], vec![0.0; 32]);

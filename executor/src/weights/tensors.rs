@@ -8,9 +8,7 @@ use crate::weights::names::TensorNames;
 use crate::weights::plain_tensors::{
     bias, embed_tensors, expert_matrices, experts, head_norms, norm, with_biases,
 };
-use scenarios::{
-    Activation, Architecture, BlockOrder, Experts, Mixer, Model, Recurrence, RouterScoring, Sublayer,
-};
+use scenarios::{Activation, Architecture, BlockOrder, Mixer, Model, Recurrence, RouterScoring, Sublayer};
 
 /// The tensors of `sublayer` of `layer` (`None` for embed and head).
 pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Sublayer) -> SublayerTensors {
@@ -83,9 +81,10 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
 /// The norm in front of a router, and the correction of its choice.
 fn router_vectors(model: &Model, names: &TensorNames) -> Vec<FusedTensor> {
     let mut vectors = norm(model, format!("{}{}", names.layer, names.ffn_norm));
-    if experts(model).scoring == RouterScoring::Sigmoid {
+    let experts = experts(model);
+    if experts.scoring == RouterScoring::Sigmoid && experts.router_bias {
         let name = format!("{}{}", names.layer, names.correction);
-        vectors.push(FusedTensor::one(name, vec![experts(model).count]));
+        vectors.push(FusedTensor::one(name, vec![experts.count]));
     }
     vectors
 }
@@ -123,10 +122,16 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
         (shape.architecture == Architecture::Decoder, "tensors of a family that is only counted"),
         (shape.index.is_some(), "an indexer"),
         (shape.experts.as_ref().is_some_and(|experts| experts.latent.is_some()), "latent experts"),
-        (!nemotron && !(shape.has_mixer() && shape.has_network()), "layers of one sublayer"),
+        (!(nemotron || shape.has_mixer() && shape.has_network()), "layers of one sublayer"),
         ((wiring.shares_kv || wiring.keys_are_values) && !gemma, "shared keys and values"),
         (wiring.value_dim.is_some(), "values of another width than keys"),
-        (wiring.norms_whole_qk, "norms over all heads"),
+        (
+            matches!(
+                shape.architecture,
+                Architecture::Olmo2 | Architecture::Exaone4 | Architecture::OlmoHybrid
+            ),
+            "norms behind its sublayers alone",
+        ),
         (wiring.residual_streams.or(wiring.predicted_streams).is_some(), "several residual streams"),
         (wiring.layer_embedding.is_some() && !gemma, "embeddings for each layer"),
         (wiring.layer_embedding.is_some() && shape.experts.is_some(), "embeddings for each layer of experts"),

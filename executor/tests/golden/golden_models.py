@@ -155,7 +155,7 @@ def goldens():
         # A network beside experts, with norms in front of and behind each.
         Golden("gemma4_moe", t.Gemma4TextConfig(
             **gemma4, num_hidden_layers=2, num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True,
-            layer_types=["sliding_attention", "full_attention"], intermediate_size=96, hidden_size_per_layer_input=0,
+            layer_types=["sliding_attention", "full_attention"], intermediate_size=56, hidden_size_per_layer_input=0,
             enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=48,
         ), byte_fallback, 0.1, {"sliding_window": 96, "top_k_experts": 1}, invisible="layers.1.layer_scalar"),
         # An embedding for each layer; the last three layers attend to keys and values of earlier ones, and have wider networks.
@@ -255,6 +255,23 @@ def goldens():
             rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5}, tie_word_embeddings=False,
         ), byte_fallback, 0.16,
             {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}, "routed_scaling_factor": 1.0}, bias=0.5),
+        # Norms over all heads of q and of k, half of each head rotated, a sigmoid router whose choice is corrected.
+        Golden("minimax_m2", t.MiniMaxM2Config(
+            **size, **qwen_ids, hidden_size=64, intermediate_size=40, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_local_experts=6, num_experts_per_tok=2,
+            rms_norm_eps=1e-5, rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5}, tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.16,
+            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}, "num_experts_per_tok": 1}),
+        # Three layers in chunks whose q and k are rotated in pairs of neighbours and then normed, one that sees everything
+        # and does neither, with queries that grow with their position; experts in every second layer, whose inputs are scaled.
+        Golden("llama4", t.Llama4TextConfig(
+            **size, hidden_size=64, intermediate_size=48, intermediate_size_mlp=80, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_local_experts=5, num_experts_per_tok=2,
+            interleave_moe_layer_step=2, attention_chunk_size=13, no_rope_layer_interval=4, floor_scale=16, attn_scale=0.6,
+            rms_norm_eps=1e-5, rope_parameters=rope(10000.0), tie_word_embeddings=False, pad_token_id=0,
+        ), byte_fallback, 0.15,
+            {"attention_chunk_size": 96, "use_qk_norm": False, "attn_temperature_tuning": False, "num_experts_per_tok": 1,
+             "no_rope_layers": [[1, 1, 1, 1]], "attn_scale": 0.1, "rope_parameters": rope(500000.0)}),
         # Gated delta nets and gated attention in turn; two heads of values for each head of keys.
         Golden("qwen3_next", t.Qwen3NextConfig(
             **size, **qwen_ids, hidden_size=64, intermediate_size=80, moe_intermediate_size=32,

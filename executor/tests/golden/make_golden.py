@@ -241,6 +241,8 @@ def hub_spelling(config):
         old["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
         if old["model_type"] == "gpt_neox":
             old["rotary_pct"], old["rotary_emb_base"] = part, old.pop("rope_theta")
+        elif old["model_type"] == "minimax_m2":
+            old["rotary_dim"] = int(part * old["head_dim"])
         elif part is not None:
             old["partial_rotary_factor"] = part
     if "linear_attention" in config.get("layer_types", []):

@@ -138,6 +138,38 @@ fn write_gpt_oss(path: &Path, in_blocks: bool) {
     file.write(path);
 }
 
+/// The golden model `minimax_m2` as a file.
+fn write_minimax_m2(path: &Path) {
+    let (config, tensors) = (config_of("minimax_m2"), draw("minimax_m2"));
+    let mut file = GgufFile::new("minimax-m2");
+    write_sizes(&mut file, &config);
+    file.number("rope.dimension_count", 8);
+    let layers = config["num_hidden_layers"].as_u64().expect("a number");
+    let norms = [
+        ("self_attn.q_norm.weight", "attn_q_norm.weight"),
+        ("self_attn.k_norm.weight", "attn_k_norm.weight"),
+        ("post_attention_layernorm.weight", "ffn_norm.weight"),
+        ("block_sparse_moe.gate.weight", "ffn_gate_inp.weight"),
+        ("block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"),
+    ];
+    let own = |(theirs, _): &(&str, &str)| tensors.contains_key(&format!("model.layers.0.{theirs}"));
+    let plain = LAYER.into_iter().filter(|(theirs, _)| !theirs.starts_with("post_")).filter(own);
+    let names: Vec<_> = plain.chain(norms).collect();
+    write_tensors(&mut file, &tensors, &names, layers);
+    let count = config["num_local_experts"].as_u64().expect("a number") as usize;
+    for layer in 0..layers {
+        for (theirs, ours) in [("w1", "gate"), ("w2", "down"), ("w3", "up")] {
+            let expert = |expert| {
+                &tensors[&format!("model.layers.{layer}.block_sparse_moe.experts.{expert}.{theirs}.weight")]
+            };
+            let values: Vec<f32> = (0..count).flat_map(|index| &expert(index).1).copied().collect();
+            let shape = [&[count], &expert(0).0[..]].concat();
+            file.values(&format!("blk.{layer}.ffn_{ours}_exps.weight"), &shape, &values);
+        }
+    }
+    file.write(path);
+}
+
 /// Every second row from row `first` on.
 fn alternate_rows(values: &[f32], columns: usize, first: usize) -> Vec<f32> {
     values.chunks(columns).skip(first).step_by(2).flatten().copied().collect()
@@ -163,7 +195,7 @@ fn run(checkpoint: &Checkpoint, placement: Placement, formats: Formats) -> (Vec<
     let setup = setup(checkpoint.model(), placement, formats, extent);
     let mut session = Session::new(setup, checkpoint).expect("it fits");
     // Several times as long as the window.
-    let prompts = [(0..40).map(|i| i * 7 % 384).collect(), (0..29).map(|i| i * 5 % 384).collect()];
+    let prompts = [(0..40).map(|i| i * 7 % 384).collect(), (0..40).map(|i| i * 5 % 384).collect()];
     let generation = session.generate(&prompts, 6, Sampling::Greedy, |_| {}).expect("it runs");
     (generation.tokens, session.logits().expect("they are read"))
 }
@@ -199,4 +231,13 @@ fn a_file_of_gpt_oss_gives_the_folders_logits_bit_for_bit() {
             assert!(cosine > 0.999, "{cosine}");
         }
     }
+}
+
+#[test]
+fn a_file_of_minimax_m2_gives_the_folders_logits_bit_for_bit() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let path = parent.path().join("model.gguf");
+    write_minimax_m2(&path);
+    let file = Checkpoint::open(&path).expect("it opens");
+    assert_same(&rig::checkpoint("minimax_m2"), &file);
 }

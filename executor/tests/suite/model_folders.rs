@@ -1,7 +1,8 @@
 //! Model folders: what is written reads back, and what is wrong is refused with one clear message.
 
 use crate::{golden_files, rig};
-use executor::{Checkpoint, ExecutorError, Tokenizer, make_random};
+use executor::{Checkpoint, ExecutorError, Sampling, Tokenizer, make_random};
+use planner::RunExtent;
 use scenarios::{Model, Wiring};
 use std::fs;
 use std::path::Path;
@@ -96,6 +97,25 @@ fn a_random_model_reads_back_as_the_model_it_was_made_of() {
     }
 }
 
+/// Golden models of this year's families are read, written with random weights and run.
+#[test]
+fn random_models_of_later_families_read_back_and_run() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    for name in ["glm4_moe", "qwen3_next", "qwen3_5", "minimax_m2", "llama4", "gpt_oss"] {
+        let model = rig::checkpoint(name).model().clone();
+        let folder = parent.path().join(name);
+        make_random(&model, &folder, 1).expect("written");
+        let checkpoint = Checkpoint::open(&folder).expect("it opens");
+        let bf16 = |shape: &Model| Model { dtype: hwprofiles::DType::Bf16, ..shape.clone() };
+        assert_eq!(checkpoint.model().map_shapes(bf16), model.map_shapes(bf16), "{name}");
+        let extent = RunExtent { batch: 1, context: 32, chunk: 7, step_tokens: 1 };
+        let mut session = rig::session(&checkpoint, rig::split(&model), rig::F32, extent);
+        let prompts = [(0..20).collect::<Vec<_>>()];
+        session.generate(&prompts, 3, Sampling::Greedy, |_| {}).expect("it runs");
+        assert!(session.logits().expect("they are read")[0].iter().all(|logit| logit.is_finite()), "{name}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     let parent = tempfile::tempdir().expect("a temporary folder");
@@ -166,7 +186,7 @@ fn a_tensor_of_the_wrong_shape_or_format_is_refused() {
 fn models_without_kernels_are_neither_made_nor_opened() {
     let model = Model::preset("qwen3-8b").expect("a preset");
     for (wiring, feature) in [
-        (Wiring { norms_whole_qk: true, ..Wiring::default() }, "norms over all heads"),
+        (Wiring { residual_streams: Some(2), ..Wiring::default() }, "several residual streams"),
         (Wiring { shares_kv: true, ..Wiring::default() }, "shared keys and values"),
     ] {
         let model = Model { wiring, ..model.clone() };

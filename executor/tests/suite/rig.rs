@@ -33,8 +33,8 @@ pub const GOLDEN: [&str; 22] = [
     "falcon_7b",
     "falcon_40b",
 ];
-/// Models with other mixers than plain attention, or with a shared expert.
-pub const MIXERS: [&str; 9] = [
+/// Models with other mixers than plain attention, other routers, or a shared expert.
+pub const MIXERS: [&str; 11] = [
     "deepseek_v3",
     "deepseek_v2",
     "glm4_moe",
@@ -44,6 +44,8 @@ pub const MIXERS: [&str; 9] = [
     "gemma4_moe",
     "gemma4_shared",
     "nemotron_h",
+    "minimax_m2",
+    "llama4",
 ];
 /// Models with experts.
 pub const EXPERTS: [&str; 3] = ["mixtral", "qwen3_moe", "gpt_oss"];

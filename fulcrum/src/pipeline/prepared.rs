@@ -10,8 +10,8 @@ use planner::{
     Plan, PlanOrigin, PlannerError, Rule,
 };
 use scenarios::{
-    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, PlacementChoice,
-    ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
+    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, PlacementChoice, ResolvedScenario,
+    Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 

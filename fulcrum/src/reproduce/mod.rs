@@ -1,6 +1,7 @@
 //! Published systems, reproduced: each row's run, priced by the simulator, beside the published
 //! number.
 
+mod core_counts;
 mod fit;
 mod machine_numbers;
 mod policy;
@@ -8,7 +9,6 @@ mod public_run;
 mod published_run;
 mod scenario_run;
 mod testbed;
-mod twins;
 
 pub use fit::fit_constants;
 pub use public_run::reproduce_public;
@@ -110,7 +110,7 @@ impl Published {
             mechanism: publication.mechanism.clone(),
             verdict: publication.verdict.clone(),
             constants: publication.constants.0.iter().map(constant).collect(),
-            rows: twins::counted_once(&self.rows, rows),
+            rows: core_counts::counted_once(&self.rows, rows),
         }
     }
 

@@ -130,8 +130,8 @@ impl PublishedRun<'_> {
         let extent = planner::RunExtent::from_workload(&workload, chunk);
         let programs = PhasePrograms::lower(machine, &model, &placement).or_input()?;
         let usage = planner::usage(machine, &model, &run.formats, &placement, &programs, &extent);
-        // What a prompt needs for a moment depends on chunks and micro-batches, which few publications
-        // state. What stays must fit.
+        // What a prompt needs for a moment depends on chunks and micro-batches, which few
+        // publications state. What stays must fit.
         for (index, usage) in usage.iter().enumerate() {
             testbed.require_room(MemoryId(index), usage.weights + usage.kv)?;
         }

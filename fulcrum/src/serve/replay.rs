@@ -213,6 +213,9 @@ impl RecordedFiles<'_> {
     }
 }
 
+/// A latency of a request, where it has one.
+type LatencyOf = fn(&ServedRequest) -> Option<SimTime>;
+
 impl Replay {
     fn new(
         run: &RecordedRun,
@@ -220,7 +223,7 @@ impl Replay {
         requests: Vec<[ServedRequest; 2]>,
         differences: Vec<StepDifference>,
     ) -> Self {
-        let latencies: [(&str, fn(&ServedRequest) -> Option<SimTime>); 3] = [
+        let latencies: [(&str, LatencyOf); 3] = [
             ("TTFT", |served| Some(served.ttft())),
             ("TPOT", ServedRequest::tpot),
             ("E2EL", |served| Some(served.e2el())),

@@ -20,6 +20,8 @@ pub struct ExpertWeights<'a> {
     pub gate: GateFunction,
     /// The bias of gate and up, and that of down; empty where there are none.
     pub biases: [&'a [f32]; 2],
+    /// Whether a token's weight multiplies its input instead of its output.
+    pub weighs_input: bool,
     /// The expert's tokens, ascending, each with its weight.
     pub tokens: &'a [(usize, f32)],
 }
@@ -30,7 +32,7 @@ const MIN_BATCH: usize = 64;
 
 /// Adds each expert's output to its tokens: out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for
 /// each (t, w) of each expert's tokens, or with another [`GateFunction`] and with biases behind
-/// each product.
+/// each product. An expert that weighs its input has w · x\[t\] for x\[t\], and 1 for w.
 ///
 /// Rows of `x` and `out` are as wide as an activation. Experts are added one after the other, so
 /// that splitting a call into several changes no bit of the result. Every weight is read once for
@@ -74,14 +76,20 @@ fn run_batch(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[ExpertWeights<'
         assert!(expert.tokens.is_sorted_by(|one, next| one.0 < next.0), "each token once, in order");
         assert!(expert.tokens.iter().all(|(token, _)| *token < rows), "a token beyond {rows} rows");
     }
-    let tokens: Vec<_> = experts.iter().flat_map(|expert| expert.tokens).copied().collect();
+    // Each token with the factor of its input.
+    let factor = |expert: &ExpertWeights<'_>, weight| if expert.weighs_input { weight } else { 1.0 };
+    let inputs = experts
+        .iter()
+        .flat_map(|expert| expert.tokens.iter().map(move |&(token, weight)| (token, factor(expert, weight))));
+    let tokens: Vec<_> = inputs.collect();
     let m = tokens.len();
     let (input, rest) = scratch.floats().split_at_mut(m * hidden);
     let (up, rest) = rest.split_at_mut(m * 2 * inner);
     let (gated, rest) = rest.split_at_mut(m * inner);
     let (result, rest) = rest.split_at_mut(m * hidden);
     each_row_in_place_indexed(pool, input, hidden, |i, row| {
-        row.copy_from_slice(&x[tokens[i].0 * hidden..][..hidden]);
+        let (token, factor) = tokens[i];
+        row.iter_mut().zip(&x[token * hidden..]).for_each(|(row, x)| *row = factor * x);
     });
     let (y, x) = (StridedRowsMut::new(up, 2 * inner), StridedRows::new(input, hidden));
     grouped_with(pool, &groups(experts, |it| it.gate_up), y, x, rest);
@@ -95,6 +103,7 @@ fn run_batch(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[ExpertWeights<'
         let result = &result[rows.start * hidden..];
         each_chunk(pool, rows.len(), hidden, |i| {
             let (token, weight) = expert.tokens[i];
+            let weight = if expert.weighs_input { 1.0 } else { weight };
             // SAFETY: an expert's tokens ascend and are inside `out`, so each row is one item's.
             let sum = unsafe { out.range(token * hidden, hidden) };
             sum.iter_mut().zip(&result[i * hidden..][..hidden]).for_each(|(sum, y)| *sum += weight * y);
@@ -144,6 +153,16 @@ mod tests {
     use crate::runtime::{MemoryArena, Path, affinity};
     use hwprofiles::{Bytes, DType};
 
+    fn gated_by(limit: Option<f64>, gate: f64, up: f64) -> f64 {
+        match limit {
+            Some(limit) => {
+                let low = gate.min(limit);
+                low / (1.0 + (-1.702 * low).exp()) * (up.clamp(-limit, limit) + 1.0)
+            }
+            None => gate / (1.0 + (-gate).exp()) * up,
+        }
+    }
+
     #[test]
     fn an_expert_is_its_formula_for_any_tokens_and_leaves_the_others_alone() {
         let memory = MemoryArena::new("test", Bytes::new(1 << 30));
@@ -177,6 +196,7 @@ mod tests {
                         down: packed_down.view(),
                         gate,
                         biases,
+                        weighs_input: step == 1,
                         tokens,
                     };
                     experts(&pool, &mut out, &x, &[expert(&[]), expert(&tokens)], &mut scratch);
@@ -186,7 +206,10 @@ mod tests {
                             continue;
                         };
                         let x = &x[t * hidden..][..hidden];
-                        let dot = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(w * x)).sum::<f64>();
+                        let (input, weight) = if step == 1 { (*weight, 1.0) } else { (1.0, *weight) };
+                        let dot = |row: &[f32]| {
+                            row.iter().zip(x).map(|(w, x)| f64::from(w * x * input)).sum::<f64>()
+                        };
                         let bias = |which: usize, i: usize| f64::from(*biases[which].get(i).unwrap_or(&0.0));
                         let rows: Vec<f64> = gate_up
                             .chunks(hidden)
@@ -194,18 +217,13 @@ mod tests {
                             .enumerate()
                             .map(|(i, y)| y + bias(0, i))
                             .collect();
-                        let gated = |i: usize| {
-                            let (gate, up, limit) = (rows[i], rows[i + inner], f64::from(limit));
-                            let low = gate.min(limit);
-                            let limited =
-                                low / (1.0 + (-1.702 * low).exp()) * (up.clamp(-limit, limit) + 1.0);
-                            if step == 2 { limited } else { gate / (1.0 + (-gate).exp()) * up }
-                        };
+                        let bounds = (step == 2).then_some(f64::from(limit));
+                        let gated = |i: usize| gated_by(bounds, rows[i], rows[i + inner]);
                         for (column, (out, before)) in out.iter().zip(before).enumerate() {
                             let down = &down[column * inner..][..inner];
                             let made: f64 =
                                 down.iter().enumerate().map(|(i, w)| f64::from(*w) * gated(i)).sum();
-                            let wanted = f64::from(*before) + f64::from(*weight) * (made + bias(1, column));
+                            let wanted = f64::from(*before) + f64::from(weight) * (made + bias(1, column));
                             let error = (f64::from(*out) - wanted).abs();
                             assert!(error < 1e-4 * (1.0 + wanted.abs()), "{path}: {out}, not {wanted}");
                         }
@@ -241,6 +259,7 @@ mod tests {
                     down: down.view(),
                     gate: GateFunction::Silu,
                     biases: [&[]; 2],
+                    weighs_input: false,
                     tokens,
                 })
                 .collect();
@@ -275,6 +294,7 @@ mod tests {
             down: down.view(),
             gate: GateFunction::Silu,
             biases: [&[]; 2],
+            weighs_input: false,
             tokens: &[(0, 1.0), (1 << 61, 1.0)],
         };
         experts(&pool, &mut [0.0; 16], &[1.0; 16], &[expert], &mut scratch);

@@ -217,7 +217,8 @@ impl<'a> SearchSpace<'a> {
                 .flat_map(|run| (0..runs[run].1).map(move |layer| place(run, layer)))
                 .collect();
             order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            by_class.push(order.into_iter().map(|(_, run)| self.patterns.layer(class, &runs[run].0)).collect());
+            by_class
+                .push(order.into_iter().map(|(_, run)| self.patterns.layer(class, &runs[run].0)).collect());
         }
         placement.layers = self.in_model_order(by_class);
         placement

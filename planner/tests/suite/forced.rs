@@ -34,6 +34,7 @@ fn options() -> OffloadOptions {
         cpu_moe: CpuMoe::None,
         override_tensor: vec![],
         op_offload: Some(u64::MAX),
+        experts_op_offload: None,
         micro_batch: 512,
     }
 }
@@ -161,6 +162,7 @@ fn read_command(command: &str, layers: u64) -> Option<OffloadOptions> {
         cpu_moe: first.map_or(CpuMoe::None, CpuMoe::First),
         override_tensor: overrides(&texts.iter().map(String::as_str).collect::<Vec<_>>()),
         op_offload: Some(if words.contains(&"--no-op-offload") { u64::MAX } else { OffloadOptions::ROWS }),
+        experts_op_offload: None,
         micro_batch: after("-ub")?.parse().expect("a number"),
     })
 }

@@ -60,6 +60,8 @@ pub enum RouterScoring {
     /// A sigmoid of each output. The router's bias corrects the choice alone, not the weights, and
     /// a group of experts counts as the sum of its two best.
     Sigmoid,
+    /// A sigmoid of each output, which multiplies the expert's input instead of its output.
+    SigmoidOfInput,
 }
 
 impl RouterScoring {

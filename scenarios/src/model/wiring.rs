@@ -21,6 +21,23 @@ pub enum BlockOrder {
     NetworkOnly,
 }
 
+/// The factor of the query at position p: 1 + scale · ln(1 + ⌊(p + 1) / tokens⌋)
+/// (arXiv:2501.19399, as Llama 4 has it).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct QueryGrowth {
+    /// Factor of the logarithm.
+    pub scale: f64,
+    /// Positions of a step.
+    pub tokens: f64,
+}
+
+impl QueryGrowth {
+    /// The factor at `position`.
+    pub fn factor(&self, position: u64) -> f64 {
+        1.0 + self.scale * ((position + 1) as f64 / self.tokens).floor().ln_1p()
+    }
+}
+
 /// A family's differences from Llama; the default has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wiring {
@@ -85,6 +102,15 @@ pub struct Wiring {
     /// Whether the norms of q and k span all heads instead of one head.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub norms_whole_qk: bool,
+    /// Whether q and k are not rotated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unrotated: bool,
+    /// Whether each head of q and k is divided by its root mean square after rotation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub norms_rotated_qk: bool,
+    /// How queries grow with their position, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query_growth: Option<QueryGrowth>,
     /// Copies of the residual stream between layers (hyper-connections), if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual_streams: Option<u64>,

@@ -22,8 +22,8 @@ mod rebalance;
 mod schedule;
 
 pub use engine::{
-    AdmissionPolicy, EngineObserver, HostTimes, ObservedSteps, RejectReason, Request, RequestOutcome,
-    RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots,
+    AdmissionPolicy, EngineObserver, FrontEnd, HostTimes, ObservedSteps, RejectReason, Request,
+    RequestOutcome, RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots, StationTimes,
 };
 pub use fleet::{
     FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ShiftedSource,
@@ -38,8 +38,8 @@ pub use metrics::{
     ServingTimeline, SloLimits, Summary, SummaryCollector, TimelineTooLong,
 };
 pub use prices::{
-    Batch, LayerRanks, LayerRow, LayerTables, LayerTime, LayerTimes, OperatorTime, PlanPrices, PrefillChunk, StepLine,
-    StepPrices, TableText,
+    Batch, LayerRanks, LayerRow, LayerTables, LayerTime, LayerTimes, OperatorTime, PlanPrices, PrefillChunk,
+    StepLine, StepPrices, TableText,
 };
 pub use rebalance::{
     Demand, DeviceTimes, ForecastTables, MultiPlanPrices, PlanAlternative, PlanForecast, PlanMove,

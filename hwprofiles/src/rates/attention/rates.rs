@@ -48,7 +48,14 @@ impl AttentionRates {
     /// Points without a fit, between which times are interpolated. No two have the same shape.
     pub fn new(source: Provenance, mut points: Vec<AttentionPoint>) -> Self {
         points.sort_by_key(|p| p.shape);
-        Self { source, points, decode_rate: None, surface: None, mixed: Vec::new(), speedup: Speedup::default() }
+        Self {
+            source,
+            points,
+            decode_rate: None,
+            surface: None,
+            mixed: Vec::new(),
+            speedup: Speedup::default(),
+        }
     }
 
     /// Points and the surface that fits them best: attention over a cache in `kv` on a device with

@@ -61,7 +61,14 @@ fn mixture(bench: &mut ParityBench, dtype: DType, tokens: usize, experts: usize)
     let each: Vec<_> = (gate_up.iter().zip(&down).zip(&chosen))
         .map(|((gate_up, down), tokens)| {
             let (gate, biases) = (GateFunction::Silu, [&[][..]; 2]);
-            ExpertWeights { gate_up: gate_up.view(), down: down.view(), gate, biases, tokens }
+            ExpertWeights {
+                gate_up: gate_up.view(),
+                down: down.view(),
+                gate,
+                biases,
+                weighs_input: false,
+                tokens,
+            }
         })
         .collect();
     let mut wanted = vec![0.0; tokens * HIDDEN];

@@ -131,8 +131,8 @@ impl PublicRows {
         sweeps.filter_map(slope).collect()
     }
 
-    /// Each setup counts with its rate at the shortest context. Setups that are alike to us are one,
-    /// with the median of what was measured.
+    /// Each setup counts with its rate at the shortest context. Setups that are alike to us are
+    /// one, with the median of what was measured.
     fn ranks(&self) -> Vec<MachineRank> {
         let mut machines: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
         for rows in self.decode_by_setup().into_values() {
@@ -225,7 +225,6 @@ fn least_squares(points: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::rows;
-    use super::*;
 
     #[test]
     fn groups_slopes_and_ranks() {

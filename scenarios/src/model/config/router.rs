@@ -23,6 +23,9 @@ pub(crate) fn read_router(
             | Architecture::GlmMoeDsa
             | Architecture::MiniMaxM2
     );
+    if architecture == Architecture::Llama4 {
+        (experts.scoring, experts.normalised) = (RouterScoring::SigmoidOfInput, false);
+    }
     if !sigmoid && architecture != Architecture::DeepSeekV2 {
         return Ok(());
     }

@@ -2,7 +2,9 @@
 
 use crate::input::error::ScenarioError;
 use crate::model::architecture::{Activation, Architecture};
+use crate::model::mixer::Mixer;
 use crate::model::positions::Positions;
+use crate::model::recurrence::Recurrence;
 use crate::model::transformer::Model;
 use crate::model::wiring::BlockOrder;
 use hwprofiles::DType;
@@ -41,19 +43,27 @@ impl Model {
 
     /// The class and the model type of a family like Llama.
     fn class_name(&self) -> Option<(&'static str, &'static str)> {
-        let latent = |names| Some(names).filter(|_| self.experts.is_some());
+        let mixture = |names| Some(names).filter(|_| self.experts.is_some());
         match self.architecture {
             Architecture::Qwen2 => Some(("Qwen2ForCausalLM", "qwen2")),
             Architecture::Qwen3 => Some(("Qwen3ForCausalLM", "qwen3")),
             Architecture::Mixtral => Some(("MixtralForCausalLM", "mixtral")),
             Architecture::Qwen3Moe => Some(("Qwen3MoeForCausalLM", "qwen3_moe")),
             Architecture::GptOss => Some(("GptOssForCausalLM", "gpt_oss")),
-            Architecture::DeepSeekV2 => latent(("DeepseekV2ForCausalLM", "deepseek_v2")),
-            Architecture::DeepSeekV3 => latent(("DeepseekV3ForCausalLM", "deepseek_v3")),
+            Architecture::DeepSeekV2 => mixture(("DeepseekV2ForCausalLM", "deepseek_v2")),
+            Architecture::DeepSeekV3 => mixture(("DeepseekV3ForCausalLM", "deepseek_v3")),
             Architecture::Gemma => Some(("GemmaForCausalLM", "gemma")),
             Architecture::Gemma2 => Some(("Gemma2ForCausalLM", "gemma2")),
             Architecture::Gemma3 => Some(("Gemma3ForCausalLM", "gemma3_text")),
             Architecture::Phi3 => Some(("Phi3ForCausalLM", "phi3")),
+            Architecture::Glm4Moe => mixture(("Glm4MoeForCausalLM", "glm4_moe")),
+            Architecture::MiniMaxM2 => mixture(("MiniMaxM2ForCausalLM", "minimax_m2")),
+            Architecture::Llama4 => mixture(("Llama4ForCausalLM", "llama4_text")),
+            Architecture::Qwen3Next => mixture(("Qwen3NextForCausalLM", "qwen3_next")),
+            Architecture::Qwen35 if self.experts.is_some() => {
+                Some(("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"))
+            }
+            Architecture::Qwen35 => Some(("Qwen3_5ForCausalLM", "qwen3_5_text")),
             Architecture::Llama if self.shapes().iter().any(|shape| shape.wiring.window.is_some()) => {
                 Some(("MistralForCausalLM", "mistral"))
             }
@@ -98,6 +108,9 @@ impl Model {
             }
             Architecture::Phi3 => config["partial_rotary_factor"] = json!(self.rotated_share()),
             Architecture::Mixtral | Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {}
+            Architecture::Glm4Moe | Architecture::MiniMaxM2 => self.write_partly_rotated(&mut config),
+            Architecture::Llama4 => self.write_llama4(&mut config),
+            Architecture::Qwen3Next | Architecture::Qwen35 => self.write_delta(&mut config),
             _ => {
                 config["attention_bias"] = json!(self.qkv_bias);
                 config["mlp_bias"] = json!(self.ffn_bias);
@@ -113,14 +126,17 @@ impl Model {
         let Some(experts) = &self.experts else { return };
         config["num_experts_per_tok"] = json!(experts.per_token);
         match self.architecture {
-            Architecture::Mixtral | Architecture::GptOss => {
+            Architecture::Mixtral | Architecture::GptOss | Architecture::MiniMaxM2 | Architecture::Llama4 => {
                 config["num_local_experts"] = json!(experts.count);
                 config["intermediate_size"] = json!(experts.intermediate);
             }
-            Architecture::Qwen3Moe => {
+            Architecture::Qwen3Moe | Architecture::Qwen3Next | Architecture::Qwen35 => {
                 config["num_experts"] = json!(experts.count);
                 config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
+                if experts.shared > 0 {
+                    config["shared_expert_intermediate_size"] = json!(experts.shared);
+                }
             }
             _ => {
                 config["n_routed_experts"] = json!(experts.count);
@@ -148,6 +164,66 @@ impl Model {
                 }
             }
         }
+    }
+
+    /// Writes what GLM-4.5 and MiniMax-M2 have.
+    fn write_partly_rotated(&self, config: &mut Value) {
+        config["attention_bias"] = json!(self.qkv_bias);
+        config["use_qk_norm"] = json!(self.qk_norm);
+        if self.architecture == Architecture::MiniMaxM2 {
+            config["rotary_dim"] = json!(self.rotated_width());
+            let corrects = self.experts.as_ref().is_some_and(|experts| experts.router_bias);
+            config["use_routing_bias"] = json!(corrects);
+        } else {
+            config["partial_rotary_factor"] = json!(self.rotated_share());
+            config["num_nextn_predict_layers"] = json!(self.mtp);
+        }
+    }
+
+    fn write_llama4(&self, config: &mut Value) {
+        let each = |says: fn(&Model) -> bool| (0..self.layers).map(move |layer| says(self.layer(layer)));
+        let find = |says: fn(&Model) -> bool| self.shapes().iter().find(|shape| says(shape));
+        config["attention_bias"] = json!(self.qkv_bias);
+        config["intermediate_size_mlp"] = json!(self.intermediate);
+        let window = self.shapes().iter().find_map(|shape| shape.wiring.window);
+        config["attention_chunk_size"] = json!(window.map_or(self.max_positions, |window| window.tokens));
+        let chunked = each(|layer| layer.wiring.window.is_some());
+        let kind = |chunked| if chunked { "chunked_attention" } else { "full_attention" };
+        config["layer_types"] = chunked.map(kind).collect();
+        config["no_rope_layers"] = each(|layer| !layer.wiring.unrotated).map(u8::from).collect();
+        let with = (0..self.layers).zip(each(|layer| layer.experts.is_some()));
+        config["moe_layers"] = with.filter(|(_, sparse)| *sparse).map(|(layer, _)| layer).collect();
+        config["use_qk_norm"] = json!(find(|shape| shape.wiring.norms_rotated_qk).is_some());
+        let growth = self.shapes().iter().find_map(|shape| shape.wiring.query_growth);
+        config["attn_temperature_tuning"] = json!(growth.is_some());
+        if let Some(growth) = growth {
+            config["attn_scale"] = json!(growth.scale);
+            config["floor_scale"] = json!(growth.tokens);
+        }
+    }
+
+    /// Writes which layers are gated delta nets, and their widths.
+    fn write_delta(&self, config: &mut Value) {
+        config["attention_bias"] = json!(self.qkv_bias);
+        config["attn_output_gate"] = json!(self.wiring.output_gate);
+        config["partial_rotary_factor"] = json!(self.rotated_share());
+        let kind = |layer| match self.layer(layer).mixer {
+            Mixer::Recurrent(_) => "linear_attention",
+            _ => "full_attention",
+        };
+        config["layer_types"] = (0..self.layers).map(kind).collect();
+        let recurrent = self.shapes().iter().find_map(|shape| match shape.mixer {
+            Mixer::Recurrent(recurrence) => Some(recurrence),
+            _ => None,
+        });
+        if let Some(Recurrence::GatedDelta { key_heads, value_heads, key_dim, value_dim, taps }) = recurrent {
+            config["linear_num_key_heads"] = json!(key_heads);
+            config["linear_num_value_heads"] = json!(value_heads);
+            config["linear_key_head_dim"] = json!(key_dim);
+            config["linear_value_head_dim"] = json!(value_dim);
+            config["linear_conv_kernel_dim"] = json!(taps);
+        }
+        config["mtp_num_hidden_layers"] = json!(self.mtp);
     }
 
     /// The layers without experts.
@@ -313,6 +389,7 @@ impl Model {
             }
             Architecture::Qwen3Moe if window.is_some() => config["use_sliding_window"] = json!(true),
             Architecture::Gemma2 | Architecture::Gemma3 => {}
+            Architecture::Llama4 => return,
             _ if window.is_none() => return,
             _ => {}
         }

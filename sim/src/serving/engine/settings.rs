@@ -1,6 +1,7 @@
 //! An engine's settings: its limits and its scheduling policy.
 
 use crate::clock::{SimTime, Tick};
+use crate::serving::engine::front_end::FrontEnd;
 use crate::serving::engine::request::{RejectReason, Request};
 use crate::serving::kv::capacity::KvCapacity;
 use crate::serving::kv::offload::{KvOffload, KvOffloadError, OffloadPurpose};
@@ -100,6 +101,8 @@ pub struct ServingEngine {
     pub second_level: Option<KvOffload>,
     /// The host's time between steps.
     pub host: HostTimes,
+    /// What stands between the engine and its clients.
+    pub front_end: FrontEnd,
 }
 
 impl ServingEngine {
@@ -137,6 +140,7 @@ impl ServingEngine {
                 per_step: time(choice.host_per_step, &defaults.host_per_step),
                 per_sequence: time(choice.host_per_sequence, &defaults.host_per_sequence),
             },
+            front_end: FrontEnd::new(defaults),
         }
     }
 

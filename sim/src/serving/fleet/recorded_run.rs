@@ -4,7 +4,7 @@ use crate::clock::{SimTime, Tick};
 use crate::serving::engine::observer::{EngineObserver, RequestOutcome};
 use crate::serving::engine::request::{Request, ServedRequest};
 use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, ServingEngine};
-use crate::serving::engine::{Reserve, StateSnapshots};
+use crate::serving::engine::{FrontEnd, Reserve, StateSnapshots};
 use crate::serving::fleet::router::Router;
 use crate::serving::fleet::serve::serve_fleet;
 use crate::serving::kv::sequence_blocks::SequenceBlocks;
@@ -119,6 +119,7 @@ impl RecordedRun {
             swap: None,
             second_level: None,
             host: HOST,
+            front_end: FrontEnd::default(),
         };
         let experts = if settings.enable_expert_parallel { settings.data_parallel_size } else { 1 };
         Ok(Self {
@@ -188,7 +189,7 @@ pub enum RecordedRunError {
 
 /// The largest time, in seconds from the first arrival, and the most tokens of a request.
 const LONGEST: f64 = 1e7;
-const MOST_TOKENS: f64 = 1e9;
+const MOST_TOKENS: f64 = (1_u64 << 30) as f64;
 
 fn read_requests(table: TableText<'_>) -> Result<Vec<ServedRequest>, RowsError> {
     let mut rows = TableRows::new(table.text.as_bytes(), table.file)?;

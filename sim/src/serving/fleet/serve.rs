@@ -14,6 +14,7 @@ use crate::serving::prices::batch::StepPrices;
 use crate::serving::schedule::replica::Replica;
 use hwprofiles::MissingRate;
 use scenarios::Routing;
+use std::collections::BTreeMap;
 use std::slice;
 
 /// Controls replicas while they work: at times of its own it may change them.
@@ -44,6 +45,17 @@ struct Fleet<'a, P, W> {
     /// Answers that were not reported yet. Answers at one time are ordered by replica, then in the
     /// order of the replica.
     answers: EventQueue<Answer>,
+    /// For each replica, when its tokeniser is free.
+    tokenisers: Vec<SimTime>,
+    /// Requests on the way into an engine, by the time at which it may schedule them.
+    entering: EventQueue<Entering>,
+    /// The arrivals of requests that were on the way.
+    arrivals: BTreeMap<u64, SimTime>,
+}
+
+struct Entering {
+    replica: usize,
+    request: Request,
 }
 
 struct Answer {
@@ -80,15 +92,24 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
     observers: &mut [W],
 ) -> Result<(), MissingRate> {
     assert!(!replicas.is_empty() && replicas.len() == observers.len(), "an observer for each replica");
-    let unanswered = vec![0; replicas.len()];
-    let mut fleet = Fleet { replicas, observers, unanswered, answers: EventQueue::new() };
+    let mut fleet = Fleet {
+        unanswered: vec![0; replicas.len()],
+        tokenisers: vec![SimTime::ZERO; replicas.len()],
+        replicas,
+        observers,
+        answers: EventQueue::new(),
+        entering: EventQueue::new(),
+        arrivals: BTreeMap::new(),
+    };
     let mut next = source.next();
     loop {
+        let entering = fleet.entering.next_time();
         let sent = next.as_ref().map_or(SimTime::MAX, |request| request.arrival);
+        let sent = entering.map_or(sent, |entering| entering.min(sent));
         let due = controller.due().unwrap_or(SimTime::MAX);
         fleet.advance(sent.min(due), source.depends_on_answers())?;
         match fleet.answers.next_time() {
-            None if next.is_none() && !fleet.has_work() => return Ok(()),
+            None if next.is_none() && entering.is_none() && !fleet.has_work() => return Ok(()),
             Some(at) if at <= sent.min(due) => {
                 fleet.report_first();
                 source.done(at);
@@ -97,6 +118,10 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
                 }
             }
             _ if due < sent => controller.act(fleet.replicas)?,
+            _ if entering == Some(sent) => {
+                let (_, Entering { replica, request }) = fleet.entering.pop().expect("it was seen");
+                fleet.enter(replica, request, source);
+            }
             _ => {
                 let request = next.take().expect("without a next request there is an answer");
                 fleet.submit(request, router, source);
@@ -144,21 +169,37 @@ impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
     }
 
     fn report_first(&mut self) {
-        if let Some((_, Answer { replica, served })) = self.answers.pop() {
+        if let Some((_, Answer { replica, mut served })) = self.answers.pop() {
             self.unanswered[replica] -= 1;
+            served.arrival = self.arrivals.remove(&served.id).unwrap_or(served.arrival);
             self.observers[replica].end(&RequestOutcome::Served(served));
         }
     }
 
+    /// Sends a request to a replica, through that engine's front end if it has one.
     fn submit(&mut self, request: Request, router: &mut Router, source: &mut impl RequestSource) {
+        let replica = router.choose(&request, self.replicas, &self.unanswered);
+        self.unanswered[replica] += 1;
+        let front_end = self.replicas[replica].front_end();
+        if front_end.lets_in_at_once() {
+            return self.enter(replica, request, source);
+        }
+        let free = &mut self.tokenisers[replica];
+        *free = request.arrival.max(*free) + front_end.tokeniser.time(request.prompt_tokens);
+        let at = *free + front_end.per_request;
+        self.arrivals.insert(request.id, request.arrival);
+        let request = Request { arrival: at, ..request };
+        self.entering.schedule(at, replica, Entering { replica, request });
+    }
+
+    /// Gives the request to its engine.
+    fn enter(&mut self, replica: usize, request: Request, source: &mut impl RequestSource) {
         let at = request.arrival;
-        let index = router.choose(&request, self.replicas, &self.unanswered);
-        match self.replicas[index].submit(request) {
-            Ok(()) => self.unanswered[index] += 1,
-            Err((request, reason)) => {
-                source.done(at);
-                self.observers[index].end(&RequestOutcome::Rejected(request, reason));
-            }
+        if let Err((mut request, reason)) = self.replicas[replica].submit(request) {
+            self.unanswered[replica] -= 1;
+            source.done(at);
+            request.arrival = self.arrivals.remove(&request.id).unwrap_or(at);
+            self.observers[replica].end(&RequestOutcome::Rejected(request, reason));
         }
     }
 }

@@ -33,7 +33,8 @@ pub struct LayerRanks {
 pub struct LayerTimes {
     model: Model,
     ranks: LayerRanks,
-    /// The count of each dense layer in the model, its name, and microseconds of one call by tokens.
+    /// The count of each dense layer in the model, its name, and microseconds of one call by
+    /// tokens.
     dense: Vec<(f64, String, Interpolation)>,
     /// Microseconds of all dense layers, by tokens.
     dense_sum: Interpolation,

@@ -131,9 +131,9 @@ pub(crate) fn task_price(
 
 /// The price of attention of each chunk and of the decodes. Where a fitted kernel computes chunks
 /// and decodes in one call, it is the time of that call; elsewhere they are computed one after the
-/// other, launched once. The decodes count as sequences of the mean context, because the time of their attention depends on
-/// the sum of their tokens. Where it saturates, this is exact if all contexts are on the same side
-/// of the bend, and too much if they are not.
+/// other, launched once. The decodes count as sequences of the mean context, because the time of
+/// their attention depends on the sum of their tokens. Where it saturates, this is exact if all
+/// contexts are on the same side of the bend, and too much if they are not.
 fn attention_price(
     cost_model: &CostModel<'_>,
     task: &Task,

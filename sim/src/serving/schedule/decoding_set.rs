@@ -28,6 +28,9 @@ pub(crate) struct DecodingSet {
     filling: BTreeMap<i64, u64>,
     /// For each sequence the step after which it has its last token, its place, and its life.
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// The same for the step after which its client has its first tokens, where several are sent
+    /// together.
+    sent: BinaryHeap<Reverse<(u64, u32, u32)>>,
 }
 
 impl DecodingSet {
@@ -40,6 +43,7 @@ impl DecodingSet {
             sequence,
             filling: BTreeMap::new(),
             ends: BinaryHeap::new(),
+            sent: BinaryHeap::new(),
         }
     }
 
@@ -55,6 +59,15 @@ impl DecodingSet {
         }
         let left = sequence.request.output_tokens - sequence.generated;
         self.ends.push(Reverse((self.steps + left, place, sequence.life)));
+    }
+
+    /// Notes that `sequence` at `place`, which has just joined, has its first `together` tokens
+    /// sent when it has them all.
+    pub fn send_together(&mut self, place: u32, sequence: &Sequence, together: u64) {
+        if sequence.generated < together && together < sequence.request.output_tokens {
+            let left = together - sequence.generated;
+            self.sent.push(Reverse((self.steps + left, place, sequence.life)));
+        }
     }
 
     /// Removes `sequence` and writes its present state into it.
@@ -159,31 +172,22 @@ impl DecodingSet {
         }
     }
 
-    /// The steps from now until the first sequence ends. `lives` says whether a life is still the
-    /// one at its place.
-    pub fn first_end(&mut self, lives: impl Fn(u32, u32) -> bool) -> Option<u64> {
-        while let Some(Reverse((end, place, life))) = self.ends.peek().copied() {
-            if lives(place, life) {
-                return Some(end - self.steps);
-            }
-            self.ends.pop();
-        }
-        None
+    /// The steps from now until the first sequence ends, or its client has its first tokens.
+    /// `lives` says whether a life is still the one at its place.
+    pub fn next_event(&mut self, lives: impl Fn(u32, u32) -> bool) -> Option<u64> {
+        let next = [&mut self.ends, &mut self.sent].map(|events| first_alive(events, &lives));
+        let step = next.into_iter().flatten().min();
+        step.map(|step| step - self.steps)
     }
 
     /// Takes the place of a sequence that has its last token.
     pub fn ended(&mut self, lives: impl Fn(u32, u32) -> bool) -> Option<u32> {
-        while let Some(Reverse((end, place, life))) = self.ends.peek().copied() {
-            let alive = lives(place, life);
-            if alive && end > self.steps {
-                return None;
-            }
-            self.ends.pop();
-            if alive {
-                return Some(place);
-            }
-        }
-        None
+        take_due(&mut self.ends, self.steps, lives)
+    }
+
+    /// Takes the place of a sequence whose first tokens are sent.
+    pub fn sent(&mut self, lives: impl Fn(u32, u32) -> bool) -> Option<u32> {
+        take_due(&mut self.sent, self.steps, lives)
     }
 
     fn class(&self, known: u64) -> usize {
@@ -195,4 +199,28 @@ impl DecodingSet {
     fn growing_class(&self, later: u64) -> usize {
         (1 - (self.steps + later) as i64).rem_euclid(self.class_counts.len() as i64) as usize
     }
+}
+
+/// The step of the first event of a life that is still the one at its place.
+fn first_alive(
+    events: &mut BinaryHeap<Reverse<(u64, u32, u32)>>,
+    lives: impl Fn(u32, u32) -> bool,
+) -> Option<u64> {
+    while let Some(Reverse((step, place, life))) = events.peek().copied() {
+        if lives(place, life) {
+            return Some(step);
+        }
+        events.pop();
+    }
+    None
+}
+
+/// Takes the place of the first such event, if it is due by `steps`.
+fn take_due(
+    events: &mut BinaryHeap<Reverse<(u64, u32, u32)>>,
+    steps: u64,
+    lives: impl Fn(u32, u32) -> bool,
+) -> Option<u32> {
+    first_alive(events, lives).filter(|&step| step <= steps)?;
+    events.pop().map(|Reverse((_, place, _))| place)
 }

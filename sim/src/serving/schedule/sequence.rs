@@ -43,6 +43,8 @@ pub(crate) struct Sequence {
     pub latest: SimTime,
     pub scheduled: Option<SimTime>,
     pub first_token: Option<SimTime>,
+    /// When the client has its first token.
+    pub delivered: Option<SimTime>,
     pub last_token: SimTime,
     pub cached_tokens: u64,
     pub fetched_tokens: u64,
@@ -67,6 +69,7 @@ impl Sequence {
             latest: SimTime::ZERO,
             scheduled: None,
             first_token: None,
+            delivered: None,
             last_token: SimTime::ZERO,
             cached_tokens: 0,
             fetched_tokens: 0,
@@ -85,8 +88,8 @@ impl Sequence {
         self.first_token.is_some_and(|first| first <= self.request.arrival + limit)
     }
 
-    /// The answered request, once it has its last token.
-    pub fn served(&self) -> ServedRequest {
+    /// The answered request, once it has its last token, which its client has after `delay`.
+    pub fn served(&self, delay: SimTime) -> ServedRequest {
         let Request { id, arrival, prompt_tokens, output_tokens, .. } = self.request;
         ServedRequest {
             id,
@@ -94,8 +97,8 @@ impl Sequence {
             prompt_tokens,
             output_tokens,
             scheduled: self.scheduled.unwrap_or(arrival),
-            first_token: self.first_token.unwrap_or(self.last_token),
-            last_token: self.last_token,
+            first_token: self.delivered.unwrap_or(self.last_token + delay),
+            last_token: self.last_token + delay,
             cached_tokens: self.cached_tokens,
             fetched_tokens: self.fetched_tokens,
             preemptions: self.preemptions,

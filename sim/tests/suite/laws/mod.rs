@@ -2,6 +2,7 @@
 
 mod expert_loads;
 mod fleets;
+mod front_end;
 mod launches;
 mod layer_times;
 mod lowered;

@@ -5,8 +5,8 @@ use rand_distr::Exp1;
 use rand_pcg::Pcg64;
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, Batch, EngineObserver, HostTimes, ObservedSteps, Replica, Request, RequestOutcome,
-    Reserve, SequenceBlocks, ServingEngine, StateSnapshots, StepLine, StepPrices, serve,
+    AdmissionPolicy, Batch, EngineObserver, FrontEnd, HostTimes, ObservedSteps, Replica, Request,
+    RequestOutcome, Reserve, SequenceBlocks, ServingEngine, StateSnapshots, StepLine, StepPrices, serve,
 };
 
 /// A step takes `step`, plus `token` for each token that enters.
@@ -44,6 +44,7 @@ pub fn engine(max_num_seqs: u64) -> ServingEngine {
         swap: None,
         second_level: None,
         host: HostTimes::default(),
+        front_end: FrontEnd::default(),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::laws::reference_engine::serve_by_reference;
 use proptest::prelude::*;
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, Batch, EngineObserver, HostTimes, KvOffload, KvTransfer, Replica, Request,
+    AdmissionPolicy, Batch, EngineObserver, FrontEnd, HostTimes, KvOffload, KvTransfer, Replica, Request,
     RequestOutcome, Reserve, SequenceBlocks, Series, SeriesBucket, ServedRequest, ServingEngine,
     StateSnapshots, StepLine, StepPrices, serve,
 };
@@ -89,6 +89,7 @@ pub fn engines() -> impl Strategy<Value = ServingEngine> {
                     per_step: SimTime::from_picos(host * 10),
                     per_sequence: SimTime::from_picos(host),
                 },
+                front_end: FrontEnd::default(),
             }
         },
     )

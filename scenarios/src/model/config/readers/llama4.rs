@@ -11,6 +11,8 @@ use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::{MAX_CONTEXT, MAX_WIDTH};
 use crate::model::sliding_window::SlidingWindow;
 use crate::model::transformer::Model;
+use crate::model::wiring::QueryGrowth;
+use serde_json::Value;
 
 /// Reads it; returns the shape of each layer.
 pub(crate) fn read_llama4(
@@ -19,6 +21,7 @@ pub(crate) fn read_llama4(
     model: &mut Model,
 ) -> Result<Vec<Model>, ScenarioError> {
     read_rotary(config, family, model)?;
+    model.wiring.rotates_neighbours = true;
     let bias = Switch::Key("attention_bias", false).read(config)?;
     (model.qkv_bias, model.out_bias) = (bias, bias);
     let sparse = read_mixture(config, &MixtureRules::WIDE, model)?;
@@ -31,16 +34,33 @@ pub(crate) fn read_llama4(
     let window = chunk
         .filter(|&tokens| tokens < model.max_positions)
         .map(|tokens| SlidingWindow { tokens, chunked: true });
-    let chunked = chunked_layers(config, model.layers)?;
+    let rotated = rotated_layers(config, model.layers)?;
+    let chunked = chunked_layers(config, model.layers)?.unwrap_or_else(|| rotated.clone());
+    let norms = Switch::Key("use_qk_norm", true).read(config)?;
+    let growth = query_growth(config)?;
     let mut layers = with_experts_in(model, &sparse);
-    for (layer, chunked) in layers.iter_mut().zip(chunked) {
+    for (layer, (rotated, chunked)) in layers.iter_mut().zip(rotated.into_iter().zip(chunked)) {
         layer.wiring.window = window.filter(|_| chunked);
+        layer.wiring.unrotated = !rotated;
+        layer.wiring.norms_rotated_qk = norms && rotated;
+        layer.wiring.query_growth = growth.filter(|_| !rotated);
     }
     Ok(layers)
 }
 
-/// For each layer whether its context is cut into chunks: those that rotate q and k.
-fn chunked_layers(config: &DocumentSection<'_>, layers: u64) -> Result<Vec<bool>, ScenarioError> {
+/// How queries grow in layers without rotation. The switch is written as a number too.
+fn query_growth(config: &DocumentSection<'_>) -> Result<Option<QueryGrowth>, ScenarioError> {
+    let off = match config.get("attn_temperature_tuning") {
+        Some(Value::Number(number)) => number.as_f64() == Some(0.0),
+        _ => !Switch::Key("attn_temperature_tuning", true).read(config)?,
+    };
+    let scale = config.positive("attn_scale")?.unwrap_or(0.1);
+    let tokens = config.positive("floor_scale")?.unwrap_or(8192.0);
+    Ok(Some(QueryGrowth { scale, tokens }).filter(|_| !off))
+}
+
+/// For each layer whether its context is cut into chunks, where the file says so.
+fn chunked_layers(config: &DocumentSection<'_>, layers: u64) -> Result<Option<Vec<bool>>, ScenarioError> {
     if let Some(kinds) = texts_of_layers(config, "layer_types", layers)? {
         let chunked = |kind: &str| match kind {
             "chunked_attention" => Ok(true),
@@ -51,8 +71,13 @@ fn chunked_layers(config: &DocumentSection<'_>, layers: u64) -> Result<Vec<bool>
                 "chunked_attention and full_attention are",
             )),
         };
-        return kinds.into_iter().map(chunked).collect();
+        return kinds.into_iter().map(chunked).collect::<Result<_, _>>().map(Some);
     }
+    Ok(None)
+}
+
+/// For each layer whether it rotates q and k.
+fn rotated_layers(config: &DocumentSection<'_>, layers: u64) -> Result<Vec<bool>, ScenarioError> {
     // An empty list means the default.
     let listed =
         config.get("no_rope_layers").is_some_and(|list| list.as_array().is_some_and(|l| !l.is_empty()));

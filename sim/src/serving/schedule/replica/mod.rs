@@ -15,6 +15,7 @@ mod slo;
 
 use crate::clock::SimTime;
 use crate::serving::engine::Reserve;
+use crate::serving::engine::front_end::{Detokeniser, FrontEnd};
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps, notify_gaps};
 use crate::serving::engine::request::{RejectReason, Request, RequestTotals, ServedRequest};
 use crate::serving::engine::settings::{AdmissionPolicy, ServingEngine};
@@ -80,6 +81,7 @@ pub struct Replica<P> {
     /// The places of sequences that had their last token in this step.
     ended: Vec<u32>,
     served: Vec<ServedRequest>,
+    detokeniser: Detokeniser,
 }
 
 impl<P: StepPrices> Replica<P> {
@@ -111,9 +113,15 @@ impl<P: StepPrices> Replica<P> {
             places: Vec::new(),
             ended: Vec::new(),
             served: Vec::new(),
+            detokeniser: Detokeniser::default(),
             engine,
             prices,
         }
+    }
+
+    /// What stands between it and its clients.
+    pub(crate) fn front_end(&self) -> FrontEnd {
+        self.engine.front_end
     }
 
     /// Its clock: the end of its last step.
@@ -256,6 +264,8 @@ impl<P: StepPrices> Replica<P> {
             waiting: self.waiting.len(),
         };
         observer.steps(&steps);
+        let text = self.engine.front_end.detokeniser.per_token.times(sampled);
+        self.detokeniser.steps([begin, self.now], 1, text);
         if alone {
             self.stalled |= self.decoding.count > 0;
         } else {
@@ -279,7 +289,7 @@ impl<P: StepPrices> Replica<P> {
         let host = self.engine.host.time(count);
         let line = self.prices.decode(count, tokens)?.plus(host).plus(std::mem::take(&mut self.moving));
         let sequences = &self.sequences;
-        let end = self.decoding.first_end(|place, life| sequences[place as usize].life == life);
+        let end = self.decoding.next_event(|place, life| sequences[place as usize].life == life);
         // After a preemption, the next step may admit again. It may also do so when the reserve
         // shrinks, when the passing of time makes other sequences late, or when the next sequence
         // may find other blocks.
@@ -307,6 +317,8 @@ impl<P: StepPrices> Replica<P> {
             waiting: self.waiting.len(),
         };
         observer.steps(&steps);
+        let text = self.engine.front_end.detokeniser.per_token.times(count);
+        self.detokeniser.steps([begin, self.now], made, text);
         if std::mem::take(&mut self.stalled) {
             self.notify_stalled(observer);
         } else {
@@ -330,6 +342,11 @@ impl<P: StepPrices> Replica<P> {
     /// Ends the decodes that have their last token, in the order of admission.
     fn finish(&mut self) {
         self.ended.clear();
+        let delivered = self.now + self.detokeniser.delay(self.now);
+        let sequences = &mut self.sequences;
+        while let Some(place) = self.decoding.sent(|place, life| sequences[place as usize].life == life) {
+            sequences[place as usize].delivered.get_or_insert(delivered);
+        }
         let sequences = &self.sequences;
         let lives = |place: u32, life: u32| sequences[place as usize].life == life;
         while let Some(place) = self.decoding.ended(lives) {
@@ -365,10 +382,17 @@ impl<P: StepPrices> Replica<P> {
                 None => sequence.first_token = Some(self.now),
                 Some(_) => observer.gaps(self.now - sequence.last_token, 1),
             }
+            let together = self.engine.front_end.stream_interval;
+            if sequence.generated >= together {
+                sequence.delivered.get_or_insert(self.now + self.detokeniser.delay(self.now));
+            }
             sequence.last_token = self.now;
             match sequence.generated == sequence.request.output_tokens {
                 true => self.leave(place),
-                false => self.decoding.join(place, sequence),
+                false => {
+                    self.decoding.join(place, sequence);
+                    self.decoding.send_together(place, sequence, together);
+                }
             }
         }
     }
@@ -378,7 +402,7 @@ impl<P: StepPrices> Replica<P> {
         let sequence = &mut self.sequences[place as usize];
         sequence.last_token = self.now;
         release(&self.engine, &mut self.blocks, sequence);
-        let served = sequence.served();
+        let served = sequence.served(self.detokeniser.delay(self.now));
         self.totals.add_answer(&served);
         self.served.push(served);
         let index = self.running.iter().rposition(|&running| running == place);
