@@ -324,7 +324,7 @@ fn parquet_has_the_rows_of_the_csv() {
 #[test]
 fn a_search_finds_the_largest_that_a_grid_shows() {
     let place = placed();
-    let limit = r#"--set slo={"tpot":"1.45ms"}"#;
+    let limit = r#"--set slo={"tpot":"1.8ms"}"#;
     place.stdout(&format!(
         "sweep s.yaml {limit} --set workload.batch=1..64 --set workload.prompt_tokens=64,1024 -o grid.csv"
     ));

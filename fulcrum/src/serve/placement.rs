@@ -6,7 +6,9 @@ use hwprofiles::{Bytes, DeviceKind, Machine, Ratio};
 use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, Formats, StatePool, Workload};
 use serde_json::{Value, json};
-use sim::serving::{KvCapacity, KvCapacityError, KvOffload, NoKvRoom, ServingEngine, StateAllocation};
+use sim::serving::{
+    KvCapacity, KvCapacityError, KvOffload, MemoryShare, NoKvRoom, ServingEngine, StateAllocation,
+};
 
 /// An engine whose KV blocks are not counted yet.
 pub(crate) struct EngineSizing<'q> {
@@ -73,6 +75,10 @@ impl<'q> EngineSizing<'q> {
         let ServingEngine { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.draft;
         let allocation = state_allocation(&self.choice.profile.serving.states, max_num_seqs);
         let sizes = [block_size, max_num_batched_tokens];
+        let share = match self.choice.profile.serving.kv_of_free && share.is_finite() {
+            true => MemoryShare::OfFree(share),
+            false => MemoryShare::OfAll(share),
+        };
         KvCapacity::new(cost_model, placement, sizes, share, allocation)
     }
 

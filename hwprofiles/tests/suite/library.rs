@@ -211,7 +211,7 @@ fn an_unknown_name_is_answered_by_the_nearest_and_a_file_comes_first() {
     let error = |name: &str| library.profile(name).expect_err(name).to_string();
     assert!(error("RTX 4060 Ti").ends_with("did you mean rtx-4060-ti-8, rtx-4060-ti-16?"));
     assert!(error("7975WX").ends_with("did you mean threadripper-pro-7975wx?"));
-    assert!(error("i9-13900X").contains("did you mean i9-13900k"));
+    assert!(error("i9-13900kk").contains("did you mean i9-13900k"));
     assert!(error("a toaster").ends_with("`fulcrum machine list` names those"));
     std::fs::write(folder.path().join("RTX 4090"), "name: own\nparts: {cpu: this}\n").unwrap();
     assert!(matches!(library.profile("RTX 4090").unwrap(), Profile::Composition(_)));

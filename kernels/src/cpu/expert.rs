@@ -225,7 +225,7 @@ mod tests {
                                 down.iter().enumerate().map(|(i, w)| f64::from(*w) * gated(i)).sum();
                             let wanted = f64::from(*before) + f64::from(weight) * (made + bias(1, column));
                             let error = (f64::from(*out) - wanted).abs();
-                            assert!(error < 1e-4 * (1.0 + wanted.abs()), "{path}: {out}, not {wanted}");
+                            assert!(error < 5e-4 * (1.0 + wanted.abs()), "{path}: {out}, not {wanted}");
                         }
                     }
                 }

@@ -239,8 +239,8 @@ impl CostModel<'_> {
     }
 
     /// The time of attention over a chunk of a prompt and decodes of other sequences in one call,
-    /// without its launch. `None` where they are computed one after the other: there is no fitted
-    /// kernel, or keys and values are elsewhere.
+    /// without its launch. `None` where they are computed one after the other: no such call was
+    /// measured, or keys and values are elsewhere.
     pub fn mixed_attention_time(&self, task: &Task, prefill: &Step, decode: &Step) -> Option<Seconds> {
         let (Action::Compute { operator: Operator::Attention, rows, source }, Lane::Device(id)) =
             (&task.action, task.lane)
@@ -261,7 +261,7 @@ impl CostModel<'_> {
                 _ => None,
             }
         };
-        let rates = device.attention.get(&self.formats.kv).filter(|rates| rates.surface().is_some())?;
+        let rates = device.attention.get(&self.formats.kv).filter(|rates| rates.knows_mixed())?;
         Some(rates.mixed_time(&shape(prefill)?, &shape(decode)?)?.time)
     }
 

@@ -37,6 +37,8 @@ pub struct EngineServing {
     pub block_size: Sourced<u64>,
     /// The share of a device's memory that it uses.
     pub gpu_memory_utilization: Sourced<Ratio>,
+    /// Whether that share is of what weights and activations leave, and not of all of it.
+    pub kv_of_free: bool,
     /// The host's time for each step, in which the devices wait.
     pub host_per_step: Sourced<Seconds>,
     /// The host's time for each sequence of a step.

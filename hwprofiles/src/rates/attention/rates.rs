@@ -128,6 +128,11 @@ impl AttentionRates {
         }
     }
 
+    /// Whether steps of a prefill and a decode together were measured.
+    pub fn knows_mixed(&self) -> bool {
+        self.surface.is_some() && !self.mixed.is_empty()
+    }
+
     /// The fastest rate at which a decode point read its cache, which is in `kv`.
     pub fn best_read(&self, kv: DType) -> Option<BytesPerSec> {
         self.points_of(Phase::Decode)

@@ -234,7 +234,7 @@ mod tests {
             found.expect("a group").clone()
         };
         let decode = group("engine", "decode");
-        assert_eq!((decode.rows, decode.answered), (9, 8));
+        assert_eq!((decode.rows, decode.answered), (8, 7));
         assert!((group("all", "prompt").median_error.expect("rows") - 0.5).abs() < 1e-12);
         assert_eq!(summary.slopes.len(), 1);
         assert!((summary.slopes[0].measured * 1024.0 - 1e-3).abs() < 1e-9);

@@ -1,7 +1,7 @@
 //! Other names of presets: of models with the same shape, and of shorter or longer spellings.
 
 /// Each with the preset's name.
-pub(crate) const ALIASES: [(&str, &str); 46] = [
+pub(crate) const ALIASES: [(&str, &str); 47] = [
     ("deepseek-coder-v2-lite", "deepseek-v2-lite"),
     ("deepseek-r1", "deepseek-v3"),
     ("deepseek-v2.5", "deepseek-v2"),
@@ -31,6 +31,7 @@ pub(crate) const ALIASES: [(&str, &str); 46] = [
     ("nemotron-3-nano", "nemotron-3-nano-30b-a3b"),
     ("nemotron-3-super", "nemotron-3-super-120b-a12b"),
     ("qwen2-72b", "qwen2.5-72b"),
+    ("qwen2-7b", "qwen2.5-7b"),
     ("qwen2.5-coder-14b", "qwen2.5-14b"),
     ("qwen2.5-coder-32b", "qwen2.5-32b"),
     ("qwen2.5-coder-7b", "qwen2.5-7b"),

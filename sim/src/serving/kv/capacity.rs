@@ -77,10 +77,32 @@ pub struct KvCapacity {
     pub window_bytes: Bytes,
 }
 
+/// How much of a memory an engine uses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MemoryShare {
+    /// A share of the whole memory, for weights and KV cache together, as vLLM.
+    OfAll(f64),
+    /// Weights and activations, and a share of what they leave for the KV cache, as TensorRT-LLM.
+    OfFree(f64),
+}
+
+impl MemoryShare {
+    /// The bytes of a memory of `capacity` that are used, where `taken` hold no KV cache.
+    fn usable(self, capacity: Bytes, taken: Bytes) -> Bytes {
+        match self {
+            MemoryShare::OfAll(share) => Bytes::new((capacity.as_f64() * share) as u64),
+            MemoryShare::OfFree(share) => {
+                let free = capacity.saturating_sub(taken).as_f64() * share;
+                taken + Bytes::new(free as u64)
+            }
+        }
+    }
+}
+
 impl KvCapacity {
     /// The KV cache that fits beside the weights of `placement` and the activations of a step of
     /// `tokens` tokens, with blocks of `block_size` tokens, in every memory that holds some layer's
-    /// cache. The engine uses the share `utilization` of each memory.
+    /// cache. The engine uses `share` of each memory.
     ///
     /// # Errors
     /// A memory without room for a sequence of one block; bytes that must move without a link.
@@ -88,7 +110,7 @@ impl KvCapacity {
         cost_model: CostModel<'_>,
         placement: &Placement,
         [block_size, tokens]: [u64; 2],
-        utilization: f64,
+        share: MemoryShare,
         allocation: StateAllocation,
     ) -> Result<Self, KvCapacityError> {
         let used = usage_with_one_block(cost_model, placement, block_size, tokens)?;
@@ -108,8 +130,8 @@ impl KvCapacity {
         let mut beside = Vec::new();
         let memories = machine.memories.iter().zip(&used).zip(&kept).zip(blocks);
         for (((memory, used), kept), block) in memories.filter(|((_, kept), _)| !kept.is_empty()) {
-            let usable = Bytes::new((memory.capacity.value.as_f64() * utilization) as u64);
             let taken = used.weights + used.activations + used.staging;
+            let usable = share.usable(memory.capacity.value, taken);
             let mut free = usable.saturating_sub(taken);
             let one = kept.at(1, block_size);
             let mut pooled = kept.clone();
@@ -187,7 +209,8 @@ pub fn kv_blocks(
     utilization: f64,
 ) -> Result<u64, KvCapacityError> {
     let sizes = [block_size, tokens];
-    Ok(KvCapacity::new(cost_model, placement, sizes, utilization, StateAllocation::Shared)?.blocks)
+    let share = MemoryShare::OfAll(utilization);
+    Ok(KvCapacity::new(cost_model, placement, sizes, share, StateAllocation::Shared)?.blocks)
 }
 
 /// The use of each memory by `placement` with one block of KV cache. The block includes the KV of

@@ -133,7 +133,11 @@ impl<P: StepPrices> Replica<P> {
         let rest = |sequence: &Sequence| {
             let Request { prompt_tokens, output_tokens, .. } = sequence.request;
             let held = match sequence.joined {
-                Some(joined) => self.engine.blocks(prompt_tokens + self.decoding.generated(joined) - 1),
+                // Its last token has room once the step's decodes have grown.
+                Some(joined) => {
+                    let stored = prompt_tokens + self.decoding.generated(joined) - 1;
+                    self.engine.blocks(stored + u64::from(!self.engine.prefill_first))
+                }
                 None => sequence.held,
             };
             self.engine.blocks(prompt_tokens + output_tokens - 1).saturating_sub(held)
