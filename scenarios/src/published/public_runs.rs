@@ -1,7 +1,8 @@
 //! Public single-user runs of engines on machines that are made of shipped parts.
 //!
 //! A setup is a line of `setups.csv`: parts by their names, a preset, formats and the engine's own
-//! flags. Its measurements are lines of `points.csv`. Nothing here is fitted.
+//! flags. Its measurements are lines of `points.csv`. Nothing here is fitted. Points of sweeps that
+//! are also single runs are left out, so that no measurement counts twice.
 
 use crate::model::transformer::Model;
 use crate::published::engine_flags::{EngineFlags, Placing};
@@ -255,6 +256,26 @@ mod tests {
             }
         }
         assert!(unanswered < setups.len() / 3, "{unanswered} of {}", setups.len());
+    }
+
+    #[test]
+    fn no_measurement_is_there_twice() {
+        let setups = PublicSetup::shipped().expect("tables");
+        let single = setups.iter().filter(|setup| setup.cell("setup").starts_with("run"));
+        for (setup, point) in single.flat_map(|setup| setup.points.iter().map(move |point| (setup, point))) {
+            let twin = |other: &&PublicSetup| {
+                let same = ["cpu", "gpu", "quant"].iter().all(|it| other.cell(it) == setup.cell(it));
+                other.cell("setup").starts_with("sweep") && same
+            };
+            let again = setups.iter().filter(twin).flat_map(|other| &other.points);
+            // A sweep counts the cache before the prompt of 512 tokens, other runs behind it.
+            let again =
+                again.filter(|other| other.metric == point.metric && other.past.abs_diff(point.past) <= 512);
+            let again = again.filter(|other| other.rate.to_bits() == point.rate.to_bits());
+            assert_eq!(again.map(|other| &other.id).next(), None, "{}", point.id);
+        }
+        let ids: Vec<_> = setups.iter().flat_map(|setup| &setup.points).map(|point| &point.id).collect();
+        assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len());
     }
 
     #[test]
