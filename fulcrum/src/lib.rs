@@ -44,7 +44,7 @@ pub use pipeline::{
 };
 pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};
-pub use reproduce::{Published, fit_constants, reproduce, reproduce_public};
+pub use reproduce::{Published, fit_constants, reproduce, reproduce_public, reproduce_public_left_out};
 #[cfg(feature = "run")]
 pub use run::{
     BatchAnswers, BatchDefaults, BatchRequest, CheckedKernel, Checkpoint, DraftedSession, GeneratedBatch,
