@@ -57,7 +57,7 @@ fn experts_that_are_computed_one_by_one_cost_a_prompt_a_time_each() {
         let cost = |machine| {
             let cost_model = CostModel { machine, model: &model, formats: &FORMATS };
             let tasks = program.tasks.iter();
-            let times = tasks.map(|task| cost_model.cost(task, &step).unwrap().alone.get());
+            let times = tasks.map(|task| cost_model.task_cost(task, &step).unwrap().alone.get());
             times.sum::<f64>()
         };
         let longer = cost(&one_by_one) - cost(&machine());
