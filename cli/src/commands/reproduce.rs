@@ -2,7 +2,7 @@
 
 use crate::text::terminal::{out, out_json, outln};
 use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
-use fulcrum::{OrError, Published, Result, fit_constants, reproduce_public};
+use fulcrum::{OrError, Published, Result, fit_constants, reproduce_public, reproduce_public_left_out};
 use hwprofiles::write_atomically;
 use reports::published::Reproductions;
 use std::path::PathBuf;
@@ -19,10 +19,14 @@ pub struct ReproduceArguments {
     /// A publication of yours: a YAML file with its rows in the CSV file of the same name.
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     file: Option<PathBuf>,
-    /// Public runs of engines on machines of shipped parts instead, with nothing fitted: errors by
-    /// engine, machine, model, format and placement.
+    /// Public runs of engines on machines of shipped parts instead, with nothing fitted to a row:
+    /// errors by engine, machine, model, format and placement.
     #[arg(long, conflicts_with_all = ["ids", "file", "fit"])]
     public: bool,
+    /// Predict each CPU's runs also with constants that are chosen on those of the others. Takes
+    /// minutes.
+    #[arg(long, requires = "public")]
+    leave_out: bool,
     /// Print every row, also where several systems are asked for.
     #[arg(long)]
     rows: bool,
@@ -73,15 +77,19 @@ impl ReproduceArguments {
     /// Predicts the public runs.
     fn public_runs(&self, json: bool) -> Result {
         let rows = reproduce_public()?;
+        let left_out = self.leave_out.then(reproduce_public_left_out).transpose()?;
         if let Some(path) = &self.table {
             write_atomically(path, rows.to_csv()).or_failed()?;
         }
         if self.report {
-            rows.write(&self.out).or_failed()?;
+            rows.write(&self.out, left_out.as_ref()).or_failed()?;
         }
         match json {
-            true => out_json!(&rows.to_json()),
-            false => out!("{}", rows.to_text(self.rows)),
+            true => out_json!(&rows.to_json(left_out.as_ref())),
+            false => {
+                out!("{}", rows.to_text(self.rows));
+                out!("{}", left_out.map_or_else(String::new, |it| it.to_text()));
+            }
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod core_counts;
 mod fit;
+mod left_out;
 mod machine_numbers;
 mod policy;
 mod public_run;
@@ -11,6 +12,7 @@ mod scenario_run;
 mod testbed;
 
 pub use fit::fit_constants;
+pub use left_out::reproduce_public_left_out;
 pub use public_run::reproduce_public;
 
 use crate::error::{Error, ErrorContext, OrError, Result};

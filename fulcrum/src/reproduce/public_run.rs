@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use reports::public_runs::{PublicRow, PublicRows};
 use scenarios::published::{PublicMetric, PublicPoint, PublicSetup};
 use scenarios::{Document, Workload};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Predicts every public run that comes with the program.
@@ -16,12 +16,13 @@ use std::collections::BTreeMap;
 /// A shipped table is wrong. A run that cannot be answered says why in its row.
 pub fn reproduce_public() -> Result<PublicRows> {
     let setups = PublicSetup::shipped().or_input()?;
-    Ok(PublicRows(setups.par_iter().flat_map_iter(rows).collect()))
+    let rows = setups.par_iter().flat_map_iter(|setup| rows_with(setup, &BTreeMap::new()));
+    Ok(PublicRows(rows.collect()))
 }
 
-/// The rows of one setup.
-fn rows(setup: &PublicSetup) -> Vec<PublicRow> {
-    let mut run = PublicRun::new(setup);
+/// The rows of one setup, with these values in the place of its engine's own.
+pub(super) fn rows_with(setup: &PublicSetup, execution: &BTreeMap<String, Value>) -> Vec<PublicRow> {
+    let mut run = PublicRun::new(setup, execution);
     let row = |point: &PublicPoint| {
         let (ours, why) = match &mut run {
             Ok(run) => match run.rate(point) {
@@ -44,21 +45,22 @@ fn rows(setup: &PublicSetup) -> Vec<PublicRow> {
             measured: point.rate,
             ours,
             why,
+            assumed: setup.assumption().to_owned(),
         }
     };
     setup.points.iter().map(row).collect()
 }
 
 /// A setup's scenario, with the times of the loads that were asked for.
-struct PublicRun {
+pub(super) struct PublicRun {
     scenario: PreparedScenario,
     times: BTreeMap<[u64; 2], PhaseTimes>,
 }
 
 impl PublicRun {
     /// An error is why nothing of the setup can be answered.
-    fn new(setup: &PublicSetup) -> Result<Self, String> {
-        let mut scenario = setup.scenario()?;
+    pub(super) fn new(setup: &PublicSetup, execution: &BTreeMap<String, Value>) -> Result<Self, String> {
+        let mut scenario = setup.scenario_with(execution)?;
         scenario["workload"] = json!({"batch": 1, "prompt_tokens": 1, "output_tokens": 1});
         let read = || -> Result<PreparedScenario> {
             let document = Document::from_yaml(setup.cell("setup"), &scenario.to_string()).or_input()?;
@@ -68,7 +70,7 @@ impl PublicRun {
     }
 
     /// Our rate for `point`, in tokens per second.
-    fn rate(&mut self, point: &PublicPoint) -> Result<f64> {
+    pub(super) fn rate(&mut self, point: &PublicPoint) -> Result<f64> {
         let &PublicPoint { metric, prompt, past, output, .. } = point;
         let tokens = output as f64;
         Ok(match metric {

@@ -100,6 +100,16 @@ pub struct DeviceDetails {
     /// The rate at which an engine's kernels read quantised weights, dequantisation included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantised_read: Option<Sourced<BytesPerSec>>,
+    /// The most that an engine's kernels reach in products with quantised weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantised_product: Option<Sourced<FlopPerSec>>,
+    /// The rate at which an engine's decode attention reads a quantised cache, once for each query
+    /// head. Absent where the heads of a group share what is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_read_by_head: Option<Sourced<BytesPerSec>>,
+    /// What each matrix of each expert of a prompt costs, where they are computed one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expert: Option<Sourced<Seconds>>,
     /// Whether a kernel of its own rounds activations to fp8 before each fp8 product.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantises_activations: Option<bool>,

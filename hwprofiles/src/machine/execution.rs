@@ -8,7 +8,7 @@ use crate::machine::device::{Device, DeviceKind, Ranks};
 use crate::machine::graph::Machine;
 use crate::machine::memory::{MemoryId, MemoryKind};
 use crate::rates::{AllReduce, Bound};
-use crate::units::{BytesPerSec, Ratio, Seconds, Sourced};
+use crate::units::{BytesPerSec, FlopPerSec, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,6 +20,13 @@ pub struct EngineExecution {
     /// memories whose peak is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_read: Option<Sourced<Ratio>>,
+    /// Multiply-adds of CPU products with quantised weights, for each value that the cores unpack
+    /// in the same time: blocks are unpacked, scaled and multiplied as integers by one kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_product: Option<Sourced<Ratio>>,
+    /// The share of a CPU's attention rate that its kernels reach over a quantised cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_cache: Option<Sourced<Ratio>>,
     /// The shortest time of a GPU kernel, its launch included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Sourced<Seconds>>,
@@ -33,6 +40,14 @@ pub struct EngineExecution {
     /// The share of a GPU's bandwidth that its attention reaches where it reads the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_read: Option<Sourced<Ratio>>,
+    /// The share of a GPU's bandwidth at which decode attention reads a quantised cache once for
+    /// each query head, where no kernel shares it among the heads of a group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_by_head: Option<Sourced<Ratio>>,
+    /// What a GPU takes for each matrix of each expert of a prompt, where its experts are computed
+    /// one after the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expert: Option<Sourced<Seconds>>,
     /// Whether the kernels of a step are replayed as a graph, so that none is issued by the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graphs: Option<bool>,
@@ -103,9 +118,12 @@ impl Machine {
                 let reason = format!("{} and {} of the engine's own", device.sync.value, hop.value);
                 device.sync = Sourced::estimated(device.sync.value + hop.value, &reason);
             }
-            if device.kind == DeviceKind::Gpu {
-                let bandwidth = self.memories[device.memory.0].bandwidth.value / device.ranks() as f64;
-                engine.change_gpu(device, bandwidth);
+            match device.kind {
+                DeviceKind::Gpu => {
+                    let bandwidth = self.memories[device.memory.0].bandwidth.value / device.ranks() as f64;
+                    engine.change_gpu(device, bandwidth);
+                }
+                _ => engine.change_host(device),
             }
         }
         machine
@@ -146,6 +164,23 @@ impl EngineExecution {
         }
     }
 
+    fn change_host(&self, device: &mut Device) {
+        if let Some(share) = &self.host_cache {
+            let quantised = device.attention.iter_mut().filter(|(kv, _)| kv.is_quantised());
+            quantised.for_each(|(_, rates)| *rates = rates.faster(Bound::Compute, share.value));
+        }
+        let details = &mut device.details;
+        if let (Some(products), Some(cost)) = (&self.host_product, &details.dequantisation) {
+            let unpacked = cost.rate.value.get();
+            let reason = format!(
+                "{} multiply-adds for each of {} ({})",
+                products.value, cost.rate.value, products.source
+            );
+            let rate = FlopPerSec::new(2.0 * products.value.get() * unpacked);
+            details.quantised_product = Some(Sourced::estimated(rate, &reason));
+        }
+    }
+
     /// `bandwidth` is that of one GPU's memory.
     fn change_gpu(&self, device: &mut Device, bandwidth: BytesPerSec) {
         match self.graphs {
@@ -168,9 +203,18 @@ impl EngineExecution {
         if self.quantises_activations.is_some() {
             details.quantises_activations = self.quantises_activations;
         }
-        if let Some(share) = &self.gpu_read {
+        if self.expert.is_some() {
+            details.expert.clone_from(&self.expert);
+        }
+        let read = |share: &Sourced<Ratio>| {
             let reason = format!("{} of {bandwidth} ({})", share.value, share.source);
-            details.quantised_read = Some(Sourced::estimated(bandwidth * share.value.get(), &reason));
+            Sourced::estimated(bandwidth * share.value.get(), &reason)
+        };
+        if let Some(share) = &self.gpu_read {
+            details.quantised_read = Some(read(share));
+        }
+        if let Some(share) = &self.kv_by_head {
+            details.cache_read_by_head = Some(read(share));
         }
         if let Some(ranks) = &mut device.ranks {
             self.change_all_reduce(ranks);

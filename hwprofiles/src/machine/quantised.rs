@@ -14,11 +14,14 @@
 
 use crate::machine::device::{Device, DeviceKind};
 use crate::machine::times::MissingRate;
-use crate::rates::{AttentionShape, Basis, Bound, Dequantisation, Estimate, GemmRates};
-use crate::units::{DType, Elements, FlopPerSec, Provenance, Ratio, Seconds, Sourced};
+use crate::rates::{AttentionShape, Basis, Bound, Dequantisation, Estimate, GemmRates, Phase};
+use crate::units::{DType, Elements, Flop, FlopPerSec, Provenance, Ratio, Seconds, Sourced};
 
 /// So many rows that the weights are read in a small part of the time.
 const MANY_ROWS: u64 = 2048;
+
+/// The widest heads that vector kernels of decode attention have.
+const WIDEST_HEAD: u64 = 256;
 
 /// The sizes of y[m, n] = x[m, k] · W[n, k]ᵀ.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +65,9 @@ impl Device {
         let product = Product { m, n, k };
         let own = self.details.quantised_read.as_ref();
         let Some(rate) = own.filter(|_| dtype.is_quantised() && !self.is_native(dtype)) else {
-            return self.known_product(dtype, product, factor, self.details.dequantisation.as_ref());
+            let estimate =
+                self.known_product(dtype, product, factor, self.details.dequantisation.as_ref())?;
+            return Ok(self.within_product_rate(dtype, product, estimate));
         };
         // The engine's rate holds dequantisation.
         let estimate = self.known_product(dtype, product, factor, None)?;
@@ -71,6 +76,17 @@ impl Device {
             true => Estimate::with_default_band(read, Bound::Memory, Basis::Estimated),
             false => estimate,
         })
+    }
+
+    /// The estimate, or what an engine's own kernels take to multiply blocks.
+    fn within_product_rate(&self, dtype: DType, product: Product, estimate: Estimate) -> Estimate {
+        let Product { m, n, k } = product;
+        let rate = self.details.quantised_product.as_ref().filter(|_| dtype.is_quantised());
+        let flop = Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
+        match rate.map(|rate| flop / rate.value).filter(|time| *time > estimate.time) {
+            Some(time) => Estimate::with_default_band(time, Bound::Compute, Basis::Estimated),
+            None => estimate,
+        }
     }
 
     /// The time of a product by the kernels that the rates were measured with, with this cost of
@@ -163,6 +179,21 @@ impl Device {
         };
         let estimate = Estimate::with_default_band(estimate.time * ratio, estimate.bound, Basis::Estimated);
         Some(dequantised(&estimate, cost, Dequantisation::weight(kv), shape.kv_elements()))
+    }
+
+    /// The estimate of decode attention, or the time in which an engine's kernel reads a quantised
+    /// cache for each query head. Latent caches, whose heads are wide, have kernels of their own.
+    pub(super) fn read_by_heads(&self, kv: DType, shape: &AttentionShape, estimate: Estimate) -> Estimate {
+        let concerned = kv.is_quantised() && shape.phase == Phase::Decode && shape.head_dim <= WIDEST_HEAD;
+        let Some(rate) = self.details.cache_read_by_head.as_ref().filter(|_| concerned) else {
+            return estimate;
+        };
+        let each = AttentionShape { kv_heads: shape.heads.max(shape.kv_heads), ..*shape };
+        let time = kv.bytes(each.kv_elements()) / rate.value;
+        match time > estimate.time {
+            true => Estimate::with_default_band(time, Bound::Memory, Basis::Estimated),
+            false => estimate,
+        }
     }
 }
 

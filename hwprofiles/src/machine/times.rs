@@ -104,7 +104,8 @@ impl Device {
         };
         let estimate = self.attention.get(&kv).and_then(|rates| rates.time(shape));
         let estimate = estimate.or_else(|| self.attention_like_another(kv, shape));
-        estimate.ok_or_else(|| MissingRate::new(self, rate, kv, has))
+        let estimate = estimate.ok_or_else(|| MissingRate::new(self, rate, kv, has))?;
+        Ok(self.read_by_heads(kv, shape, estimate))
     }
 }
 

@@ -19,15 +19,29 @@ use crate::units::{ElementsPerSec, Hertz, Provenance, Sourced};
 const GPU_VALUES_PER_CYCLE: f64 = 20.0;
 
 /// The clock of busy multiprocessors by architecture, as datasheets give the boost clock.
-const GPU_CLOCKS: [(&str, Hertz); 8] = [
+const GPU_CLOCKS: [(&str, Hertz); 22] = [
+    ("pascal", Hertz::new(1.6e9)),
     ("volta", Hertz::new(1.53e9)),
     ("turing", Hertz::new(1.6e9)),
     ("ampere", Hertz::new(1.41e9)),
     ("ada", Hertz::new(2.5e9)),
     ("hopper", Hertz::new(1.8e9)),
     ("blackwell", Hertz::new(1.9e9)),
+    ("vega20", Hertz::new(1.75e9)),
+    ("cdna", Hertz::new(1.5e9)),
     ("cdna2", Hertz::new(1.7e9)),
     ("cdna3", Hertz::new(2.1e9)),
+    ("cdna4", Hertz::new(2.4e9)),
+    ("rdna2", Hertz::new(2.25e9)),
+    ("rdna3", Hertz::new(2.4e9)),
+    ("rdna3.5", Hertz::new(2.9e9)),
+    ("rdna4", Hertz::new(2.7e9)),
+    ("alchemist", Hertz::new(2.1e9)),
+    ("battlemage", Hertz::new(2.67e9)),
+    ("apple-m1", Hertz::new(1.28e9)),
+    ("apple-m2", Hertz::new(1.4e9)),
+    ("apple-m3", Hertz::new(1.38e9)),
+    ("apple-m4", Hertz::new(1.58e9)),
 ];
 
 /// The clock of a GPU of another architecture.

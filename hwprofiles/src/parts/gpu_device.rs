@@ -21,7 +21,7 @@ impl GpuPart {
     pub fn device(&self, memory: MemoryId) -> Device {
         let bandwidth = self.reached_bandwidth();
         let (mut gemm, mut attention) = (BTreeMap::new(), BTreeMap::new());
-        // A cache in fewer bits is widened before it is multiplied.
+        // A cache of blocks is widened before it is multiplied.
         let widened = self.reached_peak(DType::Bf16).or_else(|| self.reached_peak(DType::F16));
         let widened = widened.map(|rate| rate.value);
         for dtype in self.formats() {
@@ -31,7 +31,8 @@ impl GpuPart {
                     gemm.insert(dtype, GemmRates::roofline(dtype, peak.value, bandwidth.value, source()));
                 }
                 if dtype.holds_kv() {
-                    let rates = AttentionRates::roofline(dtype, peak.value, bandwidth.value, source())
+                    let rate = widened.filter(|_| dtype.is_quantised()).unwrap_or(peak.value);
+                    let rates = AttentionRates::roofline(dtype, rate, bandwidth.value, source())
                         .with_decode_rate(widened.unwrap_or(peak.value) * OF_RATE_DECODE_ATTENTION);
                     attention.insert(dtype, rates);
                 }

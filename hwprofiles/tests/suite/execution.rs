@@ -1,8 +1,8 @@
 //! What an engine adds to a machine.
 
 use hwprofiles::{
-    Bytes, BytesPerSec, DType, Device, DeviceKind, EngineExecution, Library, Machine, MemoryKind, Seconds,
-    yaml,
+    AttentionShape, Bytes, BytesPerSec, DType, Device, DeviceKind, EngineExecution, Library, Machine,
+    MemoryKind, Phase, Seconds, yaml,
 };
 
 fn engine(text: &str) -> EngineExecution {
@@ -93,6 +93,52 @@ fn quantised_weights_are_read_at_the_engines_share() {
     assert!(many(gpu) > read, "many rows are computed, not read");
     let bf16 = |machine| device(machine, DeviceKind::Gpu).gemm_time(DType::Bf16, 1, 8192, 8192).unwrap();
     assert_eq!(bf16(&run), bf16(&plain));
+}
+
+#[test]
+fn a_cpu_multiplies_blocks_at_most_as_fast_as_the_engines_kernels() {
+    let plain = machine("rtx-5090", 1);
+    let run = plain.run_by(&engine(&format!("host_product: {{value: 1.5, {}}}", source())));
+    let unpacked = device(&plain, DeviceKind::Cpu).details.dequantisation.clone().unwrap().rate.value;
+    let time =
+        |machine, dtype, m| device(machine, DeviceKind::Cpu).gemm_time(dtype, m, 8192, 8192).unwrap().time;
+    let products = 2048.0 * 8192.0 * 8192.0;
+    let least = products / (1.5 * unpacked.get());
+    assert!((time(&run, DType::Q4K, 2048).get() / least - 1.0).abs() < 1e-9);
+    assert!(time(&plain, DType::Q4K, 2048) < time(&run, DType::Q4K, 2048));
+    assert_eq!(time(&run, DType::Q4K, 1), time(&plain, DType::Q4K, 1), "one row is read, not computed");
+    assert_eq!(time(&run, DType::Bf16, 2048), time(&plain, DType::Bf16, 2048));
+}
+
+#[test]
+fn quantised_caches_are_read_as_the_engines_kernels_do() {
+    let plain = machine("rtx-5090", 1);
+    let text = format!("kv_by_head: {{value: 1.25, {s}}}\nhost_cache: {{value: 0.1, {s}}}", s = source());
+    let run = plain.run_by(&engine(&text));
+    let shape = AttentionShape {
+        phase: Phase::Decode,
+        batch: 1,
+        new_tokens: 1,
+        past_tokens: 1 << 16,
+        heads: 64,
+        kv_heads: 4,
+        head_dim: 128,
+    };
+    let time = |machine, kind, kv, shape| device(machine, kind).attention_time(kv, &shape).unwrap().time;
+    let gpu = |machine, kv, shape| time(machine, DeviceKind::Gpu, kv, shape);
+    let memory = plain.memory(device(&plain, DeviceKind::Gpu).memory).bandwidth.value;
+    let each = AttentionShape { kv_heads: shape.heads, ..shape };
+    assert_eq!(gpu(&run, DType::Int8, shape), DType::Int8.bytes(each.kv_elements()) / (memory * 1.25));
+    for (kv, shape) in [
+        (DType::Bf16, shape),
+        (DType::Int8, AttentionShape { head_dim: 512, ..shape }),
+        (DType::Int8, AttentionShape { phase: Phase::Prefill, new_tokens: 64, ..shape }),
+    ] {
+        assert_eq!(gpu(&run, kv, shape), gpu(&plain, kv, shape), "{kv} {shape}");
+    }
+    let cpu = |machine, kv| time(machine, DeviceKind::Cpu, kv, shape);
+    assert!(cpu(&run, DType::Int8) > cpu(&plain, DType::Int8));
+    assert_eq!(cpu(&run, DType::Bf16), cpu(&plain, DType::Bf16));
 }
 
 #[test]

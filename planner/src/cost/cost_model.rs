@@ -193,7 +193,10 @@ impl CostModel<'_> {
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
         let streamed = streamed * flow.idle_stages();
         let combine_time = self.combine_time(operator, rows, device, step);
-        let launch = device.launch.value * f64::from(work.launches);
+        let one_by_one = device.details.expert.as_ref().filter(|_| step.sampled() < step.rows());
+        let experts = work.experts as f64 * f64::from(work.launches);
+        let experts = one_by_one.map_or(Seconds::ZERO, |expert| expert.value * experts);
+        let launch = device.launch.value * f64::from(work.launches) + experts;
         let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
         let issue = issue * f64::from(work.launches);
         let body = rated.time.max(streamed);

@@ -43,6 +43,38 @@ fn divided(model: &Model, experts: std::ops::Range<u64>) -> Placement {
 }
 
 #[test]
+fn experts_that_are_computed_one_by_one_cost_a_prompt_a_time_each() {
+    let model = tiny_experts(3);
+    let placement = Placement::uniform(&model, GPU, machine().device(GPU).memory);
+    let mut one_by_one = machine();
+    let each = Seconds::new(1e-3);
+    one_by_one.devices[GPU.0].details.expert = Some(hwprofiles::Sourced::estimated(each, "a test"));
+    for phase in [Phase::Prefill, Phase::Decode] {
+        let program = Program::lower(&one_by_one, &model, &placement, phase).unwrap();
+        let step = Step { phase, batch: 1, new_tokens: 40, past_tokens: 0 };
+        let step =
+            if phase == Phase::Decode { Step { new_tokens: 1, past_tokens: 40, ..step } } else { step };
+        let cost = |machine| {
+            let cost_model = CostModel { machine, model: &model, formats: &FORMATS };
+            let tasks = program.tasks.iter();
+            let times = tasks.map(|task| cost_model.task_cost(task, &step).unwrap().alone.get());
+            times.sum::<f64>()
+        };
+        let longer = cost(&one_by_one) - cost(&machine());
+        let work = |task: &planner::Task| match &task.action {
+            Action::Compute { operator: operator @ Operator::Experts, rows, .. } => {
+                let cost_model = CostModel { machine: &one_by_one, model: &model, formats: &FORMATS };
+                cost_model.work(*operator, rows, &step).experts as f64 * 3.0
+            }
+            _ => 0.0,
+        };
+        let wanted = if phase == Phase::Decode { 0.0 } else { program.tasks.iter().map(work).sum() };
+        assert!((longer / each.get() - wanted).abs() < 1e-6, "{phase:?}: {longer} {wanted}");
+        assert!(phase == Phase::Decode || wanted > 0.0);
+    }
+}
+
+#[test]
 fn both_devices_of_divided_experts_work_between_the_router_and_the_sum() {
     let model = tiny_experts(3);
     let placement = divided(&model, 2..6);

@@ -3,6 +3,7 @@
 mod engine_flags;
 mod expression;
 mod pattern;
+mod public_constants;
 mod public_runs;
 mod publication;
 mod rows;
@@ -10,6 +11,7 @@ mod scope;
 
 pub use expression::Expression;
 pub use pattern::{Filter, NamePattern};
+pub use public_constants::PublicConstant;
 pub use public_runs::{PublicMetric, PublicPoint, PublicSetup};
 pub use publication::{Constant, Publication, Resources, RowGroup, Unscored};
 pub use rows::{PublishedRow, read_rows};

@@ -1,7 +1,8 @@
 //! Public single-user runs of engines on machines that are made of shipped parts.
 //!
 //! A setup is a line of `setups.csv`: parts by their names, a preset, formats and the engine's own
-//! flags. Its measurements are lines of `points.csv`. Nothing here is fitted.
+//! flags. Its measurements are lines of `points.csv`. Nothing is fitted to a row. Points of sweeps
+//! that are also single runs are left out, so that no measurement counts twice.
 
 use crate::model::transformer::Model;
 use crate::published::engine_flags::{EngineFlags, Placing};
@@ -122,6 +123,18 @@ impl PublicSetup {
         self.cells.get(column).map_or("", String::as_str)
     }
 
+    /// The same with the first and the last point of each metric.
+    pub fn thinned(&self) -> Self {
+        let mut points = Vec::new();
+        for metric in PublicMetric::ALL {
+            let all: Vec<_> = self.points.iter().filter(|point| point.metric == metric).collect();
+            let mut kept = vec![0, all.len().saturating_sub(1)];
+            kept.dedup();
+            points.extend(kept.into_iter().filter_map(|at| all.get(at).map(|&point| point.clone())));
+        }
+        Self { points, ..self.clone() }
+    }
+
     /// The parts of its machine, joined: `epyc-9355+rtx-4090`.
     pub fn machine(&self) -> String {
         let parts = ["cpu", "gpu"].map(|column| self.cell(column));
@@ -144,16 +157,20 @@ impl PublicSetup {
         }
     }
 
+    /// What its thread does not say and its scenario assumes; empty where nothing.
+    pub fn assumption(&self) -> &'static str {
+        match self.cell("dram_bandwidth") {
+            "" => "the DRAM's speed is not stated: the fastest that the CPU supports",
+            _ => "",
+        }
+    }
+
     /// Its scenario without the workload.
     ///
     /// # Errors
     /// Why the run cannot be answered: what its thread does not say, or what a flag asks for.
     pub fn scenario(&self) -> Result<Value, String> {
-        let missing = [
-            ("cpu", "the CPU is not named"),
-            ("model", "the model is not named"),
-            ("dram_bandwidth", "the DRAM's speed is not stated"),
-        ];
+        let missing = [("cpu", "the CPU is not named"), ("model", "the model is not named")];
         if let Some((_, why)) = missing.into_iter().find(|(column, _)| self.cell(column).is_empty()) {
             return Err(why.to_owned());
         }
@@ -165,11 +182,37 @@ impl PublicSetup {
             "machine": self.parts(),
             "model": self.cell("model"),
             "dtype": {"weights": weights, "kv": flags.kv_format()},
-            "engine": self.cell("engine").to_lowercase(),
+            "engine": self.engine(),
             "placement": flags.placement(&model, self.placing()),
         });
         if self.gpu_parts().1 > 1 {
             scenario["tensor_parallel"] = json!(1);
+        }
+        Ok(scenario)
+    }
+
+    /// The engine, with its build where the thread of llama.cpp gives one.
+    fn engine(&self) -> Value {
+        let name = self.cell("engine").to_lowercase();
+        match self.build().filter(|_| name == "llama.cpp") {
+            Some(build) => json!({"name": name, "version": build.to_string()}),
+            None => json!({"name": name}),
+        }
+    }
+
+    /// The number of the engine's build.
+    pub(crate) fn build(&self) -> Option<u32> {
+        self.cell("version").split(' ').next()?.parse().ok()
+    }
+
+    /// [`PublicSetup::scenario`] with these values in the place of the engine's own.
+    ///
+    /// # Errors
+    /// Why the run cannot be answered.
+    pub fn scenario_with(&self, execution: &BTreeMap<String, Value>) -> Result<Value, String> {
+        let mut scenario = self.scenario()?;
+        if !execution.is_empty() {
+            scenario["engine"]["execution"] = json!(execution);
         }
         Ok(scenario)
     }
@@ -201,7 +244,11 @@ impl PublicSetup {
             json!({"value": value, "source": {"estimated": {"reason": reason}}})
         };
         let capacity = Some(self.cell("dram")).filter(|text| !text.is_empty()).unwrap_or(ENOUGH);
-        let dram = json!({"capacity": stated(capacity), "bandwidth": stated(self.cell("dram_bandwidth"))});
+        let mut dram = json!({"capacity": stated(capacity)});
+        // The part's own fastest memory where the speed is not stated.
+        if !self.cell("dram_bandwidth").is_empty() {
+            dram["bandwidth"] = stated(self.cell("dram_bandwidth"));
+        }
         let mut parts =
             Map::from_iter([("cpu".to_owned(), json!(self.cell("cpu"))), ("dram".to_owned(), dram)]);
         match self.gpu_parts() {
@@ -255,6 +302,34 @@ mod tests {
             }
         }
         assert!(unanswered < setups.len() / 3, "{unanswered} of {}", setups.len());
+    }
+
+    #[test]
+    fn no_measurement_is_there_twice() {
+        let setups = PublicSetup::shipped().expect("tables");
+        let single = setups.iter().filter(|setup| setup.cell("setup").starts_with("run"));
+        for (setup, point) in single.flat_map(|setup| setup.points.iter().map(move |point| (setup, point))) {
+            let twin = |other: &&PublicSetup| {
+                let same = ["cpu", "gpu", "quant"].iter().all(|it| other.cell(it) == setup.cell(it));
+                other.cell("setup").starts_with("sweep") && same
+            };
+            let again = setups.iter().filter(twin).flat_map(|other| &other.points);
+            // A sweep counts the cache before the prompt of 512 tokens, other runs behind it.
+            let again =
+                again.filter(|other| other.metric == point.metric && other.past.abs_diff(point.past) <= 512);
+            let again = again.filter(|other| other.rate.to_bits() == point.rate.to_bits());
+            assert_eq!(again.map(|other| &other.id).next(), None, "{}", point.id);
+        }
+        let rates = |setup: &PublicSetup| -> Vec<u64> {
+            let mut rates: Vec<_> = setup.points.iter().map(|point| point.rate.to_bits()).collect();
+            rates.sort_unstable();
+            rates
+        };
+        let sweeps = setups.iter().filter(|setup| setup.points.len() > 8).map(rates);
+        let sweeps: Vec<_> = sweeps.collect();
+        assert_eq!(sweeps.iter().collect::<std::collections::BTreeSet<_>>().len(), sweeps.len());
+        let ids: Vec<_> = setups.iter().flat_map(|setup| &setup.points).map(|point| &point.id).collect();
+        assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len());
     }
 
     #[test]

@@ -1,14 +1,19 @@
 //! Public runs beside ours: errors by engine, machine, model, format and placement, the slope of
 //! decode over context, and the order of setups.
 
+mod left_out;
 mod page;
 mod summary;
 mod table;
 mod text;
 
+pub use left_out::{ChosenConstant, LeftOut};
 pub use summary::{MachineRank, PublicGroup, PublicSummary, SweepSlope};
 
 use serde::Serialize;
+
+/// The set of runs that somebody reports of a machine.
+const SINGLE: &str = "single runs";
 
 /// A public number beside ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,6 +44,8 @@ pub struct PublicRow {
     pub ours: Option<f64>,
     /// Why there is none; empty where there is one.
     pub why: String,
+    /// What the prediction assumes because the source does not say it; empty where nothing.
+    pub assumed: String,
 }
 
 impl PublicRow {
@@ -54,7 +61,16 @@ impl PublicRow {
 
     /// Whether it is a point of a sweep over context.
     fn is_of_a_sweep(&self) -> bool {
-        self.setup.starts_with("sweep")
+        self.set() == "sweeps over context"
+    }
+
+    /// The set that it is of, by the beginning of its setup's name.
+    fn set(&self) -> &'static str {
+        match self.setup.split('-').next() {
+            Some("sweep") => "sweeps over context",
+            Some("unified") => "one memory for CPU and GPU",
+            _ => SINGLE,
+        }
     }
 
     /// The machine, or that it is not named.
@@ -64,7 +80,7 @@ impl PublicRow {
 }
 
 /// All public runs, setup by setup.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PublicRows(pub Vec<PublicRow>);
 
 #[cfg(test)]
@@ -89,6 +105,7 @@ mod tests {
                 measured,
                 ours,
                 why: if ours.is_some() { String::new() } else { "the model is not named".to_owned() },
+                assumed: String::new(),
             };
         let mut all = vec![
             row("a", "run-1", "decode", 512, 10.0, Some(11.0)),

@@ -25,6 +25,9 @@ pub struct PublicSummary {
     pub median_slope_error: Option<f64>,
     /// The order of setups on each machine.
     pub ranks: Vec<MachineRank>,
+    /// Errors with constants that were chosen without the CPU's runs; empty where none was chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<PublicGroup>,
 }
 
 /// Errors of one phase of the rows that have something in common.
@@ -84,15 +87,15 @@ impl PublicRows {
             median_slope_error: median_absolute_error(&errors),
             slopes,
             ranks: self.ranks(),
+            left_out: vec![],
         }
     }
 
     fn groups(&self) -> Vec<PublicGroup> {
-        let set = |row: &PublicRow| if row.is_of_a_sweep() { "sweeps over context" } else { "single runs" };
         let mut all: BTreeMap<(usize, String, &str), Vec<&PublicRow>> = BTreeMap::new();
         for row in &self.0 {
             let names =
-                ["all", set(row), &row.engine, row.machine_name(), &row.model, &row.format, &row.placement];
+                ["all", row.set(), &row.engine, row.machine_name(), &row.model, &row.format, &row.placement];
             for (by, name) in names.into_iter().enumerate() {
                 let name = if name.is_empty() { "not named" } else { name };
                 all.entry((by, name.to_owned(), &row.phase)).or_default().push(row);

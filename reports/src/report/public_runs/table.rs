@@ -1,6 +1,6 @@
 //! Public runs as CSV and JSON.
 
-use super::PublicRows;
+use super::{LeftOut, PublicRows};
 use serde_json::{Value, json};
 
 impl PublicRows {
@@ -21,10 +21,11 @@ impl PublicRows {
             "ours",
             "error",
             "why",
+            "assumed",
             "source",
         ];
         let mut write =
-            |cells: [String; 14]| writer.write_record(cells).expect("writing to memory cannot fail");
+            |cells: [String; 15]| writer.write_record(cells).expect("writing to memory cannot fail");
         write(head.map(str::to_owned));
         for row in &self.0 {
             let number = |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
@@ -42,15 +43,17 @@ impl PublicRows {
                 number(row.ours),
                 number(row.error()),
                 row.why.clone(),
+                row.assumed.clone(),
                 row.source.clone(),
             ]);
         }
         writer.into_inner().expect("writing to memory cannot fail")
     }
 
-    /// JSON with all rows and their statistics.
-    pub fn to_json(&self) -> Value {
-        json!({"rows": self.0, "summary": self.summary()})
+    /// JSON with all rows and their statistics, and those of CPUs that were left out, where there
+    /// are some.
+    pub fn to_json(&self, left_out: Option<&LeftOut>) -> Value {
+        json!({"rows": self.0, "summary": self.summary(), "left_out": left_out})
     }
 }
 
@@ -65,6 +68,6 @@ mod tests {
         let lines: Vec<_> = reader.records().map(|row| row.expect("a row")).collect();
         assert_eq!(lines.len(), rows().0.len());
         assert_eq!((&lines[0][11], &lines[3][12]), ("0.10000000000000009", "the model is not named"));
-        assert_eq!(rows().to_json()["rows"].as_array().map(Vec::len), Some(lines.len()));
+        assert_eq!(rows().to_json(None)["rows"].as_array().map(Vec::len), Some(lines.len()));
     }
 }

@@ -92,7 +92,7 @@ impl PublicRows {
 }
 
 /// Counts, errors and ratio of a group, in columns.
-fn columns(group: &PublicGroup) -> String {
+pub(super) fn columns(group: &PublicGroup) -> String {
     let percent =
         |error: Option<f64>| error.map_or_else(|| "–".to_owned(), |error| format!("{:.1} %", error * 100.0));
     let ratio = group.median_ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));

@@ -90,6 +90,8 @@ pub struct Work {
     pub activations: Bytes,
     /// Fork-joins on a CPU, kernel launches on a GPU.
     pub launches: u32,
+    /// Experts that are computed with; zero for other operators.
+    pub experts: u64,
 }
 
 impl Work {
@@ -130,6 +132,7 @@ impl Work {
             kv_written: Bytes::ZERO,
             activations: read + bytes(operator.writes()),
             launches: 1,
+            experts: 0,
         };
         match (operator, sublayer.matrix(model)) {
             (Operator::Experts, Some(_)) => {
@@ -260,6 +263,7 @@ impl Work {
         self.weights = Bytes::new((traffic.touched * one).round() as u64);
         self.activations = read.sum::<Bytes>() + written + inner_bytes(model, formats, neurons);
         self.launches = NETWORK_LAUNCHES;
+        self.experts = traffic.touched.round() as u64;
     }
 }
 
