@@ -46,12 +46,12 @@ pub use placement::{
     ROW_PANEL, Slice, Slices, Variant, whole_slice,
 };
 pub use plan::{
-    CellPlan, Identity, NamedPlacement, NoPlan, PLAN_VERSION, PlacedDraft, Plan, PlanOrigin, PlanTable,
-    Prediction, SharingCost, TABLE_VERSION,
+    BestRule, CellPlan, Identity, NamedPlacement, NoPlan, PLAN_VERSION, PlacedDraft, Plan, PlanOrigin,
+    PlanTable, Prediction, SearchSummary, SharingCost, TABLE_VERSION,
 };
 pub use planning::{
-    ChosenFormats, DraftModel, DraftPlan, FORCED, ForcedPlacement, FormatScorer, PLANNED, Problem, Scorer,
-    evaluate, follow, plan, plan_among,
+    ChosenFormats, DraftModel, DraftPlan, Effort, FORCED, ForcedPlacement, FormatScorer, PLANNED, Problem, Scorer,
+    evaluate, follow, plan, plan_among, plan_improved, single_edits,
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,

@@ -26,7 +26,8 @@ fn main() {
         for _ in 0..3 {
             *calls.lock().unwrap() = (0, 0.0);
             let start = Instant::now();
-            let plan = planner::plan(&problem, &score);
+            let effort = std::env::var("EFFORT").map_or(0, |effort| effort.parse().unwrap());
+            let plan = planner::plan_improved(&problem, planner::Effort::new(effort), &score);
             let took = start.elapsed().as_secs_f64() * 1e3;
             let calls = *calls.lock().unwrap();
             match plan {

@@ -6,7 +6,7 @@ use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, Machine};
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, ForcedPlacement, Front, Identity, PhaseTimes, Placement,
+    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ForcedPlacement, Front, Identity, PhaseTimes, Placement,
     Plan, PlanOrigin, PlannerError, Rule,
 };
 use scenarios::{
@@ -184,19 +184,19 @@ impl PreparedScenario {
     /// # Errors
     /// As [`plan()`].
     pub fn plan(&self) -> Result<ResolvedPlan> {
-        let chosen = self.choose()?;
+        let chosen = self.choose(Effort::PLAN)?;
         let (plan, model) = (chosen.plan, &self.model().name);
         tracing::info!(model, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
         let trials = FormatTrial::from_planned(chosen.outcomes, self.formats());
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
     }
 
-    /// The document of the best plan alone, for a plan that nobody runs.
+    /// The document of the solver's plan alone, for one of many questions.
     pub(crate) fn plan_document(&self) -> Result<Plan> {
-        Ok(self.choose()?.plan)
+        Ok(self.choose(Effort::SOLVE)?.plan)
     }
 
-    fn choose(&self) -> Result<ChosenFormats> {
+    fn choose(&self, effort: Effort) -> Result<ChosenFormats> {
         if self.training().is_some() {
             return Err(Error::input(
                 "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes",
@@ -209,7 +209,7 @@ impl PreparedScenario {
         let draft = draft.map(|SpeculationChoice { draft, choices }| DraftModel { model: draft, choices });
         let (formats, known) = (&self.formats().allowed, self.identities.as_deref());
         let (problem, forced) = (self.problem(), self.forced.as_ref());
-        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, &score)
+        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, effort, &score)
             .map_err(planner_error)
     }
 

@@ -1,8 +1,11 @@
 //! From a problem to its plan: simulates candidates of the search and of rules, and keeps the best.
 
 mod draft;
+mod edits;
+mod effort;
 mod forced;
 mod formats;
+mod improvement;
 mod infeasible;
 mod overlap;
 mod planner;
@@ -13,7 +16,9 @@ mod scorer;
 pub use draft::{DraftModel, DraftPlan};
 pub use forced::{FORCED, ForcedPlacement};
 pub use formats::{ChosenFormats, plan_among};
-pub use planner::{evaluate, follow, plan};
+pub use edits::single_edits;
+pub use effort::Effort;
+pub use planner::{evaluate, follow, plan, plan_improved};
 pub use problem::{PLANNED, Problem};
 pub use scorer::{FormatScorer, Scorer};
 

@@ -3,7 +3,9 @@
 
 use crate::error::PlannerError;
 use crate::placement::Placement;
-use crate::plan::{Identity, Plan};
+use crate::plan::{Identity, Plan, SearchSummary};
+use crate::planning::effort::Effort;
+use crate::planning::improvement::Improvement;
 use crate::planning::infeasible::{infeasible, too_slow};
 use crate::planning::overlap::Overlap;
 use crate::planning::problem::{ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
@@ -15,6 +17,7 @@ use crate::search::{Goal, MARGINS, PatternSolution, Restriction, SearchBudget, S
 use rayon::prelude::*;
 use scenarios::{Requirements, Slo};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Plans `problem`: the memory of each matrix and KV cache, the device of each computation, and the
 /// tokens of a prefill step, such that the objective is best, its limits are kept and no memory is
@@ -30,15 +33,33 @@ use std::collections::BTreeMap;
 /// - [`PlannerError::Unpriced`] names a power or a price that is missing.
 /// - [`PlannerError::Scenario`] tells what is wrong with the workload.
 pub fn plan(problem: &Problem<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
-    plan_with_value(problem, None, scorer).map(|(plan, _)| plan)
+    plan_with_value(problem, None, Effort::SOLVE, scorer).map(|(plan, _)| plan)
+}
+
+/// The same with a search around the best placements.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_improved(
+    problem: &Problem<'_>,
+    effort: Effort,
+    scorer: &Scorer<'_>,
+) -> Result<Plan, PlannerError> {
+    plan_with_value(problem, None, effort, scorer).map(|(plan, _)| plan)
 }
 
 /// The plan with its objective. `known` is the machine's identity, if the caller knows it.
 pub(crate) fn plan_with_value(
     problem: &Problem<'_>,
     known: Option<&Identity>,
+    effort: Effort,
     scorer: &Scorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
+    let judged = AtomicU64::new(0);
+    let scorer: &Scorer<'_> = &|placement, chunk| {
+        judged.fetch_add(1, Ordering::Relaxed);
+        scorer(placement, chunk)
+    };
     let Problem { cost_model, requirements: Requirements { workload, .. }, .. } = *problem;
     workload.check(cost_model.model)?;
     cost_model.machine.devices.iter().try_for_each(|device| match device.ranks() {
@@ -93,10 +114,18 @@ pub(crate) fn plan_with_value(
     let spaces = chunks.iter().copied().zip(&spaces).collect();
     let least = least + draft_value;
     let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, draft_value };
-    match overlap.better(best_rule, found)? {
+    let solved = overlap.better(best_rule, found)?;
+    let (solved, summary) = match effort == Effort::SOLVE {
+        true => (solved, None),
+        false => Improvement::search(problem, &goal, scorer, effort, solved)?,
+    };
+    match solved {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
-            Ok((problem.finished_plan(&goal, best, known, Some(least), baselines, without)?, value))
+            let mut plan = problem.finished_plan(&goal, best, known, Some(least), baselines, without)?;
+            let judged = judged.load(Ordering::Relaxed);
+            plan.predicted.search = summary.map(|summary| SearchSummary { judged, ..summary });
+            Ok((plan, value))
         }
         Some(best) => Err(too_slow(problem, &goal, Some(&best.times))?),
         None if goal.slo == Slo::default() => Err(infeasible(problem)?),

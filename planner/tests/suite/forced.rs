@@ -3,7 +3,7 @@
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId, Seconds};
 use planner::{
-    CostModel, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError, Problem,
+    CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError, Problem,
     Rule, evaluate, export, plan_among,
 };
 use scenarios::{
@@ -58,7 +58,7 @@ fn follow(machine: &Machine, model: &Model, forced: &ForcedPlacement) -> Result<
     let none = PhaseTimes { ttft: Seconds::ZERO, tpot: None };
     let score = |_: CostModel<'_>, _: &Workload, _: &Placement, _: u64| Ok(none);
     let machines = std::slice::from_ref(machine);
-    Ok(plan_among(&problem, machines, None, &[formats()], None, Some(forced), &score)?.plan)
+    Ok(plan_among(&problem, machines, None, &[formats()], None, Some(forced), Effort::SOLVE, &score)?.plan)
 }
 
 fn placed(machine: &Machine, model: &Model, options: OffloadOptions) -> Placement {
