@@ -51,7 +51,7 @@ pub use plan::{
 };
 pub use planning::{
     ChosenFormats, DraftModel, DraftPlan, Effort, FORCED, ForcedPlacement, FormatScorer, PLANNED, Problem, Scorer,
-    evaluate, follow, plan, plan_among, plan_improved, single_edits,
+    evaluate, follow, plan, plan_among, plan_improved, plan_offload, single_edits,
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,

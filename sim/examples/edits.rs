@@ -32,9 +32,18 @@ fn main() {
             let calls = *calls.lock().unwrap();
             match plan {
                 Ok(plan) => {
-                    println!("{file}: {took:.1} ms, {} simulations of {:.2} ms, {:?} {:?} chunk {} slots {}", calls.0, calls.1 / calls.0 as f64 * 1e3,
-                        plan.predicted.simulated, plan.predicted.proven, plan.prefill_chunk, plan.staging_slots);
-                    if std::env::var("SHOW").is_ok() { println!("{}", plan.to_yaml()); }
+                    println!(
+                        "{file}: {took:.1} ms, {} simulations of {:.2} ms, {:?} {:?} chunk {} slots {}",
+                        calls.0,
+                        calls.1 / calls.0 as f64 * 1e3,
+                        plan.predicted.simulated,
+                        plan.predicted.proven,
+                        plan.prefill_chunk,
+                        plan.staging_slots
+                    );
+                    if std::env::var("SHOW").is_ok() {
+                        println!("{}", plan.to_yaml());
+                    }
                 }
                 Err(error) => println!("{file}: {took:.1} ms {error}"),
             }

@@ -6,7 +6,9 @@
 //! questions, the most edits of each, and the number of random moves of each.
 
 use hwprofiles::{DType, Library, Machine};
-use planner::{CostModel, Effort, PhaseTimes, Placement, Plan, PlannerError, Problem, plan_improved, single_edits};
+use planner::{
+    CostModel, Effort, PhaseTimes, Placement, Plan, PlannerError, Problem, plan_improved, single_edits,
+};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -68,7 +70,8 @@ struct Tally {
 
 impl Tally {
     fn print(mut self) {
-        let mean = |all: &[f64]| (all.iter().map(|one| one.ln()).sum::<f64>() / all.len().max(1) as f64).exp();
+        let mean =
+            |all: &[f64]| (all.iter().map(|one| one.ln()).sum::<f64>() / all.len().max(1) as f64).exp();
         let worst = |all: &[f64]| all.iter().fold(0.0, |most: f64, &one| most.max(one));
         let quantile = |all: &mut Vec<f64>, share: f64| {
             all.sort_by(f64::total_cmp);
@@ -140,9 +143,8 @@ fn compared(problem: &Problem<'_>, plan: &Plan, [edits, moves]: [usize; 2], tall
         let step = singles.len().div_ceil(edits.max(1));
         singles = singles.into_iter().step_by(step).collect();
     }
-    let best = |all: &[(Placement, u64)]| {
-        all.par_iter().map(&simulated).reduce(|| f64::INFINITY, f64::min).min(own)
-    };
+    let best =
+        |all: &[(Placement, u64)]| all.par_iter().map(&simulated).reduce(|| f64::INFINITY, f64::min).min(own);
     let of_edits = best(&singles);
     // A random move: a few edits, one after the other.
     let mut random = rand_pcg::Pcg64::seed_from_u64(1);

@@ -6,12 +6,12 @@ use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, Machine};
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ForcedPlacement, Front, Identity, PhaseTimes, Placement,
-    Plan, PlanOrigin, PlannerError, Rule,
+    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ForcedPlacement, Front, Identity, PhaseTimes,
+    Placement, Plan, PlanOrigin, PlannerError, Rule,
 };
 use scenarios::{
-    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, PlacementChoice, ResolvedScenario,
-    Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
+    Costs, CpuMoe, EngineChoice, FormatChoice, Formats, Model, Objective, OffloadOptions, PlacementChoice,
+    ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 
@@ -189,6 +189,27 @@ impl PreparedScenario {
         tracing::info!(model, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
         let trials = FormatTrial::from_planned(chosen.outcomes, self.formats());
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
+    }
+
+    /// The best plan among what llama.cpp, or an engine that places tensors as it does, makes of its
+    /// options.
+    ///
+    /// # Errors
+    /// There is a choice of formats or a forced placement, or nothing fits.
+    pub fn plan_offload(&self) -> Result<ResolvedPlan> {
+        self.require_one_format("--for")?;
+        let engine = OffloadOptions {
+            gpu_layers: None,
+            cpu_moe: CpuMoe::None,
+            override_tensor: vec![],
+            op_offload: None,
+            experts_op_offload: None,
+            micro_batch: 1,
+        };
+        let engine = engine.completed_by(&self.engine().profile, self.model());
+        let planned = planner::plan_offload(&self.problem(), &engine, &self.scorer());
+        let (plan, _) = planned.map_err(planner_error)?;
+        self.resolve_plan(plan, 0)
     }
 
     /// The document of the solver's plan alone, for one of many questions.

@@ -22,7 +22,8 @@ impl Site<'_> {
             ExportTarget::LlamaCpp => {
                 let layers = if on_gpu { 999 } else { 0 };
                 let file = quoted(&format!("{name}.gguf"));
-                let spec = format!("--spec-type draft-simple --spec-draft-n-max {tokens} --spec-draft-n-min 1");
+                let spec =
+                    format!("--spec-type draft-simple --spec-draft-n-max {tokens} --spec-draft-n-min 1");
                 Ok(vec![format!("-md {file} -ngld {layers} {spec}")])
             }
             ExportTarget::Vllm if on_gpu => {

@@ -8,6 +8,7 @@ use crate::planning::problem::Problem;
 use crate::program::{RunExtent, prefill_chunks};
 use hwprofiles::{DeviceId, Machine};
 use scenarios::{LayerKind, Model, Sublayer, Workload};
+use std::ops::Range;
 
 /// Shares of experts, in sixteenths, that edits try beside those of the search.
 const FINE_SHARES: [u64; 4] = [3, 6, 10, 14];
@@ -29,6 +30,9 @@ const GROUPS: [&[Sublayer]; 4] = [
         Sublayer::Experts,
     ],
 ];
+
+/// Sublayers with most of a layer's bytes.
+const LARGE: [Sublayer; 4] = [Sublayer::Attention, Sublayer::FfnUp, Sublayer::FfnDown, Sublayer::Experts];
 
 /// A placement with the tokens of a sequence that enter in one prefill step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -84,6 +88,12 @@ impl Candidate {
         layers.iter().for_each(|&layer| next.placement.layers[layer] = to.clone());
         next
     }
+
+    /// The layers `window` alone, with the same embed and head.
+    pub fn excerpt(&self, window: &Range<usize>) -> Self {
+        let layers = self.placement.layers[window.clone()].to_vec();
+        Self { placement: Placement { layers, ..self.placement.clone() }, chunk: self.chunk }
+    }
 }
 
 /// The edits that a machine and a model admit.
@@ -123,8 +133,8 @@ impl<'a> Edits<'a> {
     }
 
     /// The layers that differ from `layer` in the placement of one sublayer, or of a group that
-    /// moves to one home.
-    pub fn of_layer(&self, layer: &LayerPlacement) -> Vec<LayerPlacement> {
+    /// moves to one home. Unless `alone`, small sublayers move in groups only.
+    pub fn of_layer(&self, layer: &LayerPlacement, alone: bool) -> Vec<LayerPlacement> {
         let CostModel { machine, model, .. } = self.cost_model;
         let kind = layer.kind;
         let mut all: Vec<LayerPlacement> = Vec::new();
@@ -134,6 +144,9 @@ impl<'a> Edits<'a> {
             }
         };
         for (at, &sublayer) in kind.sublayers().iter().enumerate() {
+            if !(alone || LARGE.contains(&sublayer)) {
+                continue;
+            }
             for way in self.homes.iter().flat_map(|&home| self.ways(Some(kind), sublayer, home)) {
                 let mut next = layer.clone();
                 next.sublayers[at] = way;
@@ -192,10 +205,11 @@ impl<'a> Edits<'a> {
             let length = set.members.len();
             let counts = [(length, Order::First), (1, Order::First), (1, Order::Last)];
             let counts = counts.into_iter().chain((length > 3).then_some((length / 2, Order::Spread)));
-            for to in self.of_layer(&set.layer).into_iter().chain(used) {
-                for (count, order) in counts.clone().filter(|&(count, order)| {
-                    length > 1 || (count == 1 && order == Order::First)
-                }) {
+            for to in self.of_layer(&set.layer, true).into_iter().chain(used) {
+                for (count, order) in counts
+                    .clone()
+                    .filter(|&(count, order)| length > 1 || (count == 1 && order == Order::First))
+                {
                     let next = from.with_layers(&set.some(count, order), &to);
                     if !all.contains(&next) {
                         all.push(next);

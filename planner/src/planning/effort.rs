@@ -10,7 +10,7 @@ impl Effort {
     /// questions.
     pub const SOLVE: Self = Self(0);
     /// For one plan.
-    pub const PLAN: Self = Self(250);
+    pub const PLAN: Self = Self(160);
 
     /// A number of placements.
     pub fn new(placements: u32) -> Self {

@@ -8,9 +8,9 @@
 
 use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::placement::{LayerPlacement, Placement};
-use crate::planning::edits::{Candidate, Edits, LayerSet, Order};
+use crate::placement::LayerPlacement;
 use crate::plan::{BestRule, SearchSummary};
+use crate::planning::edits::{Candidate, Edits, LayerSet, Order};
 use crate::planning::effort::Effort;
 use crate::planning::problem::{PLANNED, Problem, ScoredPlacement, better};
 use crate::planning::scorer::Scorer;
@@ -18,8 +18,7 @@ use crate::program::RunExtent;
 use crate::search::Goal;
 use hwprofiles::Ratio;
 use rayon::prelude::*;
-use std::collections::HashSet;
-use std::ops::Range;
+use std::collections::{HashMap, HashSet};
 
 /// The least gain of a round that is worth another one.
 const WORTH: f64 = 5e-4;
@@ -29,7 +28,11 @@ const RELIEFS: usize = 3;
 /// Of edits of the same sublayers, the number that is combined.
 const ALIKE: usize = 2;
 /// Layers before and behind an edited one that are simulated with it.
-const NEIGHBOURS: usize = 3;
+const NEIGHBOURS: usize = 2;
+/// What a simulation costs beside its layers, in layers.
+const OVERHEAD: usize = 5;
+/// Starts are worth a search if they are within this share of the best.
+const NEAR: f64 = 1.3;
 
 /// The search around placements of one problem.
 pub(crate) struct Improvement<'a, 's> {
@@ -42,7 +45,13 @@ pub(crate) struct Improvement<'a, 's> {
     /// Layers that another start may simulate.
     reserve: usize,
     known: HashSet<Candidate>,
+    /// Some layers alone: the objective and the bytes of each memory; `None` if bytes would have to
+    /// move without a link.
+    excerpts: HashMap<Candidate, Option<Judgement>>,
 }
+
+/// An objective, and bytes of each memory.
+type Judgement = (f64, Vec<i128>);
 
 /// A simulated candidate.
 struct Trial {
@@ -68,7 +77,16 @@ impl<'a, 's> Improvement<'a, 's> {
     pub fn new(problem: &'a Problem<'a>, goal: &'a Goal, scorer: &'a Scorer<'s>, budget: usize) -> Self {
         let edits = Edits::new(problem.cost_model, &problem.requirements.workload);
         let left = budget * problem.cost_model.model.layers as usize;
-        Self { problem, goal, scorer, edits, left, reserve: 0, known: HashSet::new() }
+        Self {
+            problem,
+            goal,
+            scorer,
+            edits,
+            left,
+            reserve: 0,
+            known: HashSet::new(),
+            excerpts: HashMap::new(),
+        }
     }
 
     /// The best placement around `solved` and around the best rule with one number, and what that
@@ -95,8 +113,14 @@ impl<'a, 's> Improvement<'a, 's> {
         let mut search = Self::new(problem, goal, scorer, effort.placements());
         let mut best = None;
         // The better start has most of the budget.
-        let reserve = if starts.len() > 1 { search.left / 3 } else { 0 };
+        let reserve = match starts.get(1) {
+            Some(second) if second.value <= before * NEAR => search.left / 3,
+            _ => 0,
+        };
         for (start, reserve) in starts.into_iter().zip([reserve, 0]) {
+            if start.value > before * NEAR {
+                continue;
+            }
             search.reserve = reserve;
             best = better(goal, best, search.improved(start)?);
         }
@@ -162,35 +186,42 @@ impl<'a, 's> Improvement<'a, 's> {
             let window = at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(layers);
             let alike = sets.iter().filter(|other| other.layer.kind == layer.kind && other.layer != *layer);
             let used = alike.map(|other| other.layer.clone());
-            let mut changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer)).collect();
-            changes.truncate((self.left.saturating_sub(self.reserve) / 2 / window.len()).saturating_sub(1));
-            self.left -= changes.len() * window.len();
-            let Some(before) = self.excerpt(&from.candidate, &window)? else { continue };
-            let slope = |to: LayerPlacement| -> Result<Option<Slope>, PlannerError> {
-                let changed = from.candidate.with_layers(&[at], &to);
-                let Some((value, bytes)) = self.excerpt(&changed, &window)? else { return Ok(None) };
-                let bytes = bytes.iter().zip(&before.1).map(|(now, before)| now - before).collect();
-                Ok(Some(Slope { set, to, value: value - before.0, bytes }))
-            };
-            let found = changes.into_par_iter().map(slope).collect::<Result<Vec<_>, _>>()?;
-            slopes.extend(found.into_iter().flatten());
+            let changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer, false)).collect();
+            let excerpts = changes.iter().map(|to| from.candidate.with_layers(&[at], to).excerpt(&window));
+            let before = from.candidate.excerpt(&window);
+            let excerpts: Vec<Candidate> = excerpts.chain([before.clone()]).collect();
+            self.judge(&excerpts)?;
+            let Some(Some((own, held))) = self.excerpts.get(&before) else { continue };
+            for (to, excerpt) in changes.into_iter().zip(&excerpts) {
+                if let Some(Some((value, bytes))) = self.excerpts.get(excerpt) {
+                    let bytes = bytes.iter().zip(held).map(|(now, before)| now - before).collect();
+                    slopes.push(Slope { set, to, value: value - own, bytes });
+                }
+            }
         }
         Ok(slopes)
     }
 
-    /// The objective and the bytes of the layers `window` alone. `None` if bytes would have to move
-    /// without a link.
-    fn excerpt(
-        &self,
-        candidate: &Candidate,
-        window: &Range<usize>,
-    ) -> Result<Option<(f64, Vec<i128>)>, PlannerError> {
-        let layers = candidate.placement.layers[window.clone()].to_vec();
-        let placement = Placement { layers, ..candidate.placement.clone() };
-        let excerpt = Candidate { placement, chunk: candidate.chunk };
-        let Some(bytes) = self.bytes(&excerpt)? else { return Ok(None) };
-        let scored = self.scored(excerpt)?;
-        Ok(scored.map(|scored| (scored.value, bytes)))
+    /// Simulates the excerpts that are new, up to half of what is left.
+    fn judge(&mut self, excerpts: &[Candidate]) -> Result<(), PlannerError> {
+        let mut new: Vec<&Candidate> =
+            excerpts.iter().filter(|excerpt| !self.excerpts.contains_key(*excerpt)).collect();
+        let Some(layers) = new.first().map(|first| first.placement.layers.len() + OVERHEAD) else {
+            return Ok(());
+        };
+        let most = self.left.saturating_sub(self.reserve) / 2 / layers;
+        // The last one is what the others are compared with.
+        new.reverse();
+        new.truncate(most);
+        self.left -= new.len() * layers;
+        let judged = |excerpt: &Candidate| -> Result<(Candidate, Option<Judgement>), PlannerError> {
+            let Some(bytes) = self.bytes(excerpt)? else { return Ok((excerpt.clone(), None)) };
+            let scored = self.scored(excerpt.clone())?;
+            Ok((excerpt.clone(), scored.map(|scored| (scored.value, bytes))))
+        };
+        let found = new.into_par_iter().map(judged).collect::<Result<Vec<_>, _>>()?;
+        self.excerpts.extend(found);
+        Ok(())
     }
 
     /// The changes that gain for as many layers as have room, and with room made by others.
@@ -204,14 +235,15 @@ impl<'a, 's> Improvement<'a, 's> {
             let set = &sets[gain.set];
             let length = set.members.len();
             let fitting = gain.fitting(&room).min(length);
-            for count in [fitting, fitting / 2, 1].into_iter().filter(|&count| (1..=fitting).contains(&count)) {
+            for count in [fitting, fitting / 2, 1].into_iter().filter(|&count| (1..=fitting).contains(&count))
+            {
                 for order in [Order::Spread, Order::First, Order::Last] {
                     combined.push(from.candidate.with_layers(&set.some(count, order), &gain.to));
                 }
             }
-            let Some(memory) = (0..room.len()).find(|&memory| {
-                gain.bytes[memory] > 0 && gain.bytes[memory] * length as i128 > room[memory]
-            }) else {
+            let Some(memory) = (0..room.len())
+                .find(|&memory| gain.bytes[memory] > 0 && gain.bytes[memory] * length as i128 > room[memory])
+            else {
                 continue;
             };
             let makes_room = |slope: &&Slope| slope.bytes[memory] < 0 && slope.value.is_finite();
@@ -295,7 +327,8 @@ impl Slope {
     /// The gain for what it takes of the memories' room: what counts where room is short.
     fn rate(&self, room: &[i128]) -> f64 {
         const LITTLE: f64 = 0.01;
-        let share = self.bytes.iter().zip(room).map(|(&more, &room)| more as f64 / (room.max(0) as f64 + 1e9));
+        let share =
+            self.bytes.iter().zip(room).map(|(&more, &room)| more as f64 / (room.max(0) as f64 + 1e9));
         self.value / share.fold(LITTLE, f64::max)
     }
 

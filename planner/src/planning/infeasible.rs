@@ -26,8 +26,7 @@ pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerE
             let growth = |needed: Bytes, memory: usize| {
                 needed.as_f64() / machine.memories[memory].capacity.value.as_f64()
             };
-            let needs_less =
-                |&(bytes, other): &(Bytes, usize)| growth(needed, memory) < growth(bytes, other);
+            let needs_less = |&(bytes, other): &(Bytes, usize)| growth(needed, memory) < growth(bytes, other);
             if least.as_ref().is_none_or(needs_less) {
                 least = Some((needed, memory));
             }

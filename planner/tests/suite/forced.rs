@@ -3,8 +3,8 @@
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId, Seconds};
 use planner::{
-    CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError, Problem,
-    Rule, evaluate, export, plan_among,
+    CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError,
+    Problem, Rule, evaluate, export, plan_among,
 };
 use scenarios::{
     Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Requirements, Slo, Sublayer,

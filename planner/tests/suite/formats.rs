@@ -3,8 +3,8 @@
 use crate::fixture::{Spec, model};
 use hwprofiles::{DType, Machine, Seconds};
 use planner::{
-    Action, ChosenFormats, CostModel, Effort, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem, Roofline,
-    Task, plan, plan_among, steps,
+    Action, ChosenFormats, CostModel, Effort, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem,
+    Roofline, Task, plan, plan_among, steps,
 };
 use proptest::prelude::*;
 use scenarios::{

@@ -3,8 +3,8 @@
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ratio};
 use planner::{
-    ChosenFormats, CostModel, DraftModel, DraftPlan, Effort, PhaseTimes, Placement, Plan, PlannerError, Problem,
-    plan, plan_among,
+    ChosenFormats, CostModel, DraftModel, DraftPlan, Effort, PhaseTimes, Placement, Plan, PlannerError,
+    Problem, plan, plan_among,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Requirements, Slo, Speculation, Workload};
