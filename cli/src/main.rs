@@ -18,6 +18,7 @@ use commands::completions::CompletionsArguments;
 use commands::explain::ExplainArguments;
 use commands::export::ExportArguments;
 use commands::machine::MachineArguments;
+use commands::manual::ManualArguments;
 use commands::merge::MergeArguments;
 use commands::model::ModelArguments;
 use commands::plan::PlanArguments;
@@ -29,6 +30,7 @@ use commands::report::ReportArguments;
 use commands::reproduce::ReproduceArguments;
 #[cfg(feature = "run")]
 use commands::run::RunArguments;
+use commands::schema::SchemaArguments;
 use commands::sim::SimArguments;
 use commands::sweep::SweepArguments;
 #[cfg(feature = "run")]
@@ -87,6 +89,8 @@ enum Command {
     Replay(ReplayArguments),
     Report(ReportArguments),
     Reproduce(ReproduceArguments),
+    Schema(SchemaArguments),
+    Manual(ManualArguments),
     Completions(CompletionsArguments),
 }
 
@@ -114,6 +118,8 @@ impl Command {
             Self::Replay(arguments) => arguments.run(json),
             Self::Report(arguments) => arguments.run(json),
             Self::Reproduce(arguments) => arguments.run(json),
+            Self::Schema(arguments) => arguments.run(),
+            Self::Manual(arguments) => arguments.run(),
             Self::Completions(arguments) => arguments.run(),
         }
     }

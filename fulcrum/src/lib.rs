@@ -19,12 +19,13 @@
 //! Nothing is printed, and no global state is kept: long tasks tell a function of the caller what
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
-//! Rooms, each using only those before it: error, progress, table, pipeline, serve, sweep,
-//! capacity, reproduce, report, run.
+//! Rooms, each using only those before it: error, wrong_place, progress, table, pipeline, serve,
+//! sweep, capacity, reproduce, report, page, run.
 #![forbid(unsafe_code)]
 
 mod capacity;
 mod error;
+mod page;
 mod pipeline;
 mod progress;
 mod report;
@@ -34,13 +35,15 @@ mod run;
 mod serve;
 mod sweep;
 mod table;
+mod wrong_place;
 
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};
+pub use page::PageSession;
 pub use pipeline::{
-    FittedGpu, FormatTrial, GpuFitOptions, PredictionOptions, PreparedScenario, ResolvedPlan, fit_gpus,
-    machine, machine_library, model, parse_scenario, plan, plan_grid, predict_rows, read_scenario, simulate,
-    this_host_file, train,
+    FittedGpu, FormatTrial, GpuFitOptions, PredictionOptions, PreparedScenario, ResolvedPlan, described,
+    fit_gpus, machine, machine_library, model, parse_scenario, plan, plan_grid, plan_numbers, predict_rows,
+    read_scenario, simulate, this_host_file, train,
 };
 pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};
@@ -62,6 +65,7 @@ pub use sweep::{
     SweepShard, merge_shards, sweep,
 };
 pub use table::is_parquet;
+pub use wrong_place::WrongPlace;
 
 pub use hwprofiles::Machine;
 pub use scenarios::{Document, Scenario, Setting};

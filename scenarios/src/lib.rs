@@ -73,5 +73,6 @@ pub use question::quality_loss::QualityLoss;
 pub use question::requirements::Requirements;
 pub use question::resolved::ResolvedScenario;
 pub use question::scenario::Scenario;
+pub use question::schema::scenario_schema;
 pub use sweep::axis::SweepAxis;
 pub use sweep::grid::{GRID_LIMIT, Grid, GridPoint};

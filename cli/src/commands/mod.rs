@@ -8,6 +8,7 @@ pub mod explain;
 pub mod export;
 pub mod machine;
 pub mod machine_fit;
+pub mod manual;
 pub mod merge;
 pub mod model;
 pub mod plan;
@@ -19,6 +20,7 @@ pub mod report;
 pub mod reproduce;
 #[cfg(feature = "run")]
 pub mod run;
+pub mod schema;
 pub mod sim;
 pub mod sweep;
 #[cfg(feature = "run")]

@@ -64,7 +64,7 @@ impl ModelArguments {
 fn list(json: bool) -> Result {
     let models: Vec<_> = Model::preset_names().map(Model::preset).collect::<Result<_, _>>().or_failed()?;
     if json {
-        let all: Vec<Value> = models.iter().map(described).collect();
+        let all: Vec<Value> = models.iter().map(fulcrum::described).collect();
         out_json!(&all);
         return Ok(());
     }
@@ -122,21 +122,9 @@ fn wrapped(words: &[&str], width: usize) -> Vec<String> {
     lines
 }
 
-/// The model's shape with its totals beside it.
-fn described(model: &Model) -> Value {
-    let mut shape = serde_json::to_value(model).unwrap_or_default();
-    shape["parameters"] = json!(model.parameters().get());
-    shape["active_parameters"] = json!(model.active_parameters().get());
-    shape["mtp_parameters"] = json!(model.mtp_parameters().get());
-    shape["kv_elements_per_token"] = json!(model.growing_kv_numbers());
-    shape["index_key_elements_per_token"] = json!(model.growing_index_numbers());
-    shape["state_bytes_per_sequence"] = json!(model.constant_bytes(DType::Bf16).get());
-    shape
-}
-
 fn show(model: &Model, json: bool) -> Result {
     if json {
-        out_json!(&described(model));
+        out_json!(&fulcrum::described(model));
         return Ok(());
     }
     outln!("{}: {:?}, {} parameters", model.name, model.architecture, millions(model.parameters()));

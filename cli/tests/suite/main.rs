@@ -3,6 +3,7 @@
 mod bad_input;
 mod choosing;
 mod column;
+mod describing;
 mod documents;
 mod exporting;
 mod fitting;

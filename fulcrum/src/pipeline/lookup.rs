@@ -1,8 +1,9 @@
 //! What names stand for: machines, models, scenarios.
 
 use crate::error::{OrError, Result};
-use hwprofiles::{Library, Machine};
+use hwprofiles::{DType, Library, Machine};
 use scenarios::{Document, Model, Scenario, Setting};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// The file in which `fulcrum bench` leaves its measurements and which `this` stands for:
@@ -56,6 +57,19 @@ pub fn model(name: &str) -> Result<Model> {
         Model::preset(name)
     };
     found.or_input()
+}
+
+/// A model's shape as JSON, with its totals beside it: parameters, numbers that are kept of a token,
+/// bytes that are kept of a sequence whatever its length.
+pub fn described(model: &Model) -> Value {
+    let mut shape = serde_json::to_value(model).unwrap_or_default();
+    shape["parameters"] = json!(model.parameters().get());
+    shape["active_parameters"] = json!(model.active_parameters().get());
+    shape["mtp_parameters"] = json!(model.mtp_parameters().get());
+    shape["kv_elements_per_token"] = json!(model.growing_kv_numbers());
+    shape["index_key_elements_per_token"] = json!(model.growing_index_numbers());
+    shape["state_bytes_per_sequence"] = json!(model.constant_bytes(DType::Bf16).get());
+    shape
 }
 
 /// Reads the scenario of a file, with settings applied in their order.

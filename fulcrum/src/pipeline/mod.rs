@@ -2,12 +2,14 @@
 //! training steps; single operators in bulk, and a GPU's rates fitted to measured ones.
 
 mod cached_catalog;
+mod exported_plan;
 mod format_trial;
 mod gpu_fit;
 mod grid;
 mod layer_points;
 mod lookup;
 mod operator_prediction;
+mod plan_numbers;
 mod prepared;
 mod resolved_plan;
 mod row_devices;
@@ -17,8 +19,9 @@ pub(crate) use cached_catalog::CachedCatalog;
 pub use format_trial::FormatTrial;
 pub use gpu_fit::{FittedGpu, GpuFitOptions, fit_gpus};
 pub use grid::plan_grid;
-pub use lookup::{machine, machine_library, model, parse_scenario, read_scenario, this_host_file};
+pub use lookup::{described, machine, machine_library, model, parse_scenario, read_scenario, this_host_file};
 pub use operator_prediction::predict_rows;
+pub use plan_numbers::plan_numbers;
 #[cfg(feature = "run")]
 pub(crate) use prepared::FollowedRule;
 pub(crate) use prepared::planner_error;

@@ -127,7 +127,7 @@ pub(crate) struct RealKernels;
 impl KernelSet for RealKernels {}
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::error::MeasureError;
     use crate::host::bench;
@@ -135,7 +135,7 @@ mod tests {
 
     /// Kernels of which the named one is slightly wrong.
     #[derive(Debug)]
-    struct FaultyKernels(&'static str);
+    pub(crate) struct FaultyKernels(pub(crate) &'static str);
 
     impl FaultyKernels {
         /// Makes the last value wrong if this is the kernel.
@@ -206,6 +206,7 @@ mod tests {
         fn gemm(&self, pool: &Pool, m: usize, y: &mut [f32], x: &[f32], w: WeightsView<'_>, s: &mut Scratch) {
             RealKernels.gemm(pool, m, y, x, w, s);
             self.spoil("product", y);
+            self.spoil(if m == 1 { "GEMV" } else { "GEMM" }, y);
         }
 
         fn attention(
@@ -237,6 +238,29 @@ mod tests {
         fn silu_mul(&self, pool: &Pool, out: &mut [f32], gate: &[f32], up: &[f32], stride: usize, n: usize) {
             let gate = if self.0 == "activation" { up } else { gate };
             RealKernels.silu_mul(pool, out, gate, up, stride, n);
+        }
+
+        fn axpy(&self, pool: &Pool, y: &mut [f32], a: f32, x: &[f32]) {
+            RealKernels.axpy(pool, y, a, x);
+            self.spoil("AXPY", y);
+        }
+
+        fn sparse(&self, pool: &Pool, matrix: &CsrMatrix, rows: Range<usize>, y: &mut [f32], x: &[f32]) {
+            RealKernels.sparse(pool, matrix, rows, y, x);
+            self.spoil("SpMV", y);
+        }
+
+        fn jacobi(&self, pool: &Pool, to: &mut [f32], from: &[f32], width: usize) {
+            RealKernels.jacobi(pool, to, from, width);
+            self.spoil("Jacobi", to);
+        }
+
+        fn gradients(&self, pool: &Pool, matrix: &CsrMatrix, vectors: CgVectors<'_>, residual: f64) -> f64 {
+            let CgVectors { x, r, p, q } = vectors;
+            let parts = CgVectors { x: &mut *x, r: &mut *r, p, q };
+            let next = RealKernels.gradients(pool, matrix, parts, residual);
+            self.spoil("CG", x);
+            next
         }
     }
 

@@ -196,54 +196,8 @@ mod tests {
     use super::*;
     use crate::host::bench;
     use crate::method::options::Options;
+    use crate::operands::kernel_set::tests::FaultyKernels;
     use hwprofiles::Presence;
-    use kernels::numeric::{CgVectors, CsrMatrix};
-    use kernels::{Scratch, WeightsView};
-    use std::ops::Range;
-
-    /// Kernels of which the named one is slightly wrong.
-    #[derive(Debug)]
-    struct FaultyKernels(&'static str);
-
-    impl FaultyKernels {
-        fn spoil(&self, name: &str, values: &mut [f32]) {
-            if let (true, Some(last)) = (self.0 == name, values.last_mut()) {
-                *last += 0.5;
-            }
-        }
-    }
-
-    impl KernelSet for FaultyKernels {
-        fn axpy(&self, pool: &Pool, y: &mut [f32], a: f32, x: &[f32]) {
-            RealKernels.axpy(pool, y, a, x);
-            self.spoil("AXPY", y);
-        }
-
-        fn sparse(&self, pool: &Pool, matrix: &CsrMatrix, rows: Range<usize>, y: &mut [f32], x: &[f32]) {
-            RealKernels.sparse(pool, matrix, rows, y, x);
-            self.spoil("SpMV", y);
-        }
-
-        fn jacobi(&self, pool: &Pool, to: &mut [f32], from: &[f32], width: usize) {
-            RealKernels.jacobi(pool, to, from, width);
-            self.spoil("Jacobi", to);
-        }
-
-        fn gradients(&self, pool: &Pool, matrix: &CsrMatrix, vectors: CgVectors<'_>, residual: f64) -> f64 {
-            let CgVectors { x, r, p, q } = vectors;
-            let parts = CgVectors { x: &mut *x, r: &mut *r, p, q };
-            let next = RealKernels.gradients(pool, matrix, parts, residual);
-            self.spoil("CG", x);
-            next
-        }
-
-        fn gemm(&self, pool: &Pool, m: usize, y: &mut [f32], x: &[f32], w: WeightsView<'_>, s: &mut Scratch) {
-            RealKernels.gemm(pool, m, y, x, w, s);
-            if self.0 == "GEMM" || m == 1 {
-                self.spoil(if m == 1 { "GEMV" } else { "GEMM" }, y);
-            }
-        }
-    }
 
     fn host() -> Host {
         let options = Options { depth: Depth::Tiny, date: "2026-11-23".into(), command: "test".into() };

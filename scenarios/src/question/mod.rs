@@ -13,3 +13,4 @@ pub(crate) mod quality_loss;
 pub(crate) mod requirements;
 pub(crate) mod resolved;
 pub(crate) mod scenario;
+pub(crate) mod schema;

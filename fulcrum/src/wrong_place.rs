@@ -1,0 +1,81 @@
+//! Where an input is wrong, for those who show it beside the input.
+
+use crate::error::Error;
+use hwprofiles::FileError;
+use scenarios::ScenarioError;
+use serde::Serialize;
+use std::error::Error as StdError;
+
+/// Where an input is wrong and what would be right, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct WrongPlace {
+    /// The file, with the line where it is known.
+    pub place: Option<String>,
+    /// The key, as a dotted path.
+    pub key: Option<String>,
+    /// The value that was written.
+    pub value: Option<String>,
+    /// What would be right.
+    pub wanted: Option<String>,
+}
+
+impl WrongPlace {
+    /// What is known of an error. Only wrong input has a place.
+    pub fn of(error: &Error) -> Self {
+        match error {
+            Error::Input(detail) => Self::of_cause(detail.cause()),
+            Error::Infeasible(_) | Error::Failed(_) => Self::default(),
+        }
+    }
+
+    fn of_cause(cause: &(dyn StdError + 'static)) -> Self {
+        let some = |text: &String| Some(text.clone());
+        if let Some(FileError { file, line, column, key, message }) = cause.downcast_ref() {
+            let place = Some(format!("{file}:{line}:{column}"));
+            return Self { place, key: some(key), value: None, wanted: some(message) };
+        }
+        let Some(error) = cause.downcast_ref() else { return Self::default() };
+        match error {
+            ScenarioError::Value { place, key, value, wanted }
+            | ScenarioError::Unsupported { place, key, value, reason: wanted } => {
+                Self { place: some(place), key: some(key), value: some(value), wanted: some(wanted) }
+            }
+            ScenarioError::Missing { place, key, wanted }
+            | ScenarioError::UnknownKey { place, key, known: wanted } => {
+                Self { place: some(place), key: some(key), value: None, wanted: some(wanted) }
+            }
+            ScenarioError::Syntax { place, reason } => {
+                Self { place: some(place), wanted: some(reason), ..Self::default() }
+            }
+            ScenarioError::Setting { text, reason } => {
+                Self { value: some(text), wanted: some(reason), ..Self::default() }
+            }
+            ScenarioError::UnknownPreset { name, known } => Self {
+                key: Some("model".to_owned()),
+                value: some(name),
+                wanted: some(known),
+                ..Self::default()
+            },
+            ScenarioError::Within { error, .. } => Self::of_cause(&**error),
+            _ => Self::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_value_has_its_place_and_what_does_not_fit_has_none() {
+        let ask = |scenario: &str| crate::plan(&crate::parse_scenario(scenario)?);
+        let workload = "workload: {batch: 0, prompt_tokens: 8, output_tokens: 8}";
+        let wrong = ask(&format!("{{machine: l4, model: opt-125m, {workload}}}")).expect_err("no batch");
+        let place = WrongPlace::of(&wrong);
+        assert_eq!((place.key.as_deref(), place.value.as_deref()), (Some("workload.batch"), Some("0")));
+        assert!(place.place.is_some() && place.wanted.is_some());
+        let workload = "workload: {batch: 1, prompt_tokens: 8, output_tokens: 8}";
+        let large = ask(&format!("{{machine: l4, model: deepseek-v3, {workload}}}")).expect_err("too large");
+        assert_eq!(WrongPlace::of(&large), WrongPlace::default());
+    }
+}

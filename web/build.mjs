@@ -1,0 +1,70 @@
+// Builds the page into web/dist: `npm ci && npm run build`.
+//
+// It needs Rust's wasm32 target, and wasm-bindgen's command of the crate's version, which is
+// installed into web/target/tools where it is missing.
+import { build } from "esbuild";
+import { execFileSync } from "node:child_process";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const out = join(here, "dist");
+const target = process.env.CARGO_TARGET_DIR ?? join(here, "target");
+const run = (command, ...words) => execFileSync(command, words, { cwd: here, stdio: "inherit" });
+
+function bindgen() {
+  const wanted = /wasm-bindgen = "=([\d.]+)"/.exec(readFileSync(join(here, "Cargo.toml"), "utf8"))[1];
+  const own = join(target, "tools", "bin", "wasm-bindgen");
+  for (const command of ["wasm-bindgen", own]) {
+    try {
+      const version = execFileSync(command, ["--version"], { encoding: "utf8" });
+      if (version.includes(wanted)) return command;
+    } catch {
+      // It is not there.
+    }
+  }
+  run("cargo", "install", "wasm-bindgen-cli", "--version", wanted, "--root", join(target, "tools"));
+  return own;
+}
+
+rmSync(out, { recursive: true, force: true });
+mkdirSync(out, { recursive: true });
+if (!process.argv.includes("--no-wasm")) {
+  run("cargo", "build", "--release", "--target", "wasm32-unknown-unknown");
+  const wasm = join(target, "wasm32-unknown-unknown", "release", "fulcrum_web.wasm");
+  run(bindgen(), wasm, "--target", "web", "--no-typescript", "--out-dir", join(target, "bindings"));
+  copyFileSync(join(target, "bindings", "fulcrum_web_bg.wasm"), join(out, "fulcrum.wasm"));
+  await build({
+    entryPoints: { worker: join(here, "page", "worker.ts") },
+    alias: { "fulcrum-bindings": join(target, "bindings", "fulcrum_web.js") },
+    define: { "import.meta.url": "self.location.href" },
+    bundle: true,
+    minify: true,
+    format: "iife",
+    outdir: out,
+  });
+}
+await build({
+  entryPoints: { page: join(here, "page", "page.tsx") },
+  bundle: true,
+  minify: true,
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  legalComments: "none",
+  outdir: out,
+});
+for (const file of ["index.html"]) copyFileSync(join(here, "page", file), join(out, file));
+const licences = ["preact", "uplot"].map((name) => {
+  const folder = join(here, "node_modules", name);
+  const version = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).version;
+  return `${name} ${version}\n\n${readFileSync(join(folder, "LICENSE"), "utf8")}`;
+});
+writeFileSync(join(out, "licences.txt"), licences.join("\n\n---\n\n"));
+for (const file of ["page.js", "page.css", "worker.js", "fulcrum.wasm"]) {
+  const path = join(out, file);
+  if (!existsSync(path)) continue;
+  const bytes = readFileSync(path);
+  console.log(`${file}: ${(bytes.length / 1e6).toFixed(2)} MB, ${(gzipSync(bytes).length / 1e6).toFixed(2)} MB compressed`);
+}

@@ -1,0 +1,125 @@
+// How the answer changes with the length of the prompt and with the batch.
+import { useEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import type { Planner } from "./planner";
+import { scenario, type State } from "./state";
+
+const LENGTHS = [512, 2048, 8192, 32768, 131072];
+const BATCHES = [1, 2, 4, 8, 16, 32, 64];
+
+interface Curve {
+  title: string;
+  axis: string;
+  values: number[];
+  change: (state: State, value: number) => State;
+}
+
+const CURVES: Curve[] = [
+  { title: "tok/s over the prompt's length", axis: "prompt tokens", values: LENGTHS, change: (state, prompt) => ({ ...state, prompt }) },
+  { title: "tok/s over sequences at once", axis: "sequences", values: BATCHES, change: (state, batch) => ({ ...state, batch }) },
+];
+
+type Rates = (number | null)[][];
+
+/** The rates for each machine and value, filled in as they come. */
+function useRates(planner: Planner, state: State, curve: Curve): Rates {
+  const [rates, setRates] = useState<Rates>([]);
+  const key = JSON.stringify(state);
+  useEffect(() => {
+    let current = true;
+    const found: Rates = state.machines.map(() => curve.values.map(() => null));
+    setRates(found.map((row) => [...row]));
+    const fill = async () => {
+      for (const [at, value] of curve.values.entries()) {
+        for (const [machine, choice] of state.machines.entries()) {
+          const plan = await planner.plan(scenario(curve.change(state, value), choice));
+          if (!current) return;
+          found[machine]![at] = plan.answer?.numbers.decode_tokens_per_s ?? null;
+          setRates(found.map((row) => [...row]));
+        }
+      }
+    };
+    // The answer itself comes first.
+    const timer = setTimeout(() => void fill(), 600);
+    return () => {
+      current = false;
+      clearTimeout(timer);
+    };
+  }, [key]);
+  return rates;
+}
+
+function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function Chart({ planner, state, curve }: { planner: Planner; state: State; curve: Curve }) {
+  const box = useRef<HTMLDivElement>(null);
+  const rates = useRates(planner, state, curve);
+  useEffect(() => {
+    const parent = box.current;
+    if (parent === null || rates.length === 0) return;
+    const [ink, line] = [colour("--ink"), colour("--line")];
+    const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
+    const draw = () =>
+      new uPlot(
+        {
+          width: parent.clientWidth,
+          height: 200,
+          legend: { show: rates.length > 1 },
+          scales: { x: { time: false, distr: 3, log: 2 }, y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
+          axes: [
+            {
+              ...axis,
+              label: curve.axis,
+              splits: () => curve.values,
+              values: (_, splits) => splits.map((it) => (it >= 1024 ? `${it / 1024}k` : String(it))),
+            },
+            { ...axis, label: "tok/s", size: 60 },
+          ],
+          series: [
+            { label: curve.axis },
+            ...rates.map((_, at) => ({
+              label: `machine ${"AB"[at]}`,
+              stroke: colour(at === 0 ? "--gpu" : "--cpu"),
+              width: 2,
+              points: { show: true, size: 7 },
+              spanGaps: true,
+            })),
+          ],
+        },
+        [curve.values, ...rates],
+        parent,
+      );
+    let plot = draw();
+    const redraw = () => {
+      plot.destroy();
+      plot = draw();
+    };
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    addEventListener("resize", redraw);
+    scheme.addEventListener("change", redraw);
+    return () => {
+      removeEventListener("resize", redraw);
+      scheme.removeEventListener("change", redraw);
+      plot.destroy();
+    };
+  }, [rates]);
+  const words = rates.map((row) => row.map((it, at) => `${curve.values[at]}: ${it === null ? "does not fit" : it.toFixed(1)}`).join(", "));
+  return (
+    <figure>
+      <figcaption>{curve.title}</figcaption>
+      <div ref={box} role="img" aria-label={`${curve.title}: ${words.join("; ")}`} />
+    </figure>
+  );
+}
+
+export function Curves({ planner, state }: { planner: Planner; state: State }) {
+  return (
+    <section class="curves">
+      {CURVES.map((curve) => (
+        <Chart planner={planner} state={state} curve={curve} />
+      ))}
+    </section>
+  );
+}

@@ -1,0 +1,27 @@
+// The planner in a thread of its own, so that the page stays responsive.
+import init, { Planner } from "fulcrum-bindings";
+import type { Request, Response } from "./messages";
+
+const ready = init({ module_or_path: "fulcrum.wasm" }).then(() => new Planner());
+
+self.onmessage = async (event: MessageEvent<Request>) => {
+  const { id, question } = event.data;
+  let text: string;
+  try {
+    const planner = await ready;
+    switch (question.kind) {
+      case "ask":
+        text = planner.answer(question.text);
+        break;
+      case "config":
+        text = planner.add_config(question.name, question.text);
+        break;
+      case "gguf":
+        text = planner.add_gguf(question.name, question.header, question.length);
+        break;
+    }
+  } catch (error) {
+    text = JSON.stringify({ error: { kind: "failed", text: String(error) } });
+  }
+  self.postMessage({ id, text } satisfies Response);
+};
