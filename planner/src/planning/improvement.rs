@@ -31,6 +31,8 @@ const ALIKE: usize = 2;
 const NEIGHBOURS: usize = 2;
 /// What a simulation costs beside its layers, in layers.
 const OVERHEAD: usize = 5;
+/// Models of fewer layers have the budget of this many: their edits are as many.
+const FEW: usize = 32;
 /// Starts are worth a search if they are within this share of the best.
 const NEAR: f64 = 1.3;
 
@@ -76,7 +78,7 @@ impl<'a, 's> Improvement<'a, 's> {
     /// A search that simulates at most as many layers as `budget` placements have.
     pub fn new(problem: &'a Problem<'a>, goal: &'a Goal, scorer: &'a Scorer<'s>, budget: usize) -> Self {
         let edits = Edits::new(problem.cost_model, &problem.requirements.workload);
-        let left = budget * problem.cost_model.model.layers as usize;
+        let left = budget * (problem.cost_model.model.layers as usize).max(FEW);
         Self {
             problem,
             goal,
@@ -178,6 +180,8 @@ impl<'a, 's> Improvement<'a, 's> {
     fn slopes(&mut self, from: &Trial, sets: &[LayerSet]) -> Result<Vec<Slope>, PlannerError> {
         let mut order: Vec<usize> = (0..sets.len()).collect();
         order.sort_by_key(|&set| usize::MAX - sets[set].members.len());
+        // Beside experts, other matrices are small.
+        let alone = self.problem.cost_model.model.experts.is_none();
         let mut slopes = Vec::new();
         for set in order {
             let LayerSet { layer, members } = &sets[set];
@@ -186,7 +190,7 @@ impl<'a, 's> Improvement<'a, 's> {
             let window = at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(layers);
             let alike = sets.iter().filter(|other| other.layer.kind == layer.kind && other.layer != *layer);
             let used = alike.map(|other| other.layer.clone());
-            let changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer, false)).collect();
+            let changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer, alone)).collect();
             let excerpts = changes.iter().map(|to| from.candidate.with_layers(&[at], to).excerpt(&window));
             let before = from.candidate.excerpt(&window);
             let excerpts: Vec<Candidate> = excerpts.chain([before.clone()]).collect();
