@@ -36,7 +36,7 @@ const LARGE: [Sublayer; 4] = [Sublayer::Attention, Sublayer::FfnUp, Sublayer::Ff
 
 /// A placement with the tokens of a sequence that enter in one prefill step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Candidate {
+pub(crate) struct ChunkedPlacement {
     pub placement: Placement,
     pub chunk: u64,
 }
@@ -81,7 +81,7 @@ impl LayerSet {
     }
 }
 
-impl Candidate {
+impl ChunkedPlacement {
     /// The same with `to` in place of the layers `layers`.
     pub fn with_layers(&self, layers: &[usize], to: &LayerPlacement) -> Self {
         let mut next = self.clone();
@@ -166,16 +166,16 @@ impl<'a> Edits<'a> {
 
     /// Edits of the whole: other chunks, slots and micro-batches, embed and head elsewhere, and
     /// layers in another order.
-    pub fn of_whole(&self, from: &Candidate) -> Vec<Candidate> {
+    pub fn of_whole(&self, from: &ChunkedPlacement) -> Vec<ChunkedPlacement> {
         let Pipelining { slots, micro_batches } = from.placement.pipelining;
         let with = |pipelining| {
             let placement = Placement { pipelining, ..from.placement.clone() };
-            Candidate { placement, chunk: from.chunk }
+            ChunkedPlacement { placement, chunk: from.chunk }
         };
         let mut all = Vec::new();
         let chunks = prefill_chunks(self.workload).into_iter().chain([from.chunk / 2, from.chunk * 2]);
         let chunks = chunks.filter(|chunk| (1..=self.workload.prompt_tokens).contains(chunk));
-        all.extend(chunks.map(|chunk| Candidate { chunk, ..from.clone() }));
+        all.extend(chunks.map(|chunk| ChunkedPlacement { chunk, ..from.clone() }));
         let sizes = [slots + 1, slots.saturating_sub(1), slots * 2];
         let sizes = sizes.into_iter().filter(|slots| Pipelining::SLOTS.contains(slots));
         all.extend(sizes.map(|slots| with(Pipelining { slots, micro_batches })));
@@ -196,7 +196,7 @@ impl<'a> Edits<'a> {
 
     /// All single edits of `from`: each of the whole, and each other placement of a layer or of one
     /// in use, for all layers with equal placements, for half of them, and for one at either end.
-    pub fn all(&self, from: &Candidate) -> Vec<Candidate> {
+    pub fn all(&self, from: &ChunkedPlacement) -> Vec<ChunkedPlacement> {
         let sets = LayerSet::all(&from.placement);
         let mut all = self.of_whole(from);
         for set in &sets {
@@ -249,7 +249,7 @@ fn moved(
 
 /// The layers of each kind in other orders: those with equal placements one after the other, first
 /// to last and the reverse, and dealt out evenly.
-fn reordered(from: &Candidate) -> Vec<Candidate> {
+fn reordered(from: &ChunkedPlacement) -> Vec<ChunkedPlacement> {
     let sets = LayerSet::all(&from.placement);
     let mut orders: Vec<Vec<usize>> = Vec::new();
     let blocks: Vec<usize> = sets.iter().flat_map(|set| set.members.clone()).collect();
@@ -281,12 +281,12 @@ fn reordered(from: &Candidate) -> Vec<Candidate> {
 /// placements, for half of them and for all; another chunk, other slots, another order.
 pub fn single_edits(problem: &Problem<'_>, placement: &Placement, chunk: u64) -> Vec<(Placement, u64)> {
     let Problem { cost_model, requirements, .. } = *problem;
-    let from = Candidate { placement: placement.clone(), chunk };
+    let from = ChunkedPlacement { placement: placement.clone(), chunk };
     let all = Edits::new(cost_model, &requirements.workload).all(&from);
-    let fits = |candidate: &Candidate| {
+    let fits = |candidate: &ChunkedPlacement| {
         let extent = RunExtent::from_workload(&requirements.workload, candidate.chunk);
         let used = footprint(cost_model, &extent, &candidate.placement);
         used.is_ok_and(|used| overfilled(cost_model.machine, &used).is_none())
     };
-    all.into_iter().filter(fits).map(|Candidate { placement, chunk }| (placement, chunk)).collect()
+    all.into_iter().filter(fits).map(|ChunkedPlacement { placement, chunk }| (placement, chunk)).collect()
 }

@@ -10,7 +10,7 @@ use crate::cost::footprint;
 use crate::error::PlannerError;
 use crate::placement::LayerPlacement;
 use crate::plan::{BestRule, SearchSummary};
-use crate::planning::edits::{Candidate, Edits, LayerSet, Order};
+use crate::planning::edits::{ChunkedPlacement, Edits, LayerSet, Order};
 use crate::planning::effort::Effort;
 use crate::planning::problem::{PLANNED, Problem, ScoredPlacement, better};
 use crate::planning::scorer::Scorer;
@@ -46,10 +46,10 @@ pub(crate) struct Improvement<'a, 's> {
     left: usize,
     /// Layers that another start may simulate.
     reserve: usize,
-    known: HashSet<Candidate>,
+    known: HashSet<ChunkedPlacement>,
     /// Some layers alone: the objective and the bytes of each memory; `None` if bytes would have to
     /// move without a link.
-    excerpts: HashMap<Candidate, Option<Judgement>>,
+    excerpts: HashMap<ChunkedPlacement, Option<Judgement>>,
 }
 
 /// An objective, and bytes of each memory.
@@ -57,7 +57,7 @@ type Judgement = (f64, Vec<i128>);
 
 /// A simulated candidate.
 struct Trial {
-    candidate: Candidate,
+    candidate: ChunkedPlacement,
     /// The objective; infinite if a limit is exceeded.
     value: f64,
     /// Bytes in each memory.
@@ -92,7 +92,7 @@ impl<'a, 's> Improvement<'a, 's> {
     }
 
     /// The best placement around `solved` and around the best rule with one number, and what that
-    /// brought.
+    /// brought. With [`Effort::SOLVE`] `solved` itself.
     ///
     /// # Errors
     /// A rate that is missing.
@@ -103,6 +103,9 @@ impl<'a, 's> Improvement<'a, 's> {
         effort: Effort,
         solved: Option<ScoredPlacement>,
     ) -> Result<(Option<ScoredPlacement>, Option<SearchSummary>), PlannerError> {
+        if effort == Effort::SOLVE {
+            return Ok((solved, None));
+        }
         let rules = problem.parameter_rules(goal, scorer);
         let rule = rules.into_iter().fold(None, |best, next| better(goal, best, next));
         let kept = rule.as_ref().map(|rule| (rule.name.clone(), rule.chunk, rule.times, rule.value));
@@ -143,7 +146,7 @@ impl<'a, 's> Improvement<'a, 's> {
     /// # Errors
     /// A rate that is missing.
     pub fn improved(&mut self, start: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
-        let from = Candidate { placement: start.placement.clone(), chunk: start.chunk };
+        let from = ChunkedPlacement { placement: start.placement.clone(), chunk: start.chunk };
         self.known.insert(from.clone());
         let bytes = self.bytes(&from)?;
         let Some(bytes) = bytes else { return Ok(start) };
@@ -160,7 +163,7 @@ impl<'a, 's> Improvement<'a, 's> {
         if best.value >= first {
             return Ok(start);
         }
-        let Candidate { placement, chunk } = best.candidate;
+        let ChunkedPlacement { placement, chunk } = best.candidate;
         let scored = self.problem.scored(self.goal, PLANNED, placement, chunk, self.scorer)?;
         Ok(ScoredPlacement { restriction: start.restriction, ..scored })
     }
@@ -193,7 +196,7 @@ impl<'a, 's> Improvement<'a, 's> {
             let changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer, alone)).collect();
             let excerpts = changes.iter().map(|to| from.candidate.with_layers(&[at], to).excerpt(&window));
             let before = from.candidate.excerpt(&window);
-            let excerpts: Vec<Candidate> = excerpts.chain([before.clone()]).collect();
+            let excerpts: Vec<ChunkedPlacement> = excerpts.chain([before.clone()]).collect();
             self.judge(&excerpts)?;
             let Some(Some((own, held))) = self.excerpts.get(&before) else { continue };
             for (to, excerpt) in changes.into_iter().zip(&excerpts) {
@@ -207,8 +210,8 @@ impl<'a, 's> Improvement<'a, 's> {
     }
 
     /// Simulates the excerpts that are new, up to half of what is left.
-    fn judge(&mut self, excerpts: &[Candidate]) -> Result<(), PlannerError> {
-        let mut new: Vec<&Candidate> =
+    fn judge(&mut self, excerpts: &[ChunkedPlacement]) -> Result<(), PlannerError> {
+        let mut new: Vec<&ChunkedPlacement> =
             excerpts.iter().filter(|excerpt| !self.excerpts.contains_key(*excerpt)).collect();
         let Some(layers) = new.first().map(|first| first.placement.layers.len() + OVERHEAD) else {
             return Ok(());
@@ -218,18 +221,19 @@ impl<'a, 's> Improvement<'a, 's> {
         new.reverse();
         new.truncate(most);
         self.left -= new.len() * layers;
-        let judged = |excerpt: &Candidate| -> Result<(Candidate, Option<Judgement>), PlannerError> {
-            let Some(bytes) = self.bytes(excerpt)? else { return Ok((excerpt.clone(), None)) };
-            let scored = self.scored(excerpt.clone())?;
-            Ok((excerpt.clone(), scored.map(|scored| (scored.value, bytes))))
-        };
+        let judged =
+            |excerpt: &ChunkedPlacement| -> Result<(ChunkedPlacement, Option<Judgement>), PlannerError> {
+                let Some(bytes) = self.bytes(excerpt)? else { return Ok((excerpt.clone(), None)) };
+                let scored = self.scored(excerpt.clone())?;
+                Ok((excerpt.clone(), scored.map(|scored| (scored.value, bytes))))
+            };
         let found = new.into_par_iter().map(judged).collect::<Result<Vec<_>, _>>()?;
         self.excerpts.extend(found);
         Ok(())
     }
 
     /// The changes that gain for as many layers as have room, and with room made by others.
-    fn combined(&self, from: &Trial, sets: &[LayerSet], slopes: &[Slope]) -> Vec<Candidate> {
+    fn combined(&self, from: &Trial, sets: &[LayerSet], slopes: &[Slope]) -> Vec<ChunkedPlacement> {
         let room = self.room(from);
         let mut gains: Vec<&Slope> = slopes.iter().filter(|slope| slope.value < 0.0).collect();
         gains.sort_by(|a, b| a.rate(&room).total_cmp(&b.rate(&room)));
@@ -286,7 +290,7 @@ impl<'a, 's> Improvement<'a, 's> {
     }
 
     /// Simulates the candidates that are new and fit, as long as the budget lasts.
-    fn simulated(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Trial>, PlannerError> {
+    fn simulated(&mut self, candidates: Vec<ChunkedPlacement>) -> Result<Vec<Trial>, PlannerError> {
         let known = &mut self.known;
         let mut new: Vec<_> =
             candidates.into_iter().filter(|candidate| known.insert(candidate.clone())).collect();
@@ -299,7 +303,7 @@ impl<'a, 's> Improvement<'a, 's> {
 
     /// `candidate` simulated. `None` if it does not fit, or if bytes would have to move without a
     /// link.
-    fn trial(&self, candidate: Candidate) -> Result<Option<Trial>, PlannerError> {
+    fn trial(&self, candidate: ChunkedPlacement) -> Result<Option<Trial>, PlannerError> {
         let Some(bytes) = self.bytes(&candidate)? else { return Ok(None) };
         let memories = self.problem.cost_model.machine.memories.iter().zip(&bytes);
         if memories.into_iter().any(|(memory, &used)| used > i128::from(memory.capacity.value.get())) {
@@ -310,15 +314,15 @@ impl<'a, 's> Improvement<'a, 's> {
         Ok(Some(Trial { candidate, value, bytes }))
     }
 
-    fn scored(&self, candidate: Candidate) -> Result<Option<ScoredPlacement>, PlannerError> {
-        let Candidate { placement, chunk } = candidate;
+    fn scored(&self, candidate: ChunkedPlacement) -> Result<Option<ScoredPlacement>, PlannerError> {
+        let ChunkedPlacement { placement, chunk } = candidate;
         match self.problem.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
             Err(PlannerError::Lower(_)) => Ok(None),
             scored => scored.map(Some),
         }
     }
 
-    fn bytes(&self, candidate: &Candidate) -> Result<Option<Vec<i128>>, PlannerError> {
+    fn bytes(&self, candidate: &ChunkedPlacement) -> Result<Option<Vec<i128>>, PlannerError> {
         let extent = RunExtent::from_workload(&self.problem.requirements.workload, candidate.chunk);
         match footprint(self.problem.cost_model, &extent, &candidate.placement) {
             Ok(used) => Ok(Some(used.iter().map(|used| i128::from(used.total().get())).collect())),
@@ -353,7 +357,7 @@ fn exchange(
     room: &[i128],
     (gain, count): (&Slope, usize),
     (relief, memory): (&Slope, usize),
-) -> Option<Candidate> {
+) -> Option<ChunkedPlacement> {
     let short = gain.bytes[memory] * count as i128 - room[memory];
     let freed = -relief.bytes[memory];
     let least = usize::try_from((short.max(0) + freed - 1) / freed).ok()?;

@@ -99,26 +99,13 @@ pub(crate) fn plan_with_value(
         overfull: false,
         draft_value,
     };
-    for margin in MARGINS {
-        (search.margin, search.overfull) = (margin, false);
-        search.run(&chunks, &spaces, SearchBudget::PLAN)?;
-        if !search.overfull {
-            break;
-        }
-    }
-    if search.best().is_none() {
-        // Solutions that barely fit need a longer search.
-        search.run(&chunks, &spaces, SearchBudget::THOROUGH)?;
-    }
+    search.run_with_margins(&chunks, &spaces)?;
     let CandidateSearch { best_rule, found, least, .. } = search;
     let spaces = chunks.iter().copied().zip(&spaces).collect();
     let least = least + draft_value;
     let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, draft_value };
     let solved = overlap.better(best_rule, found)?;
-    let (solved, summary) = match effort == Effort::SOLVE {
-        true => (solved, None),
-        false => Improvement::search(problem, &goal, scorer, effort, solved)?,
-    };
+    let (solved, summary) = Improvement::search(problem, &goal, scorer, effort, solved)?;
     match solved {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
@@ -180,6 +167,22 @@ struct CandidateSearch<'a, 's> {
 }
 
 impl CandidateSearch<'_, '_> {
+    /// Runs with as little room left free as lets a solution be dealt out over identical GPUs.
+    fn run_with_margins(&mut self, chunks: &[u64], spaces: &[SearchSpace<'_>]) -> Result<(), PlannerError> {
+        for margin in MARGINS {
+            (self.margin, self.overfull) = (margin, false);
+            self.run(chunks, spaces, SearchBudget::PLAN)?;
+            if !self.overfull {
+                break;
+            }
+        }
+        if self.best().is_none() {
+            // Solutions that barely fit need a longer search.
+            self.run(chunks, spaces, SearchBudget::THOROUGH)?;
+        }
+        Ok(())
+    }
+
     /// Simulates the best solution of each chunk, the most promising chunk first, then that of each
     /// restriction, until the best is good enough. The solver's value is the objective without
     /// contention, a lower bound of the simulated one, so only solutions below the best simulated
