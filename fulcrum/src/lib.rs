@@ -57,7 +57,14 @@ pub use report::{ResultPage, report};
 pub use reproduce::{Published, fit_constants, reproduce, reproduce_public, reproduce_public_left_out};
 #[cfg(feature = "run")]
 pub use run::{
-    AnswerEvent, AnswerFile, AnswerSink, AnswerTimes, BatchAnswers, BatchDefaults, BatchJob, BatchRequest, CheckedKernel, Checkpoint, Client, DraftedSession, EndpointDay, FinishReason, GeneratedBatch, GenerationOptions, GenerationRequest, GenerationResult, KernelPath, LiveOptions, LiveSession, OnlineEvent, OnlineRequest, PassReport, QuickstartOptions, RequestDay, RequestDayClient, RooflineCheck, RunSetup, Sampling, ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream, TokenLogprobs, Tokenizer, ValidationOptions, answer_line, check_request, check_roofline, compare_gpu_kernels, init_model, measure_host, quickstart, random_prompts, read_batch, require_this_host, serve, this_machine, validate,
+    AnswerEvent, AnswerFile, AnswerSink, AnswerTimes, BatchAnswers, BatchDefaults, BatchJob, BatchRequest,
+    CheckedKernel, Checkpoint, Client, DraftedSession, EndpointDay, FinishReason, GeneratedBatch,
+    GenerationOptions, GenerationRequest, GenerationResult, KernelPath, LiveOptions, LiveSession,
+    OnlineEvent, OnlineRequest, PassReport, QuickstartOptions, RequestDay, RequestDayClient, RooflineCheck,
+    RunSetup, Sampling, ServedComparison, ServedFigure, Session, SpeculativeBatch, TextEnds, TextStream,
+    TokenLogprobs, Tokenizer, ValidationOptions, answer_line, check_request, check_roofline,
+    compare_gpu_kernels, init_model, measure_host, quickstart, random_prompts, read_batch, require_this_host,
+    serve, this_machine, validate,
 };
 pub use serve::{
     DayTables, KvResidency, LatencyErrors, LayerDifference, LockstepRange, RebalancedDay, Replay,

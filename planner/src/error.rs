@@ -27,7 +27,7 @@ pub enum PlannerError {
         needed.to_file_text()
     )]
     Infeasible {
-        /// The memory that needs the smallest increase.
+        /// The memory that needs the smallest increase in proportion to its capacity.
         memory: String,
         /// The capacity at which the model fits, rounded up to a megabyte.
         needed: Bytes,

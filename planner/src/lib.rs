@@ -30,7 +30,8 @@ mod cases;
 mod fixture;
 
 pub use cost::{
-    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, cost, energy, footprint,
+    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, cost, energy,
+    footprint,
 };
 pub use error::PlannerError;
 pub use explain::{Axis, BreakEven, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain};
@@ -46,12 +47,12 @@ pub use placement::{
     ROW_PANEL, Slice, Slices, Variant, whole_slice,
 };
 pub use plan::{
-    CellPlan, Identity, NamedPlacement, NoPlan, PLAN_VERSION, PlacedDraft, Plan, PlanOrigin, PlanTable,
-    Prediction, SharingCost, TABLE_VERSION,
+    BestRule, CellPlan, Identity, NamedPlacement, NoPlan, PLAN_VERSION, PlacedDraft, Plan, PlanOrigin,
+    PlanTable, Prediction, SearchSummary, SharingCost, TABLE_VERSION,
 };
 pub use planning::{
-    ChosenFormats, DraftModel, DraftPlan, FORCED, ForcedPlacement, FormatScorer, PLANNED, Problem, Scorer,
-    evaluate, follow, offloaded, plan, plan_among,
+    ChosenFormats, DraftModel, DraftPlan, Effort, FORCED, ForcedPlacement, FormatScorer, PLANNED, Problem,
+    Scorer, evaluate, follow, offloaded, plan, plan_among, plan_improved, plan_offload, single_edits,
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,

@@ -4,10 +4,15 @@
 use crate::text::terminal::{err, out, out_json, outln};
 use crate::text::{grid, plan};
 use crate::written::WRITTEN_FILE;
-use fulcrum::{Document, OrError, PreparedScenario, Result, Setting, plan_grid, read_scenario};
+use fulcrum::{
+    Document, Error, OrError, PreparedScenario, ResolvedPlan, Result, Setting, plan_grid, read_scenario,
+};
 use hwprofiles::write_atomically;
-use planner::Criterion;
+use planner::{Criterion, ExportTarget};
 use std::path::PathBuf;
+
+/// Engines that place tensors by llama.cpp's options.
+const OFFLOADING: [&str; 2] = ["llama.cpp", "ik_llama.cpp"];
 
 /// Plan a scenario: a device for each sublayer, a memory for each matrix and the KV cache.
 #[derive(Debug, clap::Args)]
@@ -25,6 +30,10 @@ pub struct PlanArguments {
     /// counted. Prints what each cell gets; `-o` writes the table.
     #[arg(long)]
     grid: bool,
+    /// Plan within what this engine can express, at what it costs there: llama.cpp or
+    /// ik_llama.cpp. The command that starts it runs the plan as it is.
+    #[arg(long = "for", value_name = "ENGINE", conflicts_with_all = ["grid", "front"])]
+    engine: Option<String>,
     /// Print what can be traded off, in place of one plan: placements that no other one beats in
     /// all of two or three of ttft, tpot, energy, cost. `-o` writes them as CSV.
     #[arg(long, value_name = "CRITERIA", value_delimiter = ',', conflicts_with = "grid")]
@@ -43,7 +52,10 @@ impl PlanArguments {
         if !self.front.is_empty() {
             return self.run_front(json);
         }
-        let planned = fulcrum::plan(&read_scenario(&self.scenario, &self.settings)?)?;
+        let planned = match &self.engine {
+            Some(engine) => self.plan_for(engine)?,
+            None => fulcrum::plan(&read_scenario(&self.scenario, &self.settings)?)?,
+        };
         let document = planned.plan.to_yaml();
         if let Some(out) = &self.out {
             write_atomically(out, &document).or_failed()?;
@@ -60,6 +72,24 @@ impl PlanArguments {
             }
         }
         Ok(())
+    }
+
+    /// The best plan that `engine` can run, with the command that starts it on stderr.
+    fn plan_for(&self, engine: &str) -> Result<ResolvedPlan> {
+        if !OFFLOADING.contains(&engine) {
+            return Err(Error::input(format!(
+                "--for {engine}: plans are made within the options of {}; for another engine make a plan and \
+                 `fulcrum export` it",
+                OFFLOADING.join(" and ")
+            )));
+        }
+        let mut settings = self.settings.clone();
+        settings.push(format!("engine={engine}").parse::<Setting>().map_err(Error::input)?);
+        let planned = PreparedScenario::new(&read_scenario(&self.scenario, &settings)?)?.plan_offload()?;
+        let target = ExportTarget::LlamaCpp;
+        let exported = planner::export(&planned.plan, &planned.machine, &planned.model, target);
+        err!("{}\n", exported.map_err(Error::input)?.command);
+        Ok(planned)
     }
 
     fn run_front(&self, json: bool) -> Result {

@@ -24,7 +24,10 @@ fn a_draft_is_tried_on_each_device_and_the_plan_records_the_best() {
     assert!(explained.contains("llama-3.1-8b on gpu proposes 4 tokens in "), "{explained}");
     assert!(explained.lines().all(|line| line.chars().count() <= 80), "{explained}");
     let exported = place.stdout("export plan.yaml --to llama.cpp");
-    assert!(exported.contains("-md llama-3.1-8b.gguf -ngld 999 --draft-max 4"), "{exported}");
+    assert!(
+        exported.contains("-md llama-3.1-8b.gguf -ngld 999 --spec-type draft-simple --spec-draft-n-max 4"),
+        "{exported}"
+    );
     place.refused("export plan.yaml --to deepspeed", 2, &["draft", "plan without speculative"]);
     // A run needs the draft's weights too, and nothing is opened before that is said.
     place.refused("run plan.yaml --model-dir missing", 2, &["missing"]);

@@ -7,12 +7,12 @@ use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, GroupDivision, Machine};
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, ForcedPlacement, Front, Identity, PhaseTimes, Placement,
-    Plan, PlanOrigin, PlannerError, Rule,
+    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ForcedPlacement, Front, Identity, PhaseTimes,
+    Placement, Plan, PlanOrigin, PlannerError, Rule,
 };
 use scenarios::{
-    Costs, EngineChoice, FormatChoice, Formats, Model, Objective, PlacementChoice, ResolvedScenario,
-    Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
+    Costs, CpuMoe, EngineChoice, FormatChoice, Formats, Model, Objective, OffloadOptions, PlacementChoice,
+    ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 
@@ -188,7 +188,7 @@ impl PreparedScenario {
     /// # Errors
     /// As [`plan()`].
     pub fn plan(&self) -> Result<ResolvedPlan> {
-        let chosen = self.choose()?;
+        let chosen = self.choose(Effort::PLAN)?;
         let (plan, model) = (chosen.plan, &self.model().name);
         tracing::info!(model, chosen = plan.predicted.chosen, formats = %plan.formats, "planned");
         require_in_time(
@@ -198,12 +198,33 @@ impl PreparedScenario {
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
     }
 
-    /// The document of the best plan alone, for a plan that nobody runs.
-    pub(crate) fn plan_document(&self) -> Result<Plan> {
-        Ok(self.choose()?.plan)
+    /// The best plan among what llama.cpp, or an engine that places tensors as it does, makes of its
+    /// options.
+    ///
+    /// # Errors
+    /// There is a choice of formats or a forced placement, or nothing fits.
+    pub fn plan_offload(&self) -> Result<ResolvedPlan> {
+        self.require_one_format("--for")?;
+        let engine = OffloadOptions {
+            gpu_layers: None,
+            cpu_moe: CpuMoe::None,
+            override_tensor: vec![],
+            op_offload: None,
+            experts_op_offload: None,
+            micro_batch: 1,
+        };
+        let engine = engine.completed_by(&self.engine().profile, self.model());
+        let planned = planner::plan_offload(&self.problem(), &engine, &self.scorer());
+        let (plan, _) = planned.map_err(planner_error)?;
+        self.resolve_plan(plan, 0)
     }
 
-    fn choose(&self) -> Result<ChosenFormats> {
+    /// The document of the solver's plan alone, for one of many questions.
+    pub(crate) fn plan_document(&self) -> Result<Plan> {
+        Ok(self.choose(Effort::SOLVE)?.plan)
+    }
+
+    fn choose(&self, effort: Effort) -> Result<ChosenFormats> {
         if self.training().is_some() {
             return Err(Error::input(
                 "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes",
@@ -216,7 +237,7 @@ impl PreparedScenario {
         let draft = draft.map(|SpeculationChoice { draft, choices }| DraftModel { model: draft, choices });
         let (formats, known) = (&self.formats().allowed, self.identities.as_deref());
         let (problem, forced) = (self.problem(), self.forced.as_ref());
-        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, &score)
+        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, effort, &score)
             .map_err(planner_error)
     }
 

@@ -23,7 +23,8 @@ pub use batch::{BatchAnswers, answer_line};
 pub use batch_file::{BatchDefaults, BatchRequest, read_batch};
 pub use drafted::DraftedSession;
 pub use executor::{
-    Checkpoint, Client, FinishReason, GeneratedBatch, GenerationRequest, GenerationResult, PassReport, RunSetup, Sampling, Session, SpeculativeBatch, TokenLogprobs, Tokenizer,
+    Checkpoint, Client, FinishReason, GeneratedBatch, GenerationRequest, GenerationResult, PassReport,
+    RunSetup, Sampling, Session, SpeculativeBatch, TokenLogprobs, Tokenizer,
 };
 pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
 pub use installed_machine::this_machine;

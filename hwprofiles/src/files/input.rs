@@ -27,7 +27,7 @@ pub fn open_input(path: &Path) -> io::Result<File> {
         FileKind::Folder => {
             Err(io::Error::new(io::ErrorKind::IsADirectory, "a folder, and a file is wanted"))
         }
-        FileKind::Other(what) if !is_typed && !(open_already && what == PIPE) => {
+        FileKind::Other(what) if !(is_typed || open_already && what == PIPE) => {
             Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what}, and a file is wanted")))
         }
         _ => File::open(path),

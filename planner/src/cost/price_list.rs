@@ -92,7 +92,7 @@ pub(crate) struct PriceList<'a> {
     pub kinds: Vec<Vec<Step>>,
     /// Number of micro-batches of a step.
     pub micro_batches: u64,
-    /// For each device the sizes of whole matrices, ascending: possible sizes of a staging slot.
+    /// For each device the sizes of what it may stream, ascending: possible sizes of a staging slot.
     sizes: Vec<Vec<Bytes>>,
     /// For each device the scratch sizes of its operators, ascending.
     scratch: Vec<Vec<Bytes>>,
@@ -130,7 +130,7 @@ impl<'a> PriceList<'a> {
             sublayers: PricedSublayer::all(cost_model.model),
             kinds: batch_steps.kinds(phase).into_iter().map(largest).collect(),
             micro_batches: batch_steps.micro_batches,
-            sizes: cost_model.machine.device_ids().map(|d| matrix_sizes(&cost_model, d)).collect(),
+            sizes: cost_model.machine.device_ids().map(|d| matrix_sizes(&cost_model, homes, d)).collect(),
             scratch: cost_model
                 .machine
                 .device_ids()
@@ -417,14 +417,22 @@ fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceI
     sizes
 }
 
-fn matrix_sizes(cost_model: &CostModel<'_>, device: DeviceId) -> Vec<Bytes> {
-    let shared = ModelShare::on_device(cost_model.machine, cost_model.model, device);
-    let size = |priced: PricedSublayer| {
-        let rows = priced.sublayer.matrix(cost_model.model.shape_or_ends(priced.kind))?.0;
-        Some(shared.of_kind(priced.kind).matrix_bytes(priced.sublayer, cost_model.formats, &(0..rows)))
-    };
-    let all = PricedSublayer::all(cost_model.model).into_iter();
-    let mut sizes: Vec<_> = all.filter(|s| s.sublayer != Sublayer::Embed).filter_map(size).collect();
+/// The sizes of whole matrices, and of the parts that `device` gathers.
+fn matrix_sizes(cost_model: &CostModel<'_>, homes: &[Home], device: DeviceId) -> Vec<Bytes> {
+    let CostModel { machine, model, formats } = cost_model;
+    let shared = ModelShare::on_device(machine, model, device);
+    let mut sizes = Vec::new();
+    let all = PricedSublayer::all(model).into_iter();
+    for PricedSublayer { kind, sublayer } in all.filter(|s| s.sublayer != Sublayer::Embed) {
+        let shape = model.shape_or_ends(kind);
+        let size = |rows: &_| shared.of_kind(kind).matrix_bytes(sublayer, formats, rows);
+        sizes.extend(sublayer.matrix(shape).map(|(rows, _)| size(&(0..rows))));
+        for home in homes.iter().filter(|home| home.is_split() && home.admits(machine, sublayer, device)) {
+            let slices = home.slices(machine, shape, sublayer, device, device).into_iter().flatten();
+            let streamed = slices.filter(|slice| !machine.reads_in_place(slice.prefill, slice.home));
+            sizes.extend(streamed.map(|slice| size(&slice.rows)));
+        }
+    }
     sizes.sort_unstable();
     sizes.dedup();
     sizes

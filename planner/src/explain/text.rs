@@ -8,7 +8,7 @@ use crate::explain::binding::{CHAIN, LAUNCHES};
 use crate::placement::LayerGroup;
 use crate::placement::Pipelining;
 use crate::placement::{NamedSlice, NamedSlices};
-use crate::plan::Plan;
+use crate::plan::{BestRule, Plan, SearchSummary};
 use crate::planning::{FORCED, PLANNED};
 use crate::program::PhaseTimes;
 use hwprofiles::{Ratio, Seconds};
@@ -229,10 +229,14 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     } else if predicted.chosen != PLANNED {
         wrapped(text, &format!("No plan of the solver beats {}: it is followed.", predicted.chosen))?;
     }
+    if let Some(search) = &predicted.search {
+        searched(text, search)?;
+    }
     if let Some(proven) = predicted.proven {
         let (share, goal) = (100.0 * proven.get(), plan.objective);
         let words = format!(
-            "Proven: no placement, even without contention, has less than {share:.1} % of its {goal}."
+            "Proven: no placement, even without contention, has less than {share:.1} % of its {goal}. \
+             The rest is time that devices and links wait for each other, which the proof leaves out."
         );
         wrapped(text, &words)?;
     }
@@ -244,6 +248,27 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         writeln!(text, "Cost: {million} for each million output tokens")?;
     }
     Ok(())
+}
+
+/// The search that found the plan, and the best rule that a person would turn by hand.
+fn searched(text: &mut fmt::Formatter<'_>, search: &SearchSummary) -> fmt::Result {
+    let percent = |ratio: Ratio| 100.0 * (ratio.get() - 1.0);
+    let brought = match percent(search.improvement) {
+        gain if gain < 100.0 * NOTHING => "no edit of the best of them is better".to_owned(),
+        gain => format!("edits of the best of them brought {gain:.1} %"),
+    };
+    wrapped(text, &format!("The simulator judged {} placements; {brought}.", search.judged))?;
+    let Some(BestRule { rule, prefill_chunk, simulated, regret }) = &search.best_rule else {
+        return wrapped(text, "No rule with one number fits.");
+    };
+    let tpot = simulated.tpot.map_or(String::new(), |tpot| format!(", TPOT {tpot}"));
+    let words = format!(
+        "The best rule with one number is {rule}, {prefill_chunk} prompt tokens at a time: TTFT {}{tpot}, \
+         {:.1} % more than the plan.",
+        simulated.ttft,
+        percent(*regret)
+    );
+    wrapped(text, &words)
 }
 
 fn resource_gains(text: &mut fmt::Formatter<'_>, gains: &[Worth]) -> fmt::Result {

@@ -22,7 +22,9 @@ impl Site<'_> {
             ExportTarget::LlamaCpp => {
                 let layers = if on_gpu { 999 } else { 0 };
                 let file = quoted(&format!("{name}.gguf"));
-                Ok(vec![format!("-md {file} -ngld {layers} --draft-max {tokens} --draft-min 1")])
+                let spec =
+                    format!("--spec-type draft-simple --spec-draft-n-max {tokens} --spec-draft-n-min 1");
+                Ok(vec![format!("-md {file} -ngld {layers} {spec}")])
             }
             ExportTarget::Vllm if on_gpu => {
                 let name = serde_json::Value::from(name.as_str());

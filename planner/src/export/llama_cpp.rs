@@ -14,9 +14,9 @@ use super::engine_options::Export;
 use super::export_error::ExportError;
 use super::gguf::{ModelFile, kv_type, tensors};
 use super::shell::quoted;
-use super::site::Site;
+use super::site::{Gpu, Site};
 use crate::placement::Pipelining;
-use crate::placement::{Placement, Slices, whole_slice};
+use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole_slice};
 use hwprofiles::DeviceKind;
 use scenarios::{Architecture, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -29,6 +29,8 @@ const OFFLOADED_ROWS: u64 = 32;
 struct Options {
     /// By layer, for each of its sublayers: whether its matrix lies with the GPU.
     weights: Vec<Vec<bool>>,
+    /// By layer, for each of its sublayers: whether it is of the experts or the FFN.
+    large: Vec<Vec<bool>>,
     /// The first layer whose KV cache does.
     kv_from: usize,
     /// Whether the output projection does.
@@ -44,14 +46,16 @@ pub(super) fn export(site: Site<'_>) -> Result<Export, ExportError> {
     let (site, exchanged) = with_kv_at_the_back(site);
     let closest = Options::closest(&site);
     let layers = site.placement.layers.len();
-    let fewer = (0..=layers + 1).map(|moved| closest.without(moved));
     let offloads: &[bool] = match (site.gpu, prefers_op_offload(&site, &closest)) {
         (None, _) => &[false],
         (Some(_), true) => &[true, false],
         (Some(_), false) => &[false, true],
     };
-    let candidates = fewer.flat_map(|options| {
-        offloads.iter().map(move |&op_offload| Options { op_offload, ..options.clone() })
+    // Where prefill runs matters more than one more layer with the GPU: op-offload stays as long as
+    // anything fits with it.
+    let candidates = offloads.iter().flat_map(|&op_offload| {
+        let closest = &closest;
+        (0..=2 * layers + 1).map(move |moved| Options { op_offload, ..closest.without(moved) })
     });
     let (options, nearest, _) = site.first_fit(candidates, |options| options.placement(&site))?;
     let mut cannot = differences(&site, &nearest);
@@ -63,6 +67,9 @@ pub(super) fn export(site: Site<'_>) -> Result<Export, ExportError> {
     }
     if site.machine.devices.iter().any(|device| device.kind == DeviceKind::Loopback) {
         cannot.push("the loopback device, which is Fulcrum's own".to_owned());
+    }
+    if copies(&site, &nearest) && site.placement.pipelining.slots > 1 {
+        cannot.push("copies beside computation: it copies a matrix of the host, then multiplies".to_owned());
     }
     cannot.extend(kv_type(site.plan.formats.kv).1);
     let file = ModelFile::from_plan(&site);
@@ -82,13 +89,28 @@ fn with_kv_at_the_back(mut site: Site<'_>) -> (Site<'_>, bool) {
     }
     for places in kinds.into_values() {
         let mut order = places.clone();
-        order.sort_by_key(|&index| before[index].kv_home() == Some(gpu.memory));
+        order.sort_by_key(|&index| attends_there(&before[index], Some(gpu)));
         for (place, from) in places.into_iter().zip(order) {
             site.placement.layers[place] = before[from].clone();
         }
     }
     let exchanged = site.placement.layers != before;
     (site, exchanged)
+}
+
+/// Whether the GPU copies a matrix of the host before it multiplies, into one buffer.
+fn copies(site: &Site<'_>, placement: &Placement) -> bool {
+    let far = |slice: &Slice| {
+        [slice.prefill, slice.decode].iter().any(|&device| !site.machine.reads_in_place(device, slice.home))
+    };
+    placement.sublayers().any(|(.., slices)| slices.iter().any(far))
+}
+
+/// Whether the GPU computes the layer's attention in decode: the engine keeps the KV cache where it
+/// is read, and does not stream it.
+fn attends_there(layer: &LayerPlacement, gpu: Option<Gpu>) -> bool {
+    layer.kv_home().is_some()
+        && gpu.is_some_and(|gpu| layer.slices(Sublayer::Attention)[0].decode == gpu.device)
 }
 
 /// Whether op-offload computes more of the matrices' bytes on the plan's own devices than it would
@@ -117,22 +139,32 @@ impl Options {
         let weights = layers.iter().enumerate().map(|(index, layer)| {
             site.sublayers(index).iter().map(|&sublayer| on_gpu(layer.slices(sublayer))).collect()
         });
-        let kv = layers.iter().filter(|layer| layer.kv_home() == own).count();
+        let kv = layers.iter().filter(|layer| attends_there(layer, site.gpu)).count();
+        let of_network = |&sublayer: &Sublayer| {
+            matches!(sublayer, Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Experts)
+        };
+        let large = (0..layers.len()).map(|index| site.sublayers(index).iter().map(of_network).collect());
         Self {
             weights: weights.collect(),
+            large: large.collect(),
             kv_from: layers.len() - kv,
             head: on_gpu(&site.placement.head),
             op_offload: true,
         }
     }
 
-    /// The same with the first `moved` layers kept by the host; one more than there are layers also
-    /// keeps the output projection there.
+    /// The same with the experts, or the FFN, of the first `moved` layers kept by the host; beyond
+    /// the number of layers also the rest of the first ones, and at last the output projection.
     fn without(&self, moved: usize) -> Self {
+        let layers = self.weights.len();
+        let whole = moved.saturating_sub(layers);
         let mut fewer = self.clone();
-        fewer.weights.iter_mut().take(moved).for_each(|layer| layer.fill(false));
-        fewer.kv_from = self.kv_from.max(moved.min(self.weights.len()));
-        fewer.head &= moved <= self.weights.len();
+        for (weights, large) in fewer.weights.iter_mut().zip(&self.large).take(moved) {
+            weights.iter_mut().zip(large).for_each(|(with_gpu, large)| *with_gpu &= !large);
+        }
+        fewer.weights.iter_mut().take(whole).for_each(|layer| layer.fill(false));
+        fewer.kv_from = self.kv_from.max(whole.min(layers));
+        fewer.head &= whole <= layers;
         fewer
     }
 
@@ -163,12 +195,16 @@ impl Options {
                 placed(sublayer, with_gpu, batch * site.plan.prefill_chunk)
             })
         });
-        Placement {
+        let mut placement = Placement {
             embed: site.on(Sublayer::Embed, dram, host),
             layers: layers.collect(),
             head: placed(Sublayer::Head, self.head, batch),
             pipelining: Pipelining::default(),
+        };
+        if copies(site, &placement) {
+            placement.pipelining.slots = 1;
         }
+        placement
     }
 
     /// The value of `-ngl`, and whether `-nkvo` is needed.

@@ -3,7 +3,7 @@
 use crate::placement::identical_gpus::IdenticalGpus;
 use crate::placement::slices::{Slice, Slices, split_row, whole_slice};
 use hwprofiles::{DeviceId, Machine, MemoryId, MemoryKind};
-use scenarios::{Model, Sublayer};
+use scenarios::{Model, Phase, Sublayer};
 
 /// Shares, in sixteenths, by which a sublayer may be divided.
 const SHARES: [u64; 5] = [1, 2, 4, 8, 12];
@@ -13,7 +13,8 @@ const SHARES: [u64; 5] = [1, 2, 4, 8, 12];
 pub(crate) enum Home {
     /// In one memory. Any device that can read it may compute it, a different one in each phase.
     Whole(MemoryId),
-    /// Divided between two devices. Each computes its part from its own memory at the same time.
+    /// Divided between the memories of two devices. Each computes its part from its own memory at
+    /// the same time.
     Split {
         /// The device of the first part, which also runs the operators without a matrix.
         lead: DeviceId,
@@ -21,6 +22,9 @@ pub(crate) enum Home {
         other: DeviceId,
         /// Share of the first part, in sixteenths.
         sixteenths: u64,
+        /// Whether the lead computes both parts in prefill, and streams the second one: many
+        /// rows are worth the way over the link.
+        gathered: bool,
     },
 }
 
@@ -35,8 +39,17 @@ impl Home {
         let mut homes: Vec<_> = machine.memory_ids().filter(kept).map(Home::Whole).collect();
         for lead in devices() {
             for other in devices() {
-                if machine.device(lead).memory != machine.device(other).memory {
-                    homes.extend(shares().map(|sixteenths| Home::Split { lead, other, sixteenths }));
+                let [own, far] = [lead, other].map(|device| machine.device(device).memory);
+                if own == far {
+                    continue;
+                }
+                let gathers = of_experts
+                    && is_accelerator_memory(machine, own)
+                    && !is_accelerator_memory(machine, far)
+                    && machine.link_between(far, own).is_some();
+                for gathered in [false, true].into_iter().filter(|gathered| gathers || !gathered) {
+                    let split = |sixteenths| Home::Split { lead, other, sixteenths, gathered };
+                    homes.extend(shares().map(split));
                 }
             }
         }
@@ -60,20 +73,29 @@ impl Home {
     ) -> Option<Slices> {
         match self {
             Home::Whole(memory) => Some(vec![whole_slice(model, sublayer, memory, prefill, decode)]),
-            Home::Split { lead, other, sixteenths } => {
+            Home::Split { lead, other, sixteenths, gathered } => {
                 // Some experts are much more popular than others, so small shares of experts
                 // matter. Other matrices are divided in quarters.
-                if !(sublayer == Sublayer::Experts || sixteenths.is_multiple_of(4)) {
+                let of_experts = sublayer == Sublayer::Experts;
+                if !(of_experts || sixteenths.is_multiple_of(4) && !gathered) {
                     return None;
                 }
                 let (rows, _) = sublayer.matrix(model).filter(|_| sublayer.is_divisible(model))?;
                 let cut = split_row(rows, sixteenths as f64 / 16.0, sublayer.panel());
                 let part = |rows, device| {
                     let home = machine.device(device).memory;
-                    Slice { rows, home, prefill: device, decode: device }
+                    Slice { rows, home, prefill: if gathered { lead } else { device }, decode: device }
                 };
                 (cut > 0 && cut < rows).then(|| vec![part(0..cut, lead), part(cut..rows, other)])
             }
+        }
+    }
+
+    /// Whether `device`, which computes the sublayer in `phase`, must fetch a part of it.
+    pub fn is_streamed(self, machine: &Machine, device: DeviceId, phase: Phase) -> bool {
+        match self {
+            Home::Whole(memory) => !machine.reads_in_place(device, memory),
+            Home::Split { gathered, .. } => gathered && phase == Phase::Prefill,
         }
     }
 

@@ -44,6 +44,38 @@ pub struct Prediction {
     /// The rules that cannot be followed here, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub without: BTreeMap<String, String>,
+    /// How it was found. Absent where nothing was searched around the solver's placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchSummary>,
+}
+
+/// How a plan was found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchSummary {
+    /// Placements that the simulator judged.
+    pub judged: u64,
+    /// The objective of the best placement of the solver and the rules, divided by the plan's: what
+    /// the search around it brought.
+    pub improvement: Ratio,
+    /// The best of the rules with one number (layers of the GPU, layers whose experts stay with the
+    /// host, a class of matrices that does), with its number. Absent where none fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_rule: Option<BestRule>,
+}
+
+/// A rule with its best number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BestRule {
+    /// The rule with its number.
+    pub rule: String,
+    /// Tokens of each sequence in a step of prefill.
+    pub prefill_chunk: u64,
+    /// Its times, simulated like the plan's.
+    pub simulated: PhaseTimes,
+    /// Its objective, divided by the plan's.
+    pub regret: Ratio,
 }
 
 /// A plan.

@@ -5,7 +5,7 @@ mod identity;
 mod placed_draft;
 mod table;
 
-pub use document::{PLAN_VERSION, Plan, Prediction};
+pub use document::{BestRule, PLAN_VERSION, Plan, Prediction, SearchSummary};
 pub use identity::{Identity, PlanOrigin};
 pub use placed_draft::PlacedDraft;
 pub use table::{CellPlan, NamedPlacement, NoPlan, PlanTable, SharingCost, TABLE_VERSION};

@@ -6,6 +6,7 @@ use crate::error::PlannerError;
 use crate::placement::{IdenticalGpus, Variant};
 use crate::plan::{Identity, Plan};
 use crate::planning::draft::{DraftModel, DraftPlan};
+use crate::planning::effort::Effort;
 use crate::planning::forced::ForcedPlacement;
 use crate::planning::planner::plan_with_value;
 use crate::planning::problem::Problem;
@@ -43,6 +44,7 @@ pub fn plan_among(
     formats: &[Formats],
     draft: Option<DraftModel<'_>>,
     forced: Option<&ForcedPlacement>,
+    effort: Effort,
     scorer: &FormatScorer<'_>,
 ) -> Result<ChosenFormats, PlannerError> {
     let mut best: Option<(f64, usize, Plan)> = None;
@@ -64,7 +66,7 @@ pub fn plan_among(
                 .map(|(_, device, speculation)| (machine.device(device).name.clone(), speculation.tokens)),
         };
         let known = identities.and_then(|identities| identities.get(*at));
-        match planned(&problem, known, *proposal, forced, scorer) {
+        match planned(&problem, known, *proposal, (forced, effort), scorer) {
             Ok((plan, value)) => {
                 outcomes.push((variant, Ok(plan.predicted.simulated)));
                 if best.as_ref().is_none_or(|(least, ..)| value < *least) {
@@ -102,12 +104,12 @@ fn planned(
     problem: &Problem<'_>,
     known: Option<&Identity>,
     proposal: Option<Proposal<'_>>,
-    forced: Option<&ForcedPlacement>,
+    (forced, effort): (Option<&ForcedPlacement>, Effort),
     scorer: &FormatScorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
     let plan = |problem: &Problem<'_>, score: &Scorer<'_>| match forced {
         Some(forced) => problem.forced_plan(forced, known, score),
-        None => plan_with_value(problem, known, score),
+        None => plan_with_value(problem, known, effort, score),
     };
     let Some((draft, device, speculation)) = proposal else {
         let score: &Scorer<'_> =

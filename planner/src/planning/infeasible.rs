@@ -21,10 +21,12 @@ pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerE
     let mut least: Option<(Bytes, usize)> = None;
     for memory in 0..machine.memories.len() {
         if let Some(needed) = needed(&fitting, memory)? {
-            let needs_less = |&(bytes, other): &(Bytes, usize)| {
-                let capacity = |index: usize| machine.memories[index].capacity.value;
-                needed.saturating_sub(capacity(memory)) < bytes.saturating_sub(capacity(other))
+            // The one that is short lacks the smallest share of what it has: an accelerator's memory
+            // that would have to be many times larger is not what anybody can buy.
+            let growth = |needed: Bytes, memory: usize| {
+                needed.as_f64() / machine.memories[memory].capacity.value.as_f64()
             };
+            let needs_less = |&(bytes, other): &(Bytes, usize)| growth(needed, memory) < growth(bytes, other);
             if least.as_ref().is_none_or(needs_less) {
                 least = Some((needed, memory));
             }

@@ -1,9 +1,13 @@
 //! From a problem to its plan: simulates candidates of the search and of rules, and keeps the best.
 
 mod draft;
+mod edits;
+mod effort;
 mod forced;
 mod formats;
+mod improvement;
 mod infeasible;
+mod offload_plan;
 mod overlap;
 mod planner;
 mod problem;
@@ -11,9 +15,12 @@ mod rule_candidates;
 mod scorer;
 
 pub use draft::{DraftModel, DraftPlan};
+pub use edits::single_edits;
+pub use effort::Effort;
 pub use forced::{FORCED, ForcedPlacement, offloaded};
 pub use formats::{ChosenFormats, plan_among};
-pub use planner::{evaluate, follow, plan};
+pub use offload_plan::plan_offload;
+pub use planner::{evaluate, follow, plan, plan_improved};
 pub use problem::{PLANNED, Problem};
 pub use scorer::{FormatScorer, Scorer};
 

@@ -3,7 +3,9 @@
 
 use crate::error::PlannerError;
 use crate::placement::Placement;
-use crate::plan::{Identity, Plan};
+use crate::plan::{Identity, Plan, SearchSummary};
+use crate::planning::effort::Effort;
+use crate::planning::improvement::Improvement;
 use crate::planning::infeasible::{infeasible, too_slow};
 use crate::planning::overlap::Overlap;
 use crate::planning::problem::{ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
@@ -15,6 +17,7 @@ use crate::search::{Goal, MARGINS, PatternSolution, Restriction, SearchBudget, S
 use rayon::prelude::*;
 use scenarios::{Requirements, Slo};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Plans `problem`: the memory of each matrix and KV cache, the device of each computation, and the
 /// tokens of a prefill step, such that the objective is best, its limits are kept and no memory is
@@ -30,15 +33,33 @@ use std::collections::BTreeMap;
 /// - [`PlannerError::Unpriced`] names a power or a price that is missing.
 /// - [`PlannerError::Scenario`] tells what is wrong with the workload.
 pub fn plan(problem: &Problem<'_>, scorer: &Scorer<'_>) -> Result<Plan, PlannerError> {
-    plan_with_value(problem, None, scorer).map(|(plan, _)| plan)
+    plan_with_value(problem, None, Effort::SOLVE, scorer).map(|(plan, _)| plan)
+}
+
+/// The same with a search around the best placements.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_improved(
+    problem: &Problem<'_>,
+    effort: Effort,
+    scorer: &Scorer<'_>,
+) -> Result<Plan, PlannerError> {
+    plan_with_value(problem, None, effort, scorer).map(|(plan, _)| plan)
 }
 
 /// The plan with its objective. `known` is the machine's identity, if the caller knows it.
 pub(crate) fn plan_with_value(
     problem: &Problem<'_>,
     known: Option<&Identity>,
+    effort: Effort,
     scorer: &Scorer<'_>,
 ) -> Result<(Plan, f64), PlannerError> {
+    let judged = AtomicU64::new(0);
+    let scorer: &Scorer<'_> = &|placement, chunk| {
+        judged.fetch_add(1, Ordering::Relaxed);
+        scorer(placement, chunk)
+    };
     let Problem { cost_model, requirements: Requirements { workload, .. }, .. } = *problem;
     workload.check(cost_model.model)?;
     let devices = &cost_model.machine.devices;
@@ -76,25 +97,20 @@ pub(crate) fn plan_with_value(
         overfull: false,
         draft_value,
     };
-    for margin in MARGINS {
-        (search.margin, search.overfull) = (margin, false);
-        search.run(&chunks, &spaces, SearchBudget::PLAN)?;
-        if !search.overfull {
-            break;
-        }
-    }
-    if search.best().is_none() {
-        // Solutions that barely fit need a longer search.
-        search.run(&chunks, &spaces, SearchBudget::THOROUGH)?;
-    }
+    search.run_with_margins(&chunks, &spaces)?;
     let CandidateSearch { best_rule, found, least, .. } = search;
     let spaces = chunks.iter().copied().zip(&spaces).collect();
     let least = least + draft_value;
     let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, draft_value };
-    match overlap.better(best_rule, found)? {
+    let solved = overlap.better(best_rule, found)?;
+    let (solved, summary) = Improvement::search(problem, &goal, scorer, effort, solved)?;
+    match solved {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
-            Ok((problem.finished_plan(&goal, best, known, Some(least), baselines, without)?, value))
+            let mut plan = problem.finished_plan(&goal, best, known, Some(least), baselines, without)?;
+            let judged = judged.load(Ordering::Relaxed);
+            plan.predicted.search = summary.map(|summary| SearchSummary { judged, ..summary });
+            Ok((plan, value))
         }
         Some(best) => Err(too_slow(problem, &goal, Some(&best.times))?),
         None if goal.slo == Slo::default() => Err(infeasible(problem)?),
@@ -149,6 +165,22 @@ struct CandidateSearch<'a, 's> {
 }
 
 impl CandidateSearch<'_, '_> {
+    /// Runs with as little room left free as lets a solution be dealt out over identical GPUs.
+    fn run_with_margins(&mut self, chunks: &[u64], spaces: &[SearchSpace<'_>]) -> Result<(), PlannerError> {
+        for margin in MARGINS {
+            (self.margin, self.overfull) = (margin, false);
+            self.run(chunks, spaces, SearchBudget::PLAN)?;
+            if !self.overfull {
+                break;
+            }
+        }
+        if self.best().is_none() {
+            // Solutions that barely fit need a longer search.
+            self.run(chunks, spaces, SearchBudget::THOROUGH)?;
+        }
+        Ok(())
+    }
+
     /// Simulates the best solution of each chunk, the most promising chunk first, then that of each
     /// restriction, until the best is good enough. The solver's value is the objective without
     /// contention, a lower bound of the simulated one, so only solutions below the best simulated

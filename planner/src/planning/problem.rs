@@ -128,6 +128,7 @@ impl Problem<'_> {
             cost_per_token: goal.cost(&best.times, &work),
             baselines: baselines.into_iter().map(|(name, times)| (name, goal.per_token(times))).collect(),
             without,
+            search: None,
         };
         self.document(known, best.chunk, &best.placement, predicted)
     }

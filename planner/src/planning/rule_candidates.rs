@@ -1,14 +1,16 @@
 //! Simulated placements of rules.
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, footprint};
 use crate::error::PlannerError;
+use crate::memory::overfilled;
 use crate::placement::{IdenticalGpus, Placement};
-use crate::planning::problem::{Problem, ScoredPlacement, better};
+use crate::planning::problem::{Problem, ScoredPlacement, better, is_better};
 use crate::planning::scorer::Scorer;
 use crate::program::{BatchSteps, prefill_chunks};
-use crate::rules::{NoRule, Rule};
+use crate::rules::{NoRule, ParameterRule, Rule};
 use crate::search::{Goal, MARGINS};
 use hwprofiles::MemoryId;
+use rayon::prelude::*;
 
 impl Problem<'_> {
     /// The rule's best placement, with the host's part in the host's own memory or in one striped
@@ -55,22 +57,30 @@ impl Problem<'_> {
         Err(refused.unwrap_or(NoRule::NoDevice("prefill step")))
     }
 
-    /// The rule's placement. Rules know one accelerator: of identical GPUs, one with the capacity
-    /// of all, over which the layers are dealt out.
+    /// The rule's placement. Rules know one accelerator.
     fn rule_placement(
         &self,
         rule: Rule,
         memory: MemoryId,
         batch_steps: &BatchSteps,
     ) -> Result<Placement, NoRule> {
+        self.dealt_out(batch_steps, |cost_model| rule.placement(cost_model, memory, batch_steps))
+    }
+
+    /// What `place` makes of the machine. Of identical GPUs it sees one with the capacity of all,
+    /// over which the layers are dealt out.
+    fn dealt_out(
+        &self,
+        batch_steps: &BatchSteps,
+        place: impl Fn(CostModel<'_>) -> Result<Placement, NoRule>,
+    ) -> Result<Placement, NoRule> {
         let identical_gpus = IdenticalGpus::from_machine(self.cost_model.machine);
         if identical_gpus.count() == 1 {
-            return rule.placement(self.cost_model, memory, batch_steps);
+            return place(self.cost_model);
         }
         for margin in MARGINS {
             let pooled = identical_gpus.pooled(self.cost_model.machine, margin);
-            let placement =
-                rule.placement(CostModel { machine: &pooled, ..self.cost_model }, memory, batch_steps)?;
+            let placement = place(CostModel { machine: &pooled, ..self.cost_model })?;
             let dealt = identical_gpus.dealt_out(self.cost_model, &batch_steps.extent, placement);
             if let Some(first) = dealt.map_err(PlannerError::from)?.into_iter().next() {
                 return Ok(first);
@@ -78,4 +88,66 @@ impl Problem<'_> {
         }
         Err(NoRule::NoDevice("accelerator with room for its share"))
     }
+
+    /// The best placement of each rule with one number, over its numbers, the prefill chunks, and
+    /// whether the GPU computes prefill: first the largest number that fits, then others with the
+    /// best of the rest. The name says the rule and its number.
+    pub(crate) fn parameter_rules(&self, goal: &Goal, scorer: &Scorer<'_>) -> Vec<ScoredPlacement> {
+        let Ok(memories) = Rule::FillMemory.host_memories(self.cost_model.machine) else { return vec![] };
+        let Some(&dram) = memories.first() else { return vec![] };
+        let best = |&rule: &ParameterRule| {
+            let first = |held: &[usize]| held.first().copied().into_iter().collect::<Vec<_>>();
+            let (mut best, mut with) = (None, None);
+            for chunk in prefill_chunks(&self.requirements.workload) {
+                for offload in [true, false] {
+                    let way = ParameterWay { rule, dram, chunk, offload };
+                    for scored in self.parameter_rule(goal, way, first, scorer) {
+                        if best.as_ref().is_none_or(|best| is_better(goal, best, &scored)) {
+                            (best, with) = (Some(scored), Some(way));
+                        }
+                    }
+                }
+            }
+            let others = |held: &[usize]| held.get(1..).unwrap_or_default().to_vec();
+            let finer = with.map(|way| self.parameter_rule(goal, way, others, scorer)).unwrap_or_default();
+            finer.into_iter().fold(best, |best, next| better(goal, best, next))
+        };
+        ParameterRule::ALL.par_iter().filter_map(best).collect()
+    }
+
+    /// The placements of a rule for the numbers that `chosen` takes of those that fit.
+    fn parameter_rule(
+        &self,
+        goal: &Goal,
+        way: ParameterWay,
+        chosen: impl Fn(&[usize]) -> Vec<usize>,
+        scorer: &Scorer<'_>,
+    ) -> Vec<ScoredPlacement> {
+        let ParameterWay { rule, dram, chunk, offload } = way;
+        let batch_steps = BatchSteps::new(&self.requirements.workload, chunk);
+        let layers = self.cost_model.model.layers as usize;
+        let gpus = IdenticalGpus::from_machine(self.cost_model.machine);
+        let pooled = (gpus.count() > 1).then(|| gpus.pooled(self.cost_model.machine, MARGINS[1]));
+        let machine = pooled.as_ref().unwrap_or(self.cost_model.machine);
+        let cost_model = CostModel { machine, ..self.cost_model };
+        let counts = rule.counts(cost_model, dram, &batch_steps.extent, offload);
+        let scored = |held: usize| -> Option<ScoredPlacement> {
+            let place = |cost_model: CostModel<'_>| rule.placement(cost_model, dram, held, offload);
+            let placement = self.dealt_out(&batch_steps, place).ok()?;
+            let used = footprint(self.cost_model, &batch_steps.extent, &placement).ok()?;
+            overfilled(self.cost_model.machine, &used).is_none().then_some(())?;
+            self.scored(goal, &rule.name(layers, held), placement, chunk, scorer).ok()
+        };
+        chosen(&counts.unwrap_or_default()).into_iter().filter_map(scored).collect()
+    }
+}
+
+/// What a rule with one number leaves open.
+#[derive(Debug, Clone, Copy)]
+struct ParameterWay {
+    rule: ParameterRule,
+    dram: MemoryId,
+    chunk: u64,
+    /// Whether the GPU computes prefill with the host's matrices, too.
+    offload: bool,
 }

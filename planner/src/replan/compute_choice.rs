@@ -179,7 +179,8 @@ fn home(machine: &Machine, model: &Model, sublayer: Sublayer, slices: &Slices) -
         [first, second] => (first.decode, second.decode),
         _ => return Err(PlannerError::Divided { sublayer: sublayer.name() }),
     };
-    let splits = (1..16).map(|sixteenths| Home::Split { lead, other, sixteenths });
+    let gathered = slices[0].prefill == slices[1].prefill;
+    let splits = (1..16).map(|sixteenths| Home::Split { lead, other, sixteenths, gathered });
     let mut alike = splits.filter(|home| {
         let same = home.slices(machine, model, sublayer, lead, lead);
         let place = |s: &Slices| s.iter().map(|s| (s.rows.clone(), s.home)).collect::<Vec<_>>();

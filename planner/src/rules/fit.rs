@@ -27,13 +27,14 @@ pub(super) fn fitting(
 
 /// The placement of the largest count up to `most` that fits the accelerator's memory. Each count
 /// takes more of that memory than the one before. The result must fit the other memories too.
+/// Returned with its count.
 pub(super) fn largest(
     cost_model: CostModel<'_>,
     extent: &RunExtent,
     pair: &HostAndAccelerator,
     most: usize,
     placement: impl Fn(usize) -> Placement,
-) -> Result<Placement, NoRule> {
+) -> Result<(Placement, usize), NoRule> {
     let capacity = cost_model.machine.memory(pair.own).capacity.value;
     let fits = |count: usize| -> Result<bool, PlannerError> {
         Ok(footprint(cost_model, extent, &placement(count))?[pair.own.0].total() <= capacity)
@@ -52,7 +53,7 @@ pub(super) fn largest(
             }
         }
     }
-    Ok(fitting(cost_model, extent, placement(count))?)
+    Ok((fitting(cost_model, extent, placement(count))?, count))
 }
 
 /// `rest` with as many layers on the accelerator as fit, from the last layer on, and then the head.
@@ -64,7 +65,7 @@ pub(super) fn filled(
 ) -> Result<Placement, NoRule> {
     let all_there = Placement::uniform(cost_model.model, pair.accelerator, pair.own);
     let layers = rest.layers.len();
-    largest(cost_model, extent, pair, layers + 1, |count| {
+    let filled = largest(cost_model, extent, pair, layers + 1, |count| {
         let mut placement = rest.clone();
         let first = layers - count.min(layers);
         placement.layers[first..].clone_from_slice(&all_there.layers[first..]);
@@ -72,5 +73,6 @@ pub(super) fn filled(
             placement.head.clone_from(&all_there.head);
         }
         placement
-    })
+    });
+    Ok(filled?.0)
 }

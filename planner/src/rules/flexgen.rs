@@ -33,9 +33,10 @@ pub(super) fn placement(
     };
     let [weights, cache] = shares(cost_model, batch_steps, pair, &with_counts(0, 0))?
         .map(|share| (share * layers as f64) as usize);
-    largest(cost_model, &batch_steps.extent, pair, weights.max(cache), |most| {
+    let largest = largest(cost_model, &batch_steps.extent, pair, weights.max(cache), |most| {
         with_counts(weights.min(most), cache.min(most))
-    })
+    });
+    Ok(largest?.0)
 }
 
 /// The shares of weights and KV cache on the accelerator; `streamed` is the room needed beside

@@ -7,6 +7,7 @@ mod lia;
 mod moe_lightning;
 mod no_rule;
 mod offload;
+mod parameter_rule;
 mod rule;
 mod speeds;
 
@@ -14,3 +15,4 @@ pub use no_rule::NoRule;
 pub use rule::Rule;
 
 pub(crate) use offload::Offload;
+pub(crate) use parameter_rule::ParameterRule;

@@ -18,7 +18,7 @@ pub(super) fn placement(
 ) -> Result<Placement, NoRule> {
     let layers = cost_model.model.layers as usize;
     let head = Placement::uniform(cost_model.model, pair.accelerator, pair.own).head;
-    largest(cost_model, extent, pair, 1 + 2 * layers, |count| {
+    let largest = largest(cost_model, extent, pair, 1 + 2 * layers, |count| {
         let small = count.saturating_sub(1).min(layers);
         let large = count.saturating_sub(1 + layers);
         let spread = |layer: usize, count: usize| (layer + 1) * count / layers > layer * count / layers;
@@ -34,5 +34,6 @@ pub(super) fn placement(
             placement.head.clone_from(&head);
         }
         placement
-    })
+    });
+    Ok(largest?.0)
 }

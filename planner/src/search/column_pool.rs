@@ -10,6 +10,7 @@ use crate::search::layer_class::{LayerClass, LayerResidency, PatternId, PhaseCho
 use crate::search::measure::Measure;
 use crate::search::pattern::{OneTimeItems, PatternGroup, Patterns};
 
+use scenarios::Phase;
 use std::collections::BTreeSet;
 
 /// The columns of several groups of layers, for given capacities.
@@ -109,10 +110,12 @@ impl<'s> ColumnPool<'s> {
             let residency = group.residency.iter().filter_map(|(index, choices)| {
                 let residency = &group.class.residency[*index];
                 (restriction.divided || !self.patterns.divides(&residency.homes)).then_some(())?;
-                let choices = [0, 1].map(|phase: usize| {
+                let choices = [Phase::Prefill, Phase::Decode].map(|phase| {
+                    let streams = |leads: &[_]| self.patterns.streams(&residency.homes, leads, phase);
+                    let phase = phase as usize;
                     let admits = |half: &&usize| {
                         let leads = &residency.choices[phase][**half].leads;
-                        (restriction.streamed[phase] || !self.patterns.streams(&residency.homes, leads))
+                        (restriction.streamed[phase] || !streams(leads))
                             && (restriction.mixed || !is_layer || leads.iter().all(|lead| *lead == leads[0]))
                     };
                     choices[phase].iter().filter(admits).copied().collect::<Vec<_>>()

@@ -218,13 +218,10 @@ impl<'a> Patterns<'a> {
         homes.iter().any(|&home| self.homes[home].is_split())
     }
 
-    /// Whether one of `leads` must stream from its home.
-    pub fn streams(&self, homes: &[usize], leads: &[DeviceId]) -> bool {
+    /// Whether one of `leads` must stream from its home in `phase`.
+    pub fn streams(&self, homes: &[usize], leads: &[DeviceId], phase: Phase) -> bool {
         let machine = self.prices[0].cost_model.machine;
-        homes.iter().zip(leads).any(|(&home, &lead)| match self.homes[home] {
-            Home::Whole(memory) => !machine.reads_in_place(lead, memory),
-            Home::Split { .. } => false,
-        })
+        homes.iter().zip(leads).any(|(&home, &lead)| self.homes[home].is_streamed(machine, lead, phase))
     }
 
     /// The chain of `phase` through a layer if the residual comes from `from`; infinite if bytes

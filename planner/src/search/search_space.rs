@@ -198,7 +198,7 @@ impl<'a> SearchSpace<'a> {
     /// the computation of other layers. `None` otherwise.
     pub fn dealt(&self, solution: &PatternSolution, goal: &Goal) -> Option<Placement> {
         let streams = |pattern: &Pattern, phase: Phase| {
-            self.patterns.streams(&pattern.homes, &pattern.leads[phase as usize])
+            self.patterns.streams(&pattern.homes, &pattern.leads[phase as usize], phase)
         };
         let layers = || solution.kinds[1..].iter().flatten();
         let mixed = |&phase: &Phase| {

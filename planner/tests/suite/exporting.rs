@@ -4,13 +4,14 @@ use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{
     CostModel, Export, ExportError, ExportTarget, LayerPlacement, PhasePrograms, PhaseTimes, Placement, Plan,
-    Problem, Slice, Slices, evaluate, export, prefill_chunk, usage, whole_slice,
+    Problem, Slice, Slices, evaluate, export, plan_offload, prefill_chunk, usage, whole_slice,
 };
 use proptest::prelude::*;
 use regex::Regex;
 use scenarios::{
-    Activation, Architecture, BlockOrder, Costs, Experts, GgufFileType, Model, Norm, Objective, Positions,
-    Requirements, Slo, Sublayer, WeightClass, WeightFormat, WeightFormats, Wiring, Workload,
+    Activation, Architecture, BlockOrder, Costs, CpuMoe, Experts, GgufFileType, Model, Norm, Objective,
+    OffloadOptions, Positions, Requirements, Slo, Sublayer, WeightClass, WeightFormat, WeightFormats, Wiring,
+    Workload,
 };
 use serde_json::Value;
 
@@ -425,5 +426,75 @@ proptest! {
                 _ => {}
             }
         }
+    }
+}
+
+/// The options that a command line names.
+fn options(command: &str) -> Vec<&str> {
+    let is_option = |word: &&str| {
+        let name = word.trim_start_matches('-');
+        name.len() < word.len() && name.starts_with(|first: char| first.is_ascii_alphabetic())
+    };
+    command.split_whitespace().filter(is_option).collect()
+}
+
+#[test]
+fn every_exported_option_is_in_its_engines_own_list() {
+    let lists = [
+        (ExportTarget::LlamaCpp, include_str!("options/llama-server.txt")),
+        (ExportTarget::Vllm, include_str!("options/vllm.txt")),
+        (ExportTarget::KTransformers, include_str!("options/ktransformers.txt")),
+    ];
+    let (dense, experts) = (model(4, 256), mixture(4));
+    let [first, second] = [&dense, &experts].map(|model| Spec::gpu(80_000_000).machine(model));
+    let mut checked: Vec<_> = plans(&first, &dense).map(|plan| (plan, &first, &dense)).into();
+    for placement in [Placement::uniform(&experts, GPU, HBM), Placement::uniform(&experts, HOST, DRAM)] {
+        checked.push((plan_of(&second, &experts, WORKLOAD, &placement).unwrap(), &second, &experts));
+    }
+    for (engine, list) in lists {
+        let lines = list.lines().filter(|line| !line.starts_with('#'));
+        let known: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+        let mut exported = 0;
+        for (plan, machine, model) in &checked {
+            let Ok(export) = export(plan, machine, model, engine) else { continue };
+            let command = &export.command;
+            let launched =
+                command.split_once("-m sglang.launch_server").map_or(&command[..], |(_, rest)| rest);
+            for option in options(launched) {
+                exported += 1;
+                assert!(known.contains(&option), "{engine} has no {option}: {command}");
+            }
+        }
+        assert!(exported > 5, "{engine}: {exported}");
+    }
+    assert!(!lists[0].1.contains("-nopo"), "llama-bench's, not llama-server's");
+}
+
+#[test]
+fn the_best_options_of_an_engine_are_exported_as_they_are() {
+    let experts = mixture(6);
+    let engine = OffloadOptions {
+        gpu_layers: None,
+        cpu_moe: CpuMoe::None,
+        override_tensor: vec![],
+        op_offload: Some(OffloadOptions::ROWS),
+        experts_op_offload: None,
+        micro_batch: 1,
+    };
+    for capacity in [3_000_000, 6_000_000, 12_000_000, 80_000_000] {
+        let machine = Spec::gpu(capacity).machine(&experts);
+        let formats = formats();
+        let cost_model = CostModel { machine: &machine, model: &experts, formats: &formats };
+        let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
+        let requirements = Requirements { workload: WORKLOAD, objective, slo, costs };
+        let problem = Problem { cost_model, draft: None, requirements };
+        let score = |placement: &Placement, chunk| {
+            crate::scorer::roofline_times(&machine, &experts, &WORKLOAD, placement, chunk)
+        };
+        let (plan, options) = plan_offload(&problem, &engine, &score).unwrap();
+        let export = export(&plan, &machine, &experts, ExportTarget::LlamaCpp).unwrap();
+        let placement = plan.placement(&machine, &experts).unwrap();
+        assert_eq!(export.nearest.layers, placement.layers, "{options:?}: {}", export.command);
+        assert_eq!(export.nearest.head, placement.head, "{options:?}: {}", export.command);
     }
 }

@@ -3,8 +3,8 @@
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId, Seconds};
 use planner::{
-    CostModel, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError, Problem,
-    Rule, evaluate, export, plan_among,
+    CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError,
+    Problem, Rule, evaluate, export, plan_among,
 };
 use scenarios::{
     Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Requirements, Slo, Sublayer,
@@ -58,7 +58,7 @@ fn follow(machine: &Machine, model: &Model, forced: &ForcedPlacement) -> Result<
     let none = PhaseTimes { ttft: Seconds::ZERO, tpot: None };
     let score = |_: CostModel<'_>, _: &Workload, _: &Placement, _: u64| Ok(none);
     let machines = std::slice::from_ref(machine);
-    Ok(plan_among(&problem, machines, None, &[formats()], None, Some(forced), &score)?.plan)
+    Ok(plan_among(&problem, machines, None, &[formats()], None, Some(forced), Effort::SOLVE, &score)?.plan)
 }
 
 fn placed(machine: &Machine, model: &Model, options: OffloadOptions) -> Placement {

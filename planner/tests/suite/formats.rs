@@ -3,8 +3,8 @@
 use crate::fixture::{Spec, model};
 use hwprofiles::{DType, Machine, Seconds};
 use planner::{
-    Action, ChosenFormats, CostModel, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem, Roofline,
-    Task, plan, plan_among, steps,
+    Action, ChosenFormats, CostModel, Effort, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem,
+    Roofline, Task, plan, plan_among, steps,
 };
 use proptest::prelude::*;
 use scenarios::{
@@ -102,6 +102,7 @@ fn chosen(
         formats,
         None,
         None,
+        Effort::SOLVE,
         &judged,
     )
 }
@@ -120,7 +121,7 @@ proptest! {
             let cost_model = CostModel { formats: one, ..problem.cost_model };
             plan(&Problem { cost_model, ..problem }, &|placement, chunk| score(cost_model, placement, chunk))
         }).collect();
-        match plan_among(&problem, std::slice::from_ref(&machine), None, &some, None, None, &judged) {
+        match plan_among(&problem, std::slice::from_ref(&machine), None, &some, None, None, Effort::SOLVE, &judged) {
             Ok(found) => {
                 let best = value(objective, &found.plan.predicted.simulated);
                 for (one, alone) in some.iter().zip(&alone) {
@@ -145,7 +146,7 @@ fn of_equals_the_one_of_most_bits_is_taken() {
     };
     let problem = problem(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
-        plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, None, &same)
+        plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, None, Effort::SOLVE, &same)
             .unwrap()
             .plan
             .formats,

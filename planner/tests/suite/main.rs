@@ -8,6 +8,7 @@ mod forced;
 mod formats;
 mod front;
 mod hazards;
+mod improvement;
 mod machine;
 mod measured_floor;
 mod planning;

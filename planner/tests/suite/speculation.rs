@@ -3,8 +3,8 @@
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ratio};
 use planner::{
-    ChosenFormats, CostModel, DraftModel, DraftPlan, PhaseTimes, Placement, Plan, PlannerError, Problem,
-    plan, plan_among,
+    ChosenFormats, CostModel, DraftModel, DraftPlan, Effort, PhaseTimes, Placement, Plan, PlannerError,
+    Problem, plan, plan_among,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Requirements, Slo, Speculation, Workload};
@@ -39,7 +39,7 @@ fn asked(
         requirements: Requirements { workload: WORKLOAD, objective, slo, costs: Costs::default() },
     };
     let draft = draft.map(|(model, choices)| DraftModel { model, choices });
-    plan_among(&problem, std::slice::from_ref(machine), None, &[formats], draft, None, &score)
+    plan_among(&problem, std::slice::from_ref(machine), None, &[formats], draft, None, Effort::SOLVE, &score)
 }
 
 /// The run's time, or the time per token.

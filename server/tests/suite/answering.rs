@@ -56,7 +56,8 @@ fn streams_whole_answers_and_batches_have_the_same_tokens() {
             },
         })
         .collect();
-    let batch = place.session(|live| live.answer(&requests, &[], Some(&tokenizer), |_| ()).expect("answers"));
+    let batch =
+        place.session(|live| live.answer(&requests, &[], Some(&tokenizer), |_| (), |_| ()).expect("answers"));
     place.served(ServerOptions::default(), |server| {
         for ((body, request), wanted) in bodies.iter().zip(&requests).zip(&batch.answers) {
             let mut body = body.clone();
