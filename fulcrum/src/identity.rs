@@ -1,5 +1,5 @@
-//! The identities of long tasks, sweeps and their points, as text that does not depend on the names of types:
-//! JSON with sorted keys, and its SHA-256.
+//! The identities of long tasks, sweeps and their points, as text that does not depend on the names
+//! of types: JSON with sorted keys, and its SHA-256.
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};

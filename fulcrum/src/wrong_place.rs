@@ -19,16 +19,18 @@ pub struct WrongPlace {
     pub wanted: Option<String>,
 }
 
-impl WrongPlace {
+impl From<&Error> for WrongPlace {
     /// What is known of an error. Only wrong input has a place.
-    pub fn of(error: &Error) -> Self {
+    fn from(error: &Error) -> Self {
         match error {
-            Error::Input(detail) => Self::of_cause(detail.cause()),
+            Error::Input(detail) => Self::from_cause(detail.cause()),
             Error::Infeasible(_) | Error::Failed(_) => Self::default(),
         }
     }
+}
 
-    fn of_cause(cause: &(dyn StdError + 'static)) -> Self {
+impl WrongPlace {
+    fn from_cause(cause: &(dyn StdError + 'static)) -> Self {
         let some = |text: &String| Some(text.clone());
         if let Some(FileError { file, line, column, key, message }) = cause.downcast_ref() {
             let place = Some(format!("{file}:{line}:{column}"));
@@ -56,7 +58,7 @@ impl WrongPlace {
                 wanted: some(known),
                 ..Self::default()
             },
-            ScenarioError::Within { error, .. } => Self::of_cause(&**error),
+            ScenarioError::Within { error, .. } => Self::from_cause(&**error),
             _ => Self::default(),
         }
     }
@@ -71,11 +73,11 @@ mod tests {
         let ask = |scenario: &str| crate::plan(&crate::parse_scenario(scenario)?);
         let workload = "workload: {batch: 0, prompt_tokens: 8, output_tokens: 8}";
         let wrong = ask(&format!("{{machine: l4, model: opt-125m, {workload}}}")).expect_err("no batch");
-        let place = WrongPlace::of(&wrong);
+        let place = WrongPlace::from(&wrong);
         assert_eq!((place.key.as_deref(), place.value.as_deref()), (Some("workload.batch"), Some("0")));
         assert!(place.place.is_some() && place.wanted.is_some());
         let workload = "workload: {batch: 1, prompt_tokens: 8, output_tokens: 8}";
         let large = ask(&format!("{{machine: l4, model: deepseek-v3, {workload}}}")).expect_err("too large");
-        assert_eq!(WrongPlace::of(&large), WrongPlace::default());
+        assert_eq!(WrongPlace::from(&large), WrongPlace::default());
     }
 }

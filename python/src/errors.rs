@@ -23,7 +23,7 @@ pub fn exception(py: Python<'_>, error: fulcrum::Error) -> PyErr {
         fulcrum::Error::Failed(_) => RunError::new_err(text),
         fulcrum::Error::Input(_) => {
             let raised = InputError::new_err(text);
-            let WrongPlace { place, key, value, wanted } = WrongPlace::of(&error);
+            let WrongPlace { place, key, value, wanted } = WrongPlace::from(&error);
             for (name, text) in [("place", place), ("key", key), ("value", value), ("wanted", wanted)] {
                 // A new exception takes any attribute.
                 let _ = raised.value(py).setattr(name, text);

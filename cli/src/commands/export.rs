@@ -1,6 +1,6 @@
 //! `fulcrum export PLAN --to ENGINE`
 
-use crate::text::plan::{tpot, ttft};
+use crate::text::phase_times::{tpot, ttft};
 use crate::text::terminal::{out, out_json, outln};
 use crate::written::WRITTEN_FOLDER;
 use fulcrum::{Error, OrError, ResolvedPlan, Result};

@@ -1,6 +1,6 @@
 //! What came of a choice among number formats and degrees of tensor parallelism, as a table.
 
-use super::plan::tpot;
+use super::phase_times::tpot;
 use fulcrum::FormatTrial;
 use planner::Variant;
 use scenarios::WeightClass;

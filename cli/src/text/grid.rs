@@ -1,6 +1,6 @@
 //! A table of plans in words.
 
-use super::plan::tpot;
+use super::phase_times::tpot;
 use hwprofiles::Ratio;
 use planner::{CellPlan, PlanTable};
 use std::fmt::Write;

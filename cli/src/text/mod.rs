@@ -6,6 +6,7 @@ pub mod gpu_fit;
 pub mod grid;
 #[cfg(feature = "run")]
 pub mod interrupt;
+pub mod phase_times;
 pub mod plan;
 #[cfg(feature = "run")]
 pub mod printed_answer;

@@ -64,7 +64,7 @@ fn written(answer: Result<Value>) -> String {
                 Error::Infeasible(_) => "infeasible",
                 Error::Failed(_) => "failed",
             };
-            let WrongPlace { place, key, value, wanted } = WrongPlace::of(&error);
+            let WrongPlace { place, key, value, wanted } = WrongPlace::from(&error);
             json!({"error": {
                 "kind": kind, "text": error.to_string(), "place": place, "key": key, "value": value, "wanted": wanted,
             }})

@@ -59,8 +59,8 @@ pub fn model(name: &str) -> Result<Model> {
     found.or_input()
 }
 
-/// A model's shape as JSON, with its totals beside it: parameters, numbers that are kept of a token,
-/// bytes that are kept of a sequence whatever its length.
+/// A model's shape as JSON, with its totals beside it: parameters, numbers that are kept of a
+/// token, bytes that are kept of a sequence whatever its length.
 pub fn described(model: &Model) -> Value {
     let mut shape = serde_json::to_value(model).unwrap_or_default();
     shape["parameters"] = json!(model.parameters().get());

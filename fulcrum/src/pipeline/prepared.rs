@@ -198,8 +198,8 @@ impl PreparedScenario {
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
     }
 
-    /// The best plan among what llama.cpp, or an engine that places tensors as it does, makes of its
-    /// options.
+    /// The best plan among what llama.cpp, or an engine that places tensors as it does, makes of
+    /// its options.
     ///
     /// # Errors
     /// There is a choice of formats or a forced placement, or nothing fits.

@@ -84,8 +84,8 @@ impl<'w> AnswerFile<'w> {
         Self::Streamed(StreamedAnswers { write: Box::new(write), next: 0, waiting: BTreeMap::new() })
     }
 
-    /// The file `out` for the answers of `job`. With `resume` it has the answers that an earlier run
-    /// has kept.
+    /// The file `out` for the answers of `job`. With `resume` it has the answers that an earlier
+    /// run has kept.
     ///
     /// # Errors
     /// It cannot be written, another process writes it, or there are answers that must not be

@@ -15,7 +15,6 @@ mod replan;
 mod request_day;
 mod session;
 mod text_stream;
-mod this_host;
 mod validation;
 
 pub use answer_file::{AnswerFile, BatchJob};
@@ -26,7 +25,7 @@ pub use executor::{
     Checkpoint, Client, FinishReason, GeneratedBatch, GenerationRequest, GenerationResult, PassReport,
     RunSetup, Sampling, Session, SpeculativeBatch, TokenLogprobs, Tokenizer,
 };
-pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host};
+pub use host::{check_roofline, compare_gpu_kernels, init_model, measure_host, require_this_host};
 pub use installed_machine::this_machine;
 /// Which of the CPU's kernels to run: see [`KernelPath::choose`].
 pub use kernels::Path as KernelPath;
@@ -37,5 +36,4 @@ pub use quickstart::{QuickstartOptions, quickstart};
 pub use request_day::{EndpointDay, RequestDay, RequestDayClient, ServedComparison, ServedFigure, serve};
 pub use session::{GenerationOptions, LiveOptions, LiveSession, TextEnds, check_request};
 pub use text_stream::TextStream;
-pub use this_host::require_this_host;
 pub use validation::{ValidationOptions, validate};

@@ -1,7 +1,7 @@
 //! Plans that are run for real, beside what the simulator predicted.
 
+use super::host::require_this_host;
 use super::measurement::{PlanMeasurement, label};
-use super::this_host::require_this_host;
 use crate::error::{Error, ErrorContext, OrError, Result};
 use crate::identity;
 use crate::journal::{Journal, JournalTask};

@@ -3,7 +3,7 @@
 
 use super::engine_day::EngineDay;
 use super::engines::{EngineFleet, EnginePlan};
-use super::lockstep::LockstepRange;
+use super::lockstep::{LockstepRange, with_unequal_lengths};
 use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine};
 use super::prefill_pool::PrefillPool;
 use super::rebalance::{RebalancedDay, add_plans};
@@ -76,7 +76,10 @@ pub fn serve_day(scenario: &PreparedScenario, tables: DayTables<'_>) -> Result<S
     let serving = scenario.serving().ok_or_else(missing)?;
     let placed = ServingPlacement::new(scenario)?;
     let mut day = serve_day_on(scenario, serving, placed.clone(), tables)?;
-    day.lockstep = LockstepRange::new(scenario, serving, placed, &day)?;
+    if let Some(unequal) = with_unequal_lengths(serving) {
+        let spread = serve_day_on(scenario, &unequal, placed, DayTables::default())?.summary;
+        day.lockstep = Some(LockstepRange { in_step: day.summary.clone(), spread });
+    }
     Ok(day)
 }
 

@@ -4,11 +4,6 @@
 //! lengths differ, if only by a token, and then users spread out. The mean time to the first token
 //! can differ several times between the two, and a scenario cannot say which of them is real.
 
-use super::day::{ServedDay, serve_day_on};
-use super::placement::ServingPlacement;
-use super::tables::DayTables;
-use crate::error::Result;
-use crate::pipeline::PreparedScenario;
 use hwprofiles::Seconds;
 use scenarios::{Length, Requests, Serving, ThinkTime};
 use serde_json::{Value, json};
@@ -30,19 +25,6 @@ impl LockstepRange {
     /// Why there is a range.
     pub const REASON: &'static str = "all requests are alike, so users may move in step, as here, or spread out, \
                                       as lengths that differ by 1 % make them";
-
-    /// The range for `day`, the answer for `serving`. `None` where users are not in step: in an
-    /// open loop, alone, with thinking times that differ, or with lengths that do.
-    pub(crate) fn new(
-        scenario: &PreparedScenario,
-        serving: &Serving,
-        placed: ServingPlacement,
-        day: &ServedDay,
-    ) -> Result<Option<Self>> {
-        let Some(unequal) = with_unequal_lengths(serving) else { return Ok(None) };
-        let spread = serve_day_on(scenario, &unequal, placed, DayTables::default())?.summary;
-        Ok(Some(Self { in_step: day.summary.clone(), spread }))
-    }
 
     /// The mean time to the first token, at least and at most.
     pub fn ttft(&self) -> [Seconds; 2] {
@@ -70,8 +52,9 @@ impl LockstepRange {
     }
 }
 
-/// The same requests with lengths that differ, where they are all alike.
-fn with_unequal_lengths(serving: &Serving) -> Option<Serving> {
+/// The same requests with lengths that differ. `None` where users are not in step: in an open loop,
+/// alone, with thinking times that differ, or with lengths that do.
+pub(crate) fn with_unequal_lengths(serving: &Serving) -> Option<Serving> {
     let mut unequal = serving.clone();
     let Requests::Closed { concurrency: 2.., think: ThinkTime::Fixed(_), prompt, output, .. } =
         &mut unequal.requests

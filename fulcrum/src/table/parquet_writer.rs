@@ -1,6 +1,6 @@
 //! A Parquet file that is written group by group.
 
-use super::writer::{ColumnCells, ColumnType};
+use super::columns::{ColumnCells, ColumnType};
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::Result;

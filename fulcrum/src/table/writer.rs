@@ -1,5 +1,7 @@
 //! Rows of a kind as a table: columns are functions of a row.
 
+#[cfg(feature = "parquet")]
+use super::columns::{ColumnCells, ColumnType};
 use crate::error::{OrError, Result};
 use hwprofiles::AtomicFile;
 use std::io::Write;
@@ -24,25 +26,6 @@ impl<R> CellReader<R> {
         };
         text.unwrap_or_default()
     }
-}
-
-/// What the values of a column are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ColumnType {
-    /// Whole numbers.
-    Count,
-    /// Numbers.
-    Number,
-    /// Texts.
-    Text,
-}
-
-/// The values of a column in some rows.
-#[cfg(feature = "parquet")]
-pub(crate) enum ColumnCells {
-    Counts(Vec<Option<u64>>),
-    Numbers(Vec<Option<f64>>),
-    Texts(Vec<Option<String>>),
 }
 
 /// Rows that are turned into columns at a time.

@@ -1,14 +1,12 @@
 //! Rules for a single value. They are checked while it is read, so that the message names its line.
 
-use crate::units::provenance::Sourced;
 use crate::units::quantities::{
     Bytes, BytesPerSec, Dollars, ElementsPerSec, FlopPerSec, Hertz, Seconds, Watts, Years,
 };
-use serde::de::{self, Error, IntoDeserializer};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display};
-use std::marker::PhantomData;
+use std::fmt::Display;
 
 /// A type whose values are checked when a file is read.
 pub(crate) trait Checked {
@@ -34,39 +32,6 @@ where
     D: Deserializer<'de>,
 {
     checked(deserializer).map(Some)
-}
-
-/// A value that files may leave out, with its source or without: a plain one is what the person
-/// asking states.
-pub(crate) fn stated<'de, T, D>(deserializer: D) -> Result<Option<Sourced<T>>, D::Error>
-where
-    T: Checked + Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    struct Visitor<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Visitor<T> {
-        type Value = Sourced<T>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a number with its unit, or {value: …, source: …}")
-        }
-        fn visit_str<E: Error>(self, text: &str) -> Result<Sourced<T>, E> {
-            let value = T::deserialize(text.into_deserializer())?;
-            Ok(Sourced::estimated(value, "as stated by the person asking"))
-        }
-        // A bare number gets the message for a text without a unit.
-        fn visit_u64<E: Error>(self, number: u64) -> Result<Sourced<T>, E> {
-            self.visit_str(&number.to_string())
-        }
-        fn visit_f64<E: Error>(self, number: f64) -> Result<Sourced<T>, E> {
-            self.visit_str(&number.to_string())
-        }
-        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Sourced<T>, A::Error> {
-            Sourced::deserialize(de::value::MapAccessDeserializer::new(map))
-        }
-    }
-    let value = deserializer.deserialize_any(Visitor(PhantomData))?;
-    value.check().map_err(D::Error::custom)?;
-    Ok(Some(value))
 }
 
 pub(crate) fn positive<T: PartialOrd + Default + Display>(value: &T) -> Result<(), String> {

@@ -6,9 +6,10 @@ mod nearest;
 mod provenance;
 mod quantities;
 mod ratio;
+mod stated;
 mod text;
 
-pub(crate) use checked::{Checked, checked, checked_option, distinct, positive, stated};
+pub(crate) use checked::{Checked, checked, checked_option, distinct, positive};
 pub use dtype::{BlockSize, DType, GROUP};
 pub(crate) use nearest::edits_between;
 pub use nearest::nearest;
@@ -18,4 +19,5 @@ pub use quantities::{
     RequestsPerSec, Seconds, Tokens, Watts, Years,
 };
 pub use ratio::Ratio;
+pub(crate) use stated::stated;
 pub use text::UnitError;

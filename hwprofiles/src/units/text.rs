@@ -89,8 +89,8 @@ impl SplitQuantity {
     }
 }
 
-/// The range of quantities in base units, zero aside. Nothing that anybody measures lies outside, and
-/// quotients of numbers within it are finite.
+/// The range of quantities in base units, zero aside. Nothing that anybody measures lies outside,
+/// and quotients of numbers within it are finite.
 const RANGE: std::ops::RangeInclusive<f64> = 1e-18..=1e24;
 
 /// The range of what a machine does in a second. Slower ones would outlast any clock.

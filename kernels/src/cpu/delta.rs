@@ -147,8 +147,8 @@ pub fn delta_convolve(
     }
 }
 
-/// The gated delta rule over the new tokens, the norm of each head and the gate behind it. `out` has
-/// rows of `value_heads` values. A sequence without past tokens starts with a state of 0.
+/// The gated delta rule over the new tokens, the norm of each head and the gate behind it. `out`
+/// has rows of `value_heads` values. A sequence without past tokens starts with a state of 0.
 ///
 /// # Panics
 /// Where the lengths do not agree.

@@ -11,10 +11,10 @@ use crate::cpu::vector::{RowKernel, compute, sum};
 use crate::runtime::{Disjoint, Pool};
 
 /// Mamba-2 over the new tokens, the gate and the norm behind it. Of `net`, a head of keys is a
-/// group, its width that of B and C, and a head of values is a head. A row has x of each head, B and
-/// C of each group (these are convolved), z of each head, and Δ of each head before its bias. `skip`
-/// is D by head, and the norm is as wide as all heads, as `out` is. A sequence without past tokens
-/// starts with a state of 0.
+/// group, its width that of B and C, and a head of values is a head. A row has x of each head, B
+/// and C of each group (these are convolved), z of each head, and Δ of each head before its bias.
+/// `skip` is D by head, and the norm is as wide as all heads, as `out` is. A sequence without past
+/// tokens starts with a state of 0.
 ///
 /// # Panics
 /// Where the lengths do not agree.

@@ -92,7 +92,8 @@ pub(crate) struct PriceList<'a> {
     pub kinds: Vec<Vec<Step>>,
     /// Number of micro-batches of a step.
     pub micro_batches: u64,
-    /// For each device the sizes of what it may stream, ascending: possible sizes of a staging slot.
+    /// For each device the sizes of what it may stream, ascending: possible sizes of a staging
+    /// slot.
     sizes: Vec<Vec<Bytes>>,
     /// For each device the scratch sizes of its operators, ascending.
     scratch: Vec<Vec<Bytes>>,

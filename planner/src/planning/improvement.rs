@@ -335,8 +335,10 @@ impl Slope {
     /// The gain for what it takes of the memories' room: what counts where room is short.
     fn rate(&self, room: &[i128]) -> f64 {
         const LITTLE: f64 = 0.01;
+        /// Room that counts where there is none: 1 GiB.
+        const ROOM: f64 = (1_u64 << 30) as f64;
         let share =
-            self.bytes.iter().zip(room).map(|(&more, &room)| more as f64 / (room.max(0) as f64 + 1e9));
+            self.bytes.iter().zip(room).map(|(&more, &room)| more as f64 / (room.max(0) as f64 + ROOM));
         self.value / share.fold(LITTLE, f64::max)
     }
 

@@ -21,8 +21,8 @@ pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerE
     let mut least: Option<(Bytes, usize)> = None;
     for memory in 0..machine.memories.len() {
         if let Some(needed) = needed(&fitting, memory)? {
-            // The one that is short lacks the smallest share of what it has: an accelerator's memory
-            // that would have to be many times larger is not what anybody can buy.
+            // The one that is short lacks the smallest share of what it has: an accelerator's
+            // memory that would have to be many times larger is not what anybody can buy.
             let growth = |needed: Bytes, memory: usize| {
                 needed.as_f64() / machine.memories[memory].capacity.value.as_f64()
             };

@@ -112,8 +112,8 @@ pub(crate) fn draw_layers(timeline: &Timeline, sides: &[TimelineSide]) -> Drawin
     GanttChart { title, timeline, sides, from, length, ends: None }.draw()
 }
 
-/// The two layers, one behind the other, that use the most lanes and have the most tasks. Among equals, those
-/// in the middle.
+/// The two layers, one behind the other, that use the most lanes and have the most tasks. Among
+/// equals, those in the middle.
 fn busiest_layers(timeline: &Timeline) -> [u32; 2] {
     let layers: BTreeSet<u32> = timeline.tasks.iter().filter_map(|task| task.layer).collect();
     let layers: Vec<u32> = layers.into_iter().collect();

@@ -32,6 +32,8 @@ impl SimTime {
     pub const ZERO: Self = Self(0);
     /// The end of simulated time, after 213 days. Additions stop here.
     pub const MAX: Self = Self(u64::MAX);
+    /// A day.
+    pub const DAY: Self = Self::from_nanos(86_400_000_000_000);
 
     /// `picos` picoseconds.
     pub const fn from_picos(picos: u64) -> Self {

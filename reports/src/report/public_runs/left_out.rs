@@ -29,7 +29,7 @@ pub struct ChosenConstant {
 
 impl ChosenConstant {
     /// The other values that it has, with the CPUs that were left out.
-    fn others(&self) -> String {
+    pub(super) fn others(&self) -> String {
         let mut others: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (cpu, value) in self.without.iter().filter(|(_, value)| **value != self.of_all) {
             others.entry(value).or_default().push(cpu);
@@ -63,28 +63,6 @@ impl LeftOut {
         }
         text
     }
-
-    /// The part of the page.
-    pub(super) fn section(&self) -> String {
-        let mut page = "\n## Each CPU left out\n\nConstants of engines and parts that were chosen on these runs \
-            (`scenarios/public/constants.yaml`) are chosen again on the runs of all other CPUs, from the middle and the \
-            ends of their priors, and the runs of the CPU are predicted with that choice (`--leave-out`).\n\n\
-            | | phase | rows | answered | median error | p90 | median ratio |\n|---|---|---|---|---|---|---|\n"
-            .to_owned();
-        self.groups().iter().for_each(|group| page += &super::page::line(group));
-        page += "\n| constant | prior | chosen on all | chosen otherwise |\n|---|---|---|---|\n";
-        for constant in &self.constants {
-            let [low, high] = &constant.prior;
-            let _ = writeln!(
-                page,
-                "| {} | {low} to {high} | {} | {} |",
-                constant.name,
-                constant.of_all,
-                constant.others()
-            );
-        }
-        page
-    }
 }
 
 #[cfg(test)]
@@ -103,8 +81,9 @@ mod tests {
             without: without.into(),
         };
         let left_out = LeftOut { constants: vec![constant], rows: rows() };
-        let section = left_out.section();
-        assert!(section.contains("| launch | 1 to 4 | 1 | 2 without a, c |"), "{section}");
+        let page = rows().page(Some(&left_out));
+        assert!(page.contains("| launch | 1 to 4 | 1 | 2 without a, c |"), "{page}");
+        let section = &page[page.find("## Each CPU left out").expect("the section")..];
         assert!(section.contains("| cpu+gpu | decode | 8 | 7 |"), "{section}");
         assert!(left_out.to_text().contains("launch: 1 of 1 to 4\n  2 without a, c"));
     }

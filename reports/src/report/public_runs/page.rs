@@ -62,7 +62,7 @@ impl PublicRows {
         for rank in &summary.ranks {
             let _ = writeln!(page, "| {} | {} | {:.2} |", rank.machine, rank.setups, rank.rank);
         }
-        page.extend(left_out.map(LeftOut::section));
+        page.extend(left_out.map(section));
         page += "\n## Rows without an answer\n\n| why | rows |\n|---|---|\n";
         for (why, count) in self.unanswered() {
             let _ = writeln!(page, "| {} | {count} |", why.replace('|', "\\|"));
@@ -75,7 +75,29 @@ impl PublicRows {
     }
 }
 
-pub(super) fn line(group: &PublicGroup) -> String {
+/// The part of the page about runs that were left out.
+fn section(left_out: &LeftOut) -> String {
+    let mut page = "\n## Each CPU left out\n\nConstants of engines and parts that were chosen on these runs \
+        (`scenarios/public/constants.yaml`) are chosen again on the runs of all other CPUs, from the middle and the \
+        ends of their priors, and the runs of the CPU are predicted with that choice (`--leave-out`).\n\n\
+        | | phase | rows | answered | median error | p90 | median ratio |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    left_out.groups().iter().for_each(|group| page += &line(group));
+    page += "\n| constant | prior | chosen on all | chosen otherwise |\n|---|---|---|---|\n";
+    for constant in &left_out.constants {
+        let [low, high] = &constant.prior;
+        let _ = writeln!(
+            page,
+            "| {} | {low} to {high} | {} | {} |",
+            constant.name,
+            constant.of_all,
+            constant.others()
+        );
+    }
+    page
+}
+
+fn line(group: &PublicGroup) -> String {
     let ratio = group.median_ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
     format!(
         "| {} | {} | {} | {} | {} | {} | {ratio} |\n",

@@ -123,7 +123,8 @@ pub(super) fn read_later_family(
 
 /// The experts that every token goes to.
 fn read_experts(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
-    // Some headers have the width of one shared expert, some that of all: the tensor has the latter.
+    // Some headers have the width of one shared expert, some that of all: the tensor has the
+    // latter.
     let tensors = header.gguf.tensors.iter();
     let up = tensors.filter(|(name, _)| name.ends_with(".ffn_up_shexp.weight")).map(|(_, tensor)| tensor);
     let rows = up.filter_map(|tensor| tensor.shape.first()).next().copied();

@@ -78,7 +78,7 @@ pub enum ServeError {
 }
 
 /// The whole days of simulated time.
-const LAST_DAY: u64 = SimTime::MAX.picos() / 1_000_000_000_000 / 86_400;
+const LAST_DAY: u64 = SimTime::MAX.picos() / SimTime::DAY.picos();
 
 /// Serves all of `source` on `replica`, and reports the outcome of each request to `observer`, in
 /// the order of the ends.
