@@ -16,11 +16,9 @@ use commands::advise::AdviseArguments;
 #[cfg(feature = "run")]
 use commands::bench::BenchArguments;
 use commands::capacity::CapacityArguments;
-use commands::completions::CompletionsArguments;
 use commands::explain::ExplainArguments;
 use commands::export::ExportArguments;
 use commands::machine::MachineArguments;
-use commands::manual::ManualArguments;
 use commands::merge::MergeArguments;
 use commands::model::ModelArguments;
 use commands::plan::PlanArguments;
@@ -35,10 +33,13 @@ use commands::run::RunArguments;
 use commands::schema::SchemaArguments;
 #[cfg(feature = "run")]
 use commands::serve::ServeArguments;
+use commands::shell::{CompletionsArguments, ManualArguments};
 use commands::sim::SimArguments;
 use commands::sweep::SweepArguments;
 #[cfg(feature = "run")]
 use commands::validate::ValidateArguments;
+#[cfg(feature = "run")]
+use commands::web::WebArguments;
 use fulcrum::Error;
 #[cfg(feature = "run")]
 use fulcrum::KernelPath;
@@ -100,6 +101,8 @@ enum Command {
     Replay(ReplayArguments),
     Report(ReportArguments),
     Reproduce(ReproduceArguments),
+    #[cfg(feature = "run")]
+    Web(WebArguments),
     Schema(SchemaArguments),
     Manual(ManualArguments),
     Completions(CompletionsArguments),
@@ -132,6 +135,8 @@ impl Command {
             Self::Replay(arguments) => arguments.run(json),
             Self::Report(arguments) => arguments.run(json),
             Self::Reproduce(arguments) => arguments.run(json),
+            #[cfg(feature = "run")]
+            Self::Web(arguments) => arguments.run(json),
             Self::Schema(arguments) => arguments.run(),
             Self::Manual(arguments) => arguments.run(),
             Self::Completions(arguments) => arguments.run(),

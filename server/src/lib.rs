@@ -4,6 +4,8 @@
 //! continuous batching: connections live on one thread, send requests through a channel, and get
 //! tokens as they are made. A client that goes cancels its requests.
 //!
+//! [`serve_page`] shows the page of `web/` with this machine's planner behind it.
+//!
 //! [`measure_endpoint`] sends a load to any such server and measures it.
 //!
 //! Rooms, each using only those before it: prompt, protocol, http, endpoint.
@@ -22,6 +24,7 @@ pub use prompt::served_model::ServedModel;
 use fulcrum::{LiveSession, OrError, Result};
 use http::app::App;
 use http::listener::serve_connections;
+use http::page::page_router;
 use http::service_metrics::ServiceMetrics;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,4 +75,12 @@ pub fn serve(
         let served = connections.join().expect("the thread of connections does not panic").or_failed();
         answered.and(served)
     })
+}
+
+/// Serves the page on `listener` until `stop` is set.
+///
+/// # Errors
+/// Connections cannot be served at all.
+pub fn serve_page(listener: TcpListener, stop: &AtomicBool) -> Result {
+    serve_connections(listener, page_router(), ServerOptions::default().silence, [stop, stop]).or_failed()
 }

@@ -4,12 +4,10 @@ pub mod advise;
 #[cfg(feature = "run")]
 pub mod bench;
 pub mod capacity;
-pub mod completions;
 pub mod explain;
 pub mod export;
 pub mod machine;
 pub mod machine_fit;
-pub mod manual;
 pub mod merge;
 pub mod model;
 pub mod plan;
@@ -24,7 +22,10 @@ pub mod run;
 pub mod schema;
 #[cfg(feature = "run")]
 pub mod serve;
+pub mod shell;
 pub mod sim;
 pub mod sweep;
 #[cfg(feature = "run")]
 pub mod validate;
+#[cfg(feature = "run")]
+pub mod web;

@@ -184,12 +184,17 @@ async fn read_body(request: Request) -> Result<Bytes, ApiError> {
         let message = "Content-Type: application/json is wanted";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let body = Limited::new(request.into_body(), MOST_BYTES).collect();
+    read_limited(request, MOST_BYTES).await
+}
+
+/// The body of a request of at most so many bytes.
+pub(crate) async fn read_limited(request: Request, most: usize) -> Result<Bytes, ApiError> {
+    let body = Limited::new(request.into_body(), most).collect();
     match tokio::time::timeout(BODY_TIME, body).await {
         Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            let message = format!("the body has more than {MOST_BYTES} bytes");
+            let message = format!("the body has more than {most} bytes");
             Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message))
         }
         Ok(Err(error)) => {

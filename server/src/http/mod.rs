@@ -3,4 +3,5 @@
 pub(crate) mod answer_body;
 pub(crate) mod app;
 pub(crate) mod listener;
+pub(crate) mod page;
 pub(crate) mod service_metrics;

@@ -1,10 +1,27 @@
-//! `fulcrum manual FOLDER`
+//! `fulcrum completions SHELL` and `fulcrum manual FOLDER`: the command as shells and `man` know it.
 
-use crate::text::terminal::outln;
+use crate::text::terminal::{self, outln};
 use clap::CommandFactory;
 use fulcrum::{OrError, Result};
 use hwprofiles::write_atomically;
 use std::path::PathBuf;
+
+/// Print a completion script for a shell.
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArguments {
+    /// Which shell.
+    shell: clap_complete::Shell,
+}
+
+impl CompletionsArguments {
+    /// Runs the command.
+    pub fn run(self) -> Result {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut crate::Arguments::command(), "fulcrum", &mut script);
+        terminal::print(&script);
+        Ok(())
+    }
+}
 
 /// Write the manual pages of all commands into a folder: `man FOLDER/fulcrum.1` shows one.
 #[derive(Debug, clap::Args)]
