@@ -1,4 +1,4 @@
-//! `fulcrum completions SHELL` and `fulcrum manual FOLDER`: the command as shells and `man` know it.
+//! `fulcrum completions SHELL` and `fulcrum manual FOLDER`: the command for shells and `man`.
 
 use crate::text::terminal::{self, outln};
 use clap::CommandFactory;

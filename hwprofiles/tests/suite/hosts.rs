@@ -30,7 +30,7 @@ fn presence<T: std::fmt::Debug + Clone>(
 
 /// A positive number of any magnitude that a measurement can have.
 fn number() -> impl Strategy<Value = f64> {
-    (1.0f64..10.0, -9i32..12).prop_map(|(digits, power)| digits * 10f64.powi(power))
+    (1.0f64..10.0, 0i32..12).prop_map(|(digits, power)| digits * 10f64.powi(power))
 }
 
 prop_compose! {

@@ -36,10 +36,11 @@ const SERIES: &str = "start_s,steps,utilization,mean_running,mean_waiting,prompt
 const FRONT: &str = "ttft_s,tpot_s,bound_ttft_s,bound_tpot_s,prefill_chunk,proven,beaten,placement\n";
 
 fn grid(cells: &str) -> String {
-    let name = HOSTILE.replace('\'', "''");
-    let part = format!("{{home: '{name}', prefill: '{name}', decode: cpu}}");
+    // A YAML text cannot hold control characters as they are.
+    let name = serde_json::to_string(HOSTILE).unwrap();
+    let part = format!("{{home: {name}, prefill: {name}, decode: cpu}}");
     format!(
-        "table: 1\nmachine: {{name: '{name}', fingerprint: a}}\nmodel: {{name: m, fingerprint: b}}\n\
+        "table: 1\nmachine: {{name: {name}, fingerprint: a}}\nmodel: {{name: m, fingerprint: b}}\n\
          formats: {{weights: bf16, kv: bf16, activations: f32}}\noutput_tokens: 4\nobjective: latency\n\
          sharing: {{slowdown: 1.0, worst: 1.1, proven: 0.9}}\nplacements:\n  - embed: {part}\n    layers:\n      - first: 0\n        count: 2\n        \
          qkv: {part}\n        attention: {part}\n        out: {part}\n    head: {part}\n{cells}"
@@ -83,8 +84,7 @@ fn files() -> Vec<(&'static str, ResultKind, String)> {
     );
     let cell = "cells:\n  - {batch: 1, prompt_tokens: 8, weight: 1.0, prefill_chunk: 8, placement: 0, simulated: {ttft: 1 s, tpot: 1 ms}, \
                 own: {ttft: 1 s}}\n";
-    let without =
-        format!("without:\n  - {{batch: 2, prompt_tokens: 8, reason: '{}'}}\n", HOSTILE.replace('\'', "''"));
+    let without = format!("without:\n  - {{batch: 2, prompt_tokens: 8, reason: {name}}}\n");
     vec![
         ("results.json", ResultKind::Validation, sample::validation(vec![label]).to_json()),
         ("trace.json", ResultKind::Trace, trace.to_json()),

@@ -181,7 +181,8 @@ fn mixtral_on_a_t4_and_an_l4_has_attention_on_the_cpu_and_experts_on_the_gpu() {
         );
         let rest = on_gpu(&[Sublayer::Qkv, Sublayer::Out, Sublayer::Router]);
         assert_eq!((attention, rest), (1.0, 1.0), "{machine} {output}");
-        assert!(experts > 0.9, "{machine} {output}: {experts}");
+        // Divided experts leave a part to the CPU.
+        assert!(experts > 0.8, "{machine} {output}: {experts}");
         assert!(rate(&ours) >= rate(&theirs), "{machine} {output}");
     }
 }
