@@ -29,6 +29,7 @@ pub use results::configuration::{Configuration, Label, MemoryUse, RunTimes};
 pub use results::data_table::{ColumnValues, DataColumn, DataTable};
 pub use results::error::{RESULTS, ReportError};
 pub use results::machine_facts::{Fact, machine_facts};
+pub use results::model_text::ModelText;
 pub use results::operation_errors::{ErrorGroup, OperationErrors, OperationSummary, WorstOperation};
 pub use results::placement_map::{PlacedLayers, PlacedPart, PlacedSublayer, PlacementMap};
 pub use results::prediction_columns::{PREDICTED_COLUMNS, append_prediction};

@@ -1,6 +1,6 @@
 //! `fulcrum advise`
 
-use crate::text::advice;
+use crate::text::terminal::strong;
 use crate::text::terminal::{out, out_json};
 use fulcrum::{
     AdviceQuestion, AdvisedEngine, AdvisedMachine, Error, OrError, Purpose, Result, UpgradePrices,
@@ -80,10 +80,10 @@ impl AdviseArguments {
         let advice = fulcrum::advise(&machine, &question, &prices)?;
         match json {
             true => out_json!(&advice),
-            false => out!("{}", advice::to_text(&advice, question.model.is_some(), self.all)),
+            false => out!("{}", advice.to_text(question.model.is_some(), self.all, strong)),
         }
         match advice.rows.is_empty() {
-            true => Err(Error::infeasible(advice::nothing_fits(&advice))),
+            true => Err(Error::infeasible(advice.nothing_fits())),
             false => Ok(()),
         }
     }

@@ -1,6 +1,5 @@
 //! `fulcrum replay FOLDER`
 
-use crate::text::replay::ReplayText;
 use crate::text::terminal::{out, out_json};
 use crate::written::WRITTEN_FILE;
 use fulcrum::{ReplayOptions, Result, Setting};
@@ -41,7 +40,7 @@ impl ReplayArguments {
         }
         match json {
             true => out_json!(&replay.to_json()),
-            false => out!("{}", ReplayText(&replay)),
+            false => out!("{replay}"),
         }
         Ok(())
     }

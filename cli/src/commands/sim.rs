@@ -1,7 +1,6 @@
 //! `fulcrum sim SCENARIO | PLAN`
 
 use crate::text::plan;
-use crate::text::served_day::ServedDayText;
 use crate::text::terminal::{out, outln};
 use crate::written::WRITTEN_FILE;
 use fulcrum::{
@@ -134,7 +133,7 @@ impl SimArguments {
         let day = fulcrum::serve_day(scenario, self.day_tables()?)?;
         match json {
             true => outln!("{}", day.to_json()),
-            false => out!("{}", ServedDayText(&day)),
+            false => out!("{day}"),
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What a machine can run, how fast, and what would make it faster.
 
 mod advice_row;
+mod advice_text;
 mod advised_engine;
 mod answer;
 mod described_machine;

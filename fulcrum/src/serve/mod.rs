@@ -2,6 +2,7 @@
 //! day comes to.
 
 mod day;
+mod day_text;
 mod engine_day;
 mod engines;
 mod lockstep;
@@ -10,6 +11,7 @@ mod placement;
 mod prefill_pool;
 mod rebalance;
 mod replay;
+mod replay_text;
 mod request_feed;
 mod step_difference;
 mod tables;

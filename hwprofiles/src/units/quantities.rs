@@ -316,6 +316,17 @@ impl Elements {
     pub fn product(dimensions: &[u64]) -> Self {
         Self(dimensions.iter().product())
     }
+
+    /// A count as people say it: `8.03 B`, `250 M`.
+    pub fn rounded(self) -> String {
+        let count = self.as_f64();
+        let (value, unit) = if count >= 1e9 { (count / 1e9, "B") } else { (count / 1e6, "M") };
+        match value {
+            v if v < 10.0 => format!("{v:.2} {unit}"),
+            v if v < 100.0 => format!("{v:.1} {unit}"),
+            v => format!("{v:.0} {unit}"),
+        }
+    }
 }
 
 impl Seconds {

@@ -5,6 +5,7 @@ pub(crate) mod configuration;
 pub(crate) mod data_table;
 pub(crate) mod error;
 pub(crate) mod machine_facts;
+pub(crate) mod model_text;
 pub(crate) mod operation_errors;
 pub(crate) mod placement_map;
 pub(crate) mod prediction_columns;

@@ -1,16 +1,16 @@
 //! A day of serving in words.
 
-use fulcrum::{LockstepRange, RebalancedDay, ServedDay};
+use super::day::ServedDay;
+use super::lockstep::LockstepRange;
+use super::rebalance::RebalancedDay;
 use hwprofiles::{Bytes, Dollars, Joules, Seconds};
 use sim::serving::{Account, LatencyStats, RebalanceRecord, Summary};
 use std::fmt;
 
-/// A day of serving, to be printed.
-pub struct ServedDayText<'d>(pub &'d ServedDay);
-
-impl fmt::Display for ServedDayText<'_> {
+impl fmt::Display for ServedDay {
+    /// The day as a screen of text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(served) = self;
+        let served = self;
         let day = &served.summary;
         write!(f, "{}", served.heading)?;
         write_latencies(f, day)?;

@@ -1,7 +1,8 @@
 //! Advice in words: a screen of 80 columns.
 
-use super::terminal;
-use fulcrum::{Advice, AdviceRow, Upgrade};
+use super::advice_row::AdviceRow;
+use super::answer::Advice;
+use super::upgrade::Upgrade;
 use hwprofiles::Seconds;
 use std::fmt::Write;
 
@@ -11,23 +12,36 @@ const SHOWN: usize = 10;
 /// Columns of a screen.
 const COLUMNS: usize = 80;
 
-/// The advice as a screen: the answer first, then a table, then what starts it and what to do next.
-pub fn to_text(advice: &Advice, one_model: bool, all: bool) -> String {
-    let mut text = heading(advice);
-    let _ = write!(text, "\n{}\n\n", terminal::strong(&verdict(advice)));
-    let shown = if all || one_model { advice.rows.len() } else { SHOWN };
-    if !advice.rows.is_empty() {
-        text += &table(advice, shown, one_model);
+impl Advice {
+    /// The advice as a screen: the answer first, then a table, then what starts it and what to do
+    /// next. `strong` marks the answer.
+    pub fn to_text(&self, one_model: bool, all: bool, strong: impl Fn(&str) -> String) -> String {
+        let advice = self;
+        let mut text = heading(advice);
+        let _ = write!(text, "\n{}\n\n", strong(&verdict(advice)));
+        let shown = if all || one_model { advice.rows.len() } else { SHOWN };
+        if !advice.rows.is_empty() {
+            text += &table(advice, shown, one_model);
+        }
+        if one_model {
+            for left in &advice.left_out {
+                let _ = writeln!(text, "{:<9} {}", left.format, left.reason);
+            }
+        }
+        if let Some(best) = advice.rows.first() {
+            let _ = write!(text, "\nTo start it:\n  {}\n", best.command);
+        }
+        if one_model { text + &upgrades(advice) } else { text + &rest(advice, shown) }
     }
-    if one_model {
-        for left in &advice.left_out {
-            let _ = writeln!(text, "{:<9} {}", left.format, left.reason);
+
+    /// Why there is no answer, for the error.
+    pub fn nothing_fits(&self) -> String {
+        let advice = self;
+        match advice.left_out.last() {
+            Some(left) => format!("nothing fits: {} in {} {}", left.model, left.format, left.reason),
+            None => format!("there is no model for {} with {}", advice.purpose, advice.engine),
         }
     }
-    if let Some(best) = advice.rows.first() {
-        let _ = write!(text, "\nTo start it:\n  {}\n", best.command);
-    }
-    if one_model { text + &upgrades(advice) } else { text + &rest(advice, shown) }
 }
 
 /// The machine, what is assumed of it, and the load.
@@ -139,14 +153,6 @@ fn upgrades(advice: &Advice) -> String {
     }
     let first = &advice.upgrades[0];
     text + &wrapped("", &format!("Prices: the first is {} (--prices FILE for your own).", first.price_source))
-}
-
-/// Why there is no answer, for the error.
-pub fn nothing_fits(advice: &Advice) -> String {
-    match advice.left_out.last() {
-        Some(left) => format!("nothing fits: {} in {} {}", left.model, left.format, left.reason),
-        None => format!("there is no model for {} with {}", advice.purpose, advice.engine),
-    }
 }
 
 /// The format's word without what tells no two apart.

@@ -1,15 +1,14 @@
 //! A replayed run in words.
 
-use fulcrum::{LatencyErrors, LayerDifference, Replay, Spread, StepDifference};
+use super::replay::{LatencyErrors, Replay, Spread};
+use super::step_difference::{LayerDifference, StepDifference};
 use hwprofiles::Seconds;
 use std::fmt;
 
-/// A replay, to be printed.
-pub struct ReplayText<'r>(pub &'r Replay);
-
-impl fmt::Display for ReplayText<'_> {
+impl fmt::Display for Replay {
+    /// The replay as a screen of text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(replay) = self;
+        let replay = self;
         writeln!(f, "{}", replay.heading)?;
         writeln!(f, "steps priced by {}", replay.prices)?;
         if replay.rejected > 0 {
