@@ -1,7 +1,7 @@
 //! Fulcrum for Python: what the library answers, as JSON texts.
 //!
-//! The package `fulcrum` beside this crate makes typed results of them. Every function that computes
-//! releases the interpreter's lock.
+//! The package `fulcrum` beside this crate makes typed results of them. Every function that
+//! computes releases the interpreter's lock.
 
 mod documents;
 mod errors;

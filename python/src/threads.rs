@@ -1,7 +1,7 @@
 //! Threads that survive a fork.
 //!
-//! Python's processes are often forked, and a fork has none of its parent's threads: a pool that was
-//! made before would wait for them for ever. So each process makes its own.
+//! Python's processes are often forked, and a fork has none of its parent's threads: a pool that
+//! was made before would wait for them for ever. So each process makes its own.
 
 use fulcrum::{OrError, Result};
 use pyo3::prelude::*;
