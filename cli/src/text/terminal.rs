@@ -126,11 +126,15 @@ impl Drop for ProgressDisplay {
     }
 }
 
-/// All warnings in one line.
+/// All warnings in one line: the first two in full, since many are alike.
 fn folded(warnings: &[String]) -> String {
     match warnings {
         [one] => format!("warning: {one}"),
-        several => format!("{} warnings: {}", several.len(), several.join("; ")),
+        [one, two] => format!("2 warnings: {one}; {two}"),
+        [one, two, more @ ..] => {
+            format!("{} warnings: {one}; {two}; and {} more", warnings.len(), more.len())
+        }
+        [] => String::new(),
     }
 }
 
@@ -194,6 +198,8 @@ mod tests {
         let warnings = ["noisy", "short"].map(str::to_owned);
         assert_eq!(super::folded(&warnings[..1]), "warning: noisy");
         assert_eq!(super::folded(&warnings), "2 warnings: noisy; short");
+        let many = ["noisy", "short", "warm", "late"].map(str::to_owned);
+        assert_eq!(super::folded(&many), "4 warnings: noisy; short; and 2 more");
     }
 
     #[test]
