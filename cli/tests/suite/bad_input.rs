@@ -3,7 +3,6 @@
 use crate::place::Place;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 const SCENARIO: &str = "\
 machine: example-loopback
@@ -206,13 +205,7 @@ fn the_same_question_has_the_same_answer_to_the_byte() {
 
 /// Runs a command that must fail with this status, with one error and without a panic's text.
 fn fails(place: &Place, arguments: &str, status: i32, words: &[&str]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-        .args(arguments.split_whitespace())
-        .current_dir(place.path("."))
-        .env("FULCRUM_HOME", place.path("."))
-        .env_remove("RUST_BACKTRACE")
-        .output()
-        .expect("it starts");
+    let output = place.command(arguments).env_remove("RUST_BACKTRACE").output().expect("it starts");
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{arguments}: {message}");
     assert!(message.starts_with("error: ") && message.lines().count() == 1, "{arguments}: {message}");
