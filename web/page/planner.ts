@@ -1,5 +1,5 @@
 // Asks the planner: `fulcrum web` where the page came from it, otherwise the worker.
-import type { Answer, Catalog, Explanation, Exported, Plan, Preset } from "./answers";
+import type { Answer, Catalog, Explanation, Exported, Plan, Preset, Roofline } from "./answers";
 import type { Question, Response } from "./messages";
 import type { Scenario } from "./state";
 
@@ -64,6 +64,7 @@ export class Planner {
   catalog = () => this.about<Catalog>("catalog");
   plan = (scenario: Scenario) => this.about<Plan>("plan", { scenario });
   explain = (scenario: Scenario) => this.about<Explanation>("explain", { scenario });
+  roofline = (scenario: Scenario) => this.about<Roofline>("roofline", { scenario });
   export = (scenario: Scenario, engine: string) => this.about<Exported>("export", { scenario, engine });
   addConfig = (name: string, text: string) => this.json<Preset>({ kind: "config", name, text });
   addGguf = (name: string, header: Uint8Array, length: number) =>

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Answer, Explanation, Exported, Failure, Home, LayerGroup, Plan, Sublayer, Times } from "./answers";
 import type { Planner } from "./planner";
 import { bytes, percent, rate, seconds } from "./quantities";
+import { RooflinePlot } from "./roofline";
 import { scenario, toAddress, type MachineChoice, type State } from "./state";
 
 /** An answer to a question that is asked anew when `key` changes. */
@@ -308,6 +309,7 @@ export function Result(props: {
   const plan = useAnswer(key, () => planner.plan(asked));
   const found = plan?.answer !== undefined;
   const explained = useAnswer(key, found ? () => planner.explain(asked) : null);
+  const roofline = useAnswer(key, found ? () => planner.roofline(asked) : null);
   const exported = useAnswer(`${key} ${state.engine}`, found ? () => planner.export(asked, state.engine) : null);
   if (plan === null) return <article aria-busy="true" class="result"><h2>{props.title}</h2><p role="status">planning …</p></article>;
   if (plan.answer === undefined) return <article class="result"><h2>{props.title}</h2><Failed failure={plan.error} /></article>;
@@ -335,6 +337,7 @@ export function Result(props: {
         {exported?.error && <Failed failure={exported.error} />}
       </section>
       <LayerMap plan={plan.answer} />
+      {roofline?.answer && <RooflinePlot roofline={roofline.answer} />}
       <Rules plan={plan.answer} />
     </article>
   );
