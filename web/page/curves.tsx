@@ -27,14 +27,15 @@ function useRates(planner: Planner, state: State, curve: Curve): Rates {
   const [rates, setRates] = useState<Rates>([]);
   const key = JSON.stringify(state);
   useEffect(() => {
-    let current = true;
+    const asking = new AbortController();
+    const { signal } = asking;
     const found: Rates = state.machines.map(() => curve.values.map(() => null));
     setRates(found.map((row) => [...row]));
     const fill = async () => {
       for (const [at, value] of curve.values.entries()) {
         for (const [machine, choice] of state.machines.entries()) {
-          const plan = await planner.plan(scenario(curve.change(state, value), choice));
-          if (!current) return;
+          const plan = await planner.plan(scenario(curve.change(state, value), choice), { later: true, signal });
+          if (signal.aborted) return;
           found[machine]![at] = plan.answer?.numbers.decode_tokens_per_s ?? null;
           setRates(found.map((row) => [...row]));
         }
@@ -43,7 +44,7 @@ function useRates(planner: Planner, state: State, curve: Curve): Rates {
     // The answer itself comes first.
     const timer = setTimeout(() => void fill(), 600);
     return () => {
-      current = false;
+      asking.abort();
       clearTimeout(timer);
     };
   }, [key]);

@@ -7,9 +7,8 @@ mod answers;
 mod question;
 mod recent_plans;
 
-use crate::error::{Error, OrError, Result};
+use crate::error::{OrError, Result};
 use crate::pipeline::{CachedCatalog, described};
-use crate::wrong_place::WrongPlace;
 use question::PageQuestion;
 use recent_plans::RecentPlans;
 use scenarios::{Gguf, Model};
@@ -63,17 +62,7 @@ impl PageSession {
 fn written(answer: Result<Value>) -> String {
     let json = match answer {
         Ok(answer) => json!({ "answer": answer }),
-        Err(error) => {
-            let kind = match &error {
-                Error::Input(_) => "input",
-                Error::Infeasible(_) => "infeasible",
-                Error::Failed(_) => "failed",
-            };
-            let WrongPlace { place, key, value, wanted } = WrongPlace::from(&error);
-            json!({"error": {
-                "kind": kind, "text": error.to_string(), "place": place, "key": key, "value": value, "wanted": wanted,
-            }})
-        }
+        Err(error) => error.to_json(),
     };
     json.to_string()
 }
