@@ -1,8 +1,8 @@
 //! The `fulcrum` command: arguments and words around the library `fulcrum`.
 //!
 //! Results go to stdout or a file, diagnostics and progress to stderr; `--json` prints the
-//! machine-readable form of whatever a command prints, of its error too. Exit statuses: 0 done, 1 failed, 2 wrong
-//! usage or input, 3 infeasible, 101 a bug.
+//! machine-readable form of whatever a command prints, of its error too. Exit statuses: 0 done, 1
+//! failed, 2 wrong usage or input, 3 infeasible, 101 a bug.
 //!
 //! Rooms, each using only those before it: text, written, commands.
 #![forbid(unsafe_code)]

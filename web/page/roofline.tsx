@@ -7,7 +7,8 @@ import { percent, scaled } from "./quantities";
 
 const flops = (value: number) => scaled(value, [[1e15, "PFLOP/s"], [1e12, "TFLOP/s"], [1e9, "GFLOP/s"], [1e6, "MFLOP/s"], [1, "FLOP/s"]]);
 
-const INKS = ["--gpu", "--cpu", "--staging", "--activations"];
+/** The colour of a device: CPUs and GPUs as in the picture of the layers. */
+const ink = (device: DeviceRoof) => (device.name.startsWith("cpu") ? "--cpu" : "--gpu");
 
 const PHASES = [
   { phase: "prefill", words: "prompt", size: 9, filled: false },
@@ -33,17 +34,22 @@ interface Line {
 }
 
 function lines(roofline: Roofline, at: number[]): Line[] {
-  return roofline.devices.flatMap((device, index) => {
-    const ink = INKS[index % INKS.length]!;
-    const roofed: Line = { label: `${device.name}'s roof`, ink, values: at.map((it) => roof(device, it)) };
+  return roofline.devices.flatMap((device) => {
+    const roofed: Line = { label: `${device.name}'s roof`, ink: ink(device), values: at.map((it) => roof(device, it)) };
     const marked = PHASES.map(({ phase, words, size, filled }) => {
       const own = roofline.points.filter((it) => it.device === device.name && it.phase === phase);
       const values = at.map((it) => own.find((point) => point.flop_per_byte === it)?.flop_per_s ?? null);
-      return { label: `${device.name}, ${words}`, ink, values, point: { size, filled } };
+      return { label: `${device.name}, ${words}`, ink: ink(device), values, point: { size, filled } };
     });
     return [roofed, ...marked];
   });
 }
+
+/** The powers of ten on an axis. */
+const decades = (_: uPlot, __: number, least: number, most: number) => {
+  const first = Math.ceil(Math.log10(least) - 1e-9);
+  return Array.from({ length: Math.max(0, Math.floor(Math.log10(most) + 1e-9) - first + 1) }, (_, at) => 10 ** (first + at));
+};
 
 const named = (value: number) => value.toPrecision(2).replace(/e\+/, "e");
 
@@ -79,8 +85,8 @@ export function RooflinePlot({ roofline }: { roofline: Roofline }) {
     padding: [null, 24, null, null] as uPlot.Padding,
     scales: { x: { time: false, distr: 3 as const }, y: { distr: 3 as const } },
     axes: [
-      { ...axisStyle(), label: "FLOP per byte" },
-      { ...axisStyle(), label: "FLOP/s", size: 70, values: (_: uPlot, splits: number[]) => splits.map((it) => (Math.log10(it) % 1 === 0 ? flops(it).replace(/\.0+ /, " ").replace("FLOP/s", "") : "")) },
+      { ...axisStyle(), label: "FLOP per byte", splits: decades, values: (_: uPlot, splits: number[]) => splits.map(String) },
+      { ...axisStyle(), label: "FLOP/s", size: 70, splits: decades, values: (_: uPlot, splits: number[]) => splits.map((it) => flops(it).replace(/(\.0+)? (.?)FLOP.*/, " $2")) },
     ],
     series: [{ label: "FLOP per byte", value: (_: uPlot, it: number | null) => (it === null ? "" : named(it)) }, ...drawn.map(series)],
   });
@@ -90,7 +96,7 @@ export function RooflinePlot({ roofline }: { roofline: Roofline }) {
   return (
     <section>
       <h3>Under the roofline</h3>
-      <Plot title="what operators reach; the line is what the device could" words={words.join("; ")} data={data} options={options} />
+      <Plot title="what operators reach (rings: prompt, dots: answer) under what the devices could" words={words.join("; ")} data={data} options={options} />
       <details>
         <summary>Operator by operator</summary>
         <div class="scroll" tabIndex={0} role="region" aria-label="operators under the roofline">
