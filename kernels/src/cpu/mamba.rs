@@ -105,7 +105,8 @@ mod tests {
     use crate::cpu::strided::StridedRows;
     use crate::runtime::{Path, affinity};
 
-    const NET: DeltaNet = DeltaNet { key_heads: 2, value_heads: 4, key_dim: 5, value_dim: 6, taps: 4 };
+    const NET: DeltaNet =
+        DeltaNet { key_heads: 2, value_heads: 4, tiled: false, key_dim: 5, value_dim: 6, taps: 4 };
     const INNER: usize = 24;
     const WIDTH: usize = INNER + 20 + INNER + 4;
 
