@@ -65,7 +65,12 @@ static() {
 for package in "$@"; do
   echo "== $package"
   case $package in
-    crates) cargo publish --quiet --workspace --dry-run --locked --allow-dirty --exclude xtask ;;
+    crates)
+      # Packages of one version look alike to cargo, so that nothing of an earlier build may lie there.
+      rm -rf "$target/crates"
+      CARGO_TARGET_DIR=$target/crates cargo publish --quiet --workspace --dry-run --locked --allow-dirty --exclude xtask
+      rm -rf "$target/crates"
+      ;;
     native) native && archived x86_64-linux-gnu "$target/release/fulcrum" ;;
     static)
       if static static; then
