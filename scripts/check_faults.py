@@ -28,7 +28,13 @@ import tempfile
 SCENARIO = "machine: example-loopback\nmodel: fulcrum-tiny\nworkload: {batch: 2, prompt_tokens: 8, output_tokens: 4}\n"
 DAY = SCENARIO.replace("{batch: 2, prompt_tokens: 8, output_tokens: 4}",
                        "{arrivals: {poisson: 50 req/s}, requests: 20, prompt_tokens: 8, output_tokens: 4}")
-CAPACITY = DAY + "slo: {ttft: 1 s}\ncapacity: {load: 100 req/s, machines: [{name: here, machine: example-loopback, price: 5000 USD, power: 100 W}]}\n"
+CAPACITY = """machine: l4
+model: llama-3.1-8b
+dtype: {weights: int4}
+workload: {arrivals: {poisson: 1 req/s}, requests: 10, prompt_tokens: 512, output_tokens: 4}
+slo: {ttft: 3 s}
+capacity: {load: 5 req/s, machines: [{name: here, machine: l4, price: 5000 USD, power: 100 W}]}
+"""
 REQUESTS = "".join(f'{{"tokens": [{n + 1}, 8, 7], "max_tokens": 6}}\n' for n in range(6))
 OPERATORS = "dtype,m,n,k\nbf16,1,2048,2048\nbf16,16,4096,4096\n"
 
