@@ -111,7 +111,7 @@ fn a_type_that_ggml_has_not_or_no_kernel_reads_is_refused() {
     place.stdout("plan s.yaml -o plan.yaml");
     fs::write(place.path("tiny.gguf"), gguf(99)).expect("written");
     for command in ["model show tiny.gguf", "plan s.yaml", "run plan.yaml --model-dir tiny.gguf"] {
-        place.refused(command, 2, &["tiny.gguf", "token_embd.weight", "ggml's type 99"]);
+        place.refused(command, 2, &["tiny.gguf", "tensor 'blk.0.attn_k.weight'", "ggml's type 99"]);
     }
     // Double precision is one of ggml's types, and no model of this kind has it.
     fs::write(place.path("tiny.gguf"), gguf(28)).expect("written");
@@ -145,8 +145,12 @@ fn quantised_weights_without_their_scales_are_refused() {
         (name.to_owned(), "F8_E4M3".to_owned(), vec![rows, columns], vec![0x30; (rows * columns) as usize])
     };
     let q = "model.layers.0.self_attn.q_proj.weight";
-    let refused = |config: &Value, ending: &str, numbers: &dyn Fn(&str, [u64; 2]) -> Tensors| {
+    let plan_for = |config: &Value| {
         edit_config(&place, &before, config);
+        place.stdout("plan scenario.yaml -o plan.yaml");
+    };
+    let refused = |config: &Value, ending: &str, numbers: &dyn Fn(&str, [u64; 2]) -> Tensors| {
+        plan_for(config);
         write_tensors(&place.path("model"), &quantise(&tensors, numbers));
         let missing = format!("tensor '{q}{ending}' is missing");
         place.refused("run plan.yaml --model-dir model", 2, &["model.safetensors", &missing]);
@@ -157,12 +161,12 @@ fn quantised_weights_without_their_scales_are_refused() {
     // With all of their scales they run.
     let whole = |name: &str| (format!("{name}_scale_2"), "F32".to_owned(), vec![], one());
     let all = quantise(&tensors, |name, size| vec![numbers(name, size), scales(name, size), whole(name)]);
-    edit_config(&place, &before, &nvfp4);
+    plan_for(&nvfp4);
     write_tensors(&place.path("model"), &all);
     place.stdout("run plan.yaml --model-dir model");
     // Scales of another shape are no scales of these numbers.
-    let wide = |name: &str| (format!("{name}_scale_inv"), "F32".to_owned(), vec![5, 5], [one(); 25].concat());
-    edit_config(&place, &before, &fp8);
+    let wide = |name: &str| (format!("{name}_scale_inv"), "F32".to_owned(), vec![5, 5], one().repeat(25));
+    plan_for(&fp8);
     write_tensors(
         &place.path("model"),
         &quantise(&tensors, |name, size| vec![eight(name, size), wide(name)]),

@@ -84,7 +84,7 @@ fn with_an_accepting_draft() -> Place {
     const SCENARIO: &str = "machine: example-loopback
 model: model
 dtype: {weights: f32, kv: f32}
-workload: {batch: 2, prompt_tokens: 8, output_tokens: 16}
+workload: {batch: 2, prompt_tokens: 8, output_tokens: 17}
 ";
     let place = Place::with(&[("plain.yaml", SCENARIO.as_bytes())]);
     place.stdout("model init fulcrum-tiny -o draft");
@@ -138,7 +138,7 @@ fn every_command_takes_a_plan_with_a_draft_and_its_tokens_are_those_without() {
     let text = place.stdout(
         "validate plain.plan.yaml drafted.plan.yaml --model-dir model --draft-dir draft --repeats 1 --html page.html",
     );
-    for words in ["(100 %, 100 % planned for each)", "its steps as they were made: TPOT "] {
+    for words in ["(100.0 %, 100.0 % planned for each)", "its steps as they were made: TPOT "] {
         assert_eq!(text.matches(words).count(), 1, "{words}: {text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
