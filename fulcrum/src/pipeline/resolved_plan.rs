@@ -193,7 +193,7 @@ impl ResolvedPlan {
     }
 
     /// What the draft runs, where there is one.
-    fn draft_programs(&self) -> Result<Option<PhasePrograms>> {
+    pub(crate) fn draft_programs(&self) -> Result<Option<PhasePrograms>> {
         let Some((placed, model)) = self.plan.draft.as_ref().zip(self.draft.as_ref()) else {
             return Ok(None);
         };
