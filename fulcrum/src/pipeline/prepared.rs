@@ -7,8 +7,8 @@ use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, GroupDivision, Machine};
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ForcedPlacement, Front, Identity, PhaseTimes,
-    Placement, Plan, PlanOrigin, PlannerError, Rule,
+    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ForcedPlacement, Front, Identity, Plan,
+    PlanOrigin, PlannerError, Rule, Scorer,
 };
 use scenarios::{
     Costs, CpuMoe, EngineChoice, FormatChoice, Formats, Model, Objective, OffloadOptions, PlacementChoice,
@@ -230,14 +230,11 @@ impl PreparedScenario {
                 "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes",
             ));
         }
-        let score = |cost_model: CostModel<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
-            sim::estimate(cost_model, placement, workload, chunk)
-        };
         let draft = self.resolved.speculative.as_ref();
         let draft = draft.map(|SpeculationChoice { draft, choices }| DraftModel { model: draft, choices });
         let (formats, known) = (&self.formats().allowed, self.identities.as_deref());
         let (problem, forced) = (self.problem(), self.forced.as_ref());
-        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, effort, &score)
+        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, effort, &sim::scorer)
             .map_err(planner_error)
     }
 
@@ -312,8 +309,8 @@ impl PreparedScenario {
     }
 
     /// The simulator's judgement of a placement.
-    fn scorer(&self) -> impl Fn(&Placement, u64) -> Result<PhaseTimes, PlannerError> + '_ {
-        |placement, chunk| sim::estimate(self.cost_model(), placement, self.workload(), chunk)
+    fn scorer(&self) -> Box<Scorer<'_>> {
+        sim::scorer(self.cost_model(), *self.workload())
     }
 
     /// What tasks cost in the formats of most bits, on the first of the machines.
