@@ -34,7 +34,9 @@ pub use cost::{
     footprint,
 };
 pub use error::PlannerError;
-pub use explain::{Axis, BreakEven, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain};
+pub use explain::{
+    Axis, BreakEven, Brief, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain,
+};
 pub use export::{Export, ExportError, ExportTarget, UnknownExportTarget, export};
 pub use front::{Front, FrontPoint, Taken, front, label};
 pub use grid::{GridCell, GridScorer, plan_grid};

@@ -61,7 +61,7 @@ impl PlanArguments {
             write_atomically(out, &document).or_failed()?;
         }
         if json || self.out.is_none() {
-            err!("{}", plan::formats_table(&planned));
+            err!("{}", planned.formats_table());
         }
         match (json, &self.out) {
             (true, _) => out_json!(&planned.plan),
