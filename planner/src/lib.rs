@@ -1,10 +1,12 @@
 //! Plans where a model's weights and KV caches live and which devices compute its layers.
 //!
 //! Rooms, each using only those before it: placement, program, memory, error, cost, trace, plan,
-//! published, rules, training, search, planning, grid, front, replan, explain, export.
+//! published, rules, training, search, planning, grid, front, replan, explain, export,
+//! engine_plan.
 #![forbid(unsafe_code)]
 
 mod cost;
+mod engine_plan;
 mod error;
 mod explain;
 mod export;
@@ -33,6 +35,7 @@ pub use cost::{
     Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, cost, energy,
     footprint,
 };
+pub use engine_plan::plan_for_engine;
 pub use error::PlannerError;
 pub use explain::{
     Axis, BreakEven, Brief, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain,

@@ -3,9 +3,9 @@
 use crate::text::phase_times::{tpot, ttft};
 use crate::text::terminal::{out, out_json, outln};
 use crate::written::WRITTEN_FOLDER;
-use fulcrum::{Error, OrError, ResolvedPlan, Result};
+use fulcrum::{OrError, ResolvedPlan, Result};
 use hwprofiles::write_atomically;
-use planner::{Export, ExportError, ExportTarget, PhaseTimes, Plan};
+use planner::{Export, ExportTarget, PhaseTimes, Plan};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,11 +31,7 @@ impl ExportArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
         let planned = ResolvedPlan::read(&self.plan)?;
-        let exported = planner::export(&planned.plan, &planned.machine, &planned.model, self.to);
-        let export = exported.map_err(|error| match error {
-            ExportError::Unfit { .. } => Error::infeasible(error),
-            ExportError::Unsupported { .. } | ExportError::Plan(_) => Error::input(error),
-        })?;
+        let export = planned.export(self.to)?;
         let nearest = planned.evaluate(self.to.name(), &export.nearest)?;
         if let Some(folder) = &self.out {
             write(folder, &export, &nearest)?;

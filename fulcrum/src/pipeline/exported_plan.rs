@@ -1,24 +1,30 @@
-//! A plan as another engine's options, for programs.
+//! A plan as another engine's options.
 
 use super::plan_numbers::plan_numbers;
+use super::prepared::export_error;
 use super::resolved_plan::ResolvedPlan;
-use crate::error::{Error, Result};
-use planner::{ExportError, ExportTarget};
+use crate::error::Result;
+use planner::{Export, ExportTarget};
 use serde_json::{Map, Value, json};
 
 impl ResolvedPlan {
+    /// The plan as the options of another engine.
+    ///
+    /// # Errors
+    /// [`crate::Error::Infeasible`] where nothing that the engine can run fits,
+    /// [`crate::Error::Input`] where it cannot run the model.
+    pub fn export(&self, target: ExportTarget) -> Result<Export> {
+        planner::export(&self.plan, &self.machine, &self.model, target).map_err(export_error)
+    }
+
     /// The plan as the options of another engine, and the times of the nearest plan that it can
     /// run, as JSON.
     ///
     /// # Errors
-    /// [`Error::Infeasible`] where nothing that the engine can run fits, [`Error::Input`] where it
-    /// cannot run the model.
+    /// [`crate::Error::Infeasible`] where nothing that the engine can run fits,
+    /// [`crate::Error::Input`] where it cannot run the model.
     pub fn exported(&self, target: ExportTarget) -> Result<Value> {
-        let exported = planner::export(&self.plan, &self.machine, &self.model, target);
-        let export = exported.map_err(|error| match error {
-            ExportError::Unfit { .. } => Error::infeasible(error),
-            ExportError::Unsupported { .. } | ExportError::Plan(_) => Error::input(error),
-        })?;
+        let export = self.export(target)?;
         let nearest = self.evaluate(target.name(), &export.nearest)?;
         let files: Map<_, _> = export.files.into_iter().map(|(name, text)| (name, json!(text))).collect();
         Ok(json!({
