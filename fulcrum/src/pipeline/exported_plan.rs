@@ -1,10 +1,11 @@
 //! A plan as another engine's options, and the nearest plan that the engine can run.
 
 use super::plan_numbers::plan_numbers;
+use super::prepared::export_error;
 use super::resolved_plan::ResolvedPlan;
-use crate::error::{Error, OrError, Result};
+use crate::error::{OrError, Result};
 use hwprofiles::write_atomically;
-use planner::{Export, ExportError, ExportTarget, Plan};
+use planner::{Export, ExportTarget, Plan};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -25,14 +26,18 @@ impl ResolvedPlan {
     /// The plan as the options of another engine.
     ///
     /// # Errors
-    /// [`Error::Infeasible`] where nothing that the engine can run fits, [`Error::Input`] where it
-    /// cannot run the model.
+    /// [`crate::Error::Infeasible`] where nothing that the engine can run fits,
+    /// [`crate::Error::Input`] where it cannot run the model.
+    pub fn export(&self, engine: ExportTarget) -> Result<Export> {
+        planner::export(&self.plan, &self.machine, &self.model, engine).map_err(export_error)
+    }
+
+    /// The same with the nearest plan that the engine can run.
+    ///
+    /// # Errors
+    /// As [`ResolvedPlan::export`].
     pub fn exported(&self, engine: ExportTarget) -> Result<ExportedPlan> {
-        let exported = planner::export(&self.plan, &self.machine, &self.model, engine);
-        let export = exported.map_err(|error| match error {
-            ExportError::Unfit { .. } => Error::infeasible(error),
-            ExportError::Unsupported { .. } | ExportError::Plan(_) => Error::input(error),
-        })?;
+        let export = self.export(engine)?;
         let nearest = self.evaluate(engine.name(), &export.nearest)?;
         Ok(ExportedPlan { engine, export, plan: self.plan.clone(), nearest })
     }

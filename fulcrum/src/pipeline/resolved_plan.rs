@@ -7,7 +7,7 @@ use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
 use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Prediction, Trace};
 use reports::StepRates;
-use scenarios::{MachineSpec, Model, Requirements, Workload};
+use scenarios::{MachineSpec, Model, Requirements};
 use sim::{Drafting, RandomDraws};
 use std::path::Path;
 
@@ -185,11 +185,8 @@ impl ResolvedPlan {
             return Ok(None);
         };
         let device = placed.placement(&self.machine, model).or_input()?.head[0].decode;
-        let scorer = |cost_model: CostModel<'_>, load: &Workload, placement: &Placement, chunk: u64| {
-            sim::estimate(cost_model, placement, load, chunk)
-        };
         let cost_model = CostModel { model, ..self.cost_model() };
-        DraftPlan::new(cost_model, device, &self.plan.workload, &scorer).or_input()
+        DraftPlan::new(cost_model, device, &self.plan.workload, &sim::scorer).or_input()
     }
 
     /// What the draft runs, where there is one.
