@@ -4,8 +4,8 @@
     cargo build --release --bin fulcrum && scripts/mlperf.py [--rows rows.csv] [FULCRUM]
 
 Offline, all requests are there at once, and the rate is that between two numbers of them, so that filling and draining
-do not count, as they do not in a run of ten minutes and more; a server's come as a Poisson process at the rate that the row states. A row says
-neither how many GPUs work as one nor how long the prompts were. GPUs are grouped in the way that is fastest offline, the
+do not count, as they do not in a run of ten minutes and more; a server's come as a Poisson process at the rate that the
+row states. A row says neither how many GPUs work as one nor how long the prompts were. GPUs are grouped in the way that is fastest offline, the
 groups share the requests, and the lengths are those of the data sets as PROMPTS says. A beam search of four is taken as
 answers of four times the tokens. Weights are fp8 on GPUs (nvfp4 on a B200), int8 on CPUs. Nothing is fitted.
 """
@@ -21,7 +21,8 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# The mean of a data set's prompts and their coefficient of variation, and an answer's tokens where rows do not say them: OpenOrca up to 1,024 tokens; a third of each OpenOrca, GSM8K, MBXP; CNN/DailyMail with beams of four.
+# The mean of a data set's prompts and their coefficient of variation, and an answer's tokens where rows do not
+# say them: OpenOrca up to 1,024 tokens; a third of each OpenOrca, GSM8K, MBXP; CNN/DailyMail with beams of four.
 PROMPTS = {"llama-2-70b": (350, 0.8, None), "mixtral-8x7b": (310, 0.9, None), "gpt-j-6b": (900, 0.45, 4 * 69)}
 ENGINES = {"TensorRT": "trtllm, version: 0.11", "vLLM 0.4.3": "vllm, version: 0.4", "vLLM": "vllm, version: 0.5"}
 
