@@ -55,7 +55,8 @@ impl Place {
         let output = self.fulcrum(arguments);
         let message = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(status), "fulcrum {arguments}: {message}");
-        assert_eq!(message.matches("error: ").count(), 1, "one error: {message}");
+        let begins = if arguments.contains("--json") { "{\"error\":" } else { "error: " };
+        assert_eq!(message.matches(begins).count(), 1, "one error: {message}");
         assert!(!message.contains("panicked"), "{message}");
         for word in words {
             assert!(message.contains(word), "fulcrum {arguments} should mention {word:?}: {message}");

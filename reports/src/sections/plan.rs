@@ -31,8 +31,8 @@ pub struct PlannedRun {
 pub struct PlanWords {
     /// What binds it, and what more would bring: the text of `fulcrum explain`.
     pub explanation: Option<String>,
-    /// An engine, the command that starts it with this plan's options, and what of the plan it
-    /// cannot express.
+    /// An engine, the command that starts it with this plan's options, and the parts of the plan
+    /// that it cannot express.
     pub command: Option<(String, String, Vec<String>)>,
 }
 
