@@ -4,8 +4,9 @@ use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::gguf::absorbed;
+use crate::weights::layouts::scaled::{self, MatrixScales, ScalePlace};
+use crate::weights::layouts::stacked;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
-use crate::weights::stacked;
 use crate::weights::tensors;
 use hwprofiles::DType;
 use scenarios::{Gguf, Model};
@@ -83,6 +84,7 @@ impl Checkpoint {
 
     fn from_shards(model: Model, folder: &Path, mut shards: Vec<Shard>) -> Result<Self, ExecutorError> {
         stacked::add_experts(&model, &mut shards)?;
+        scaled::add_nvfp4(&model, &mut shards);
         let mut holders = BTreeMap::new();
         for (number, shard) in shards.iter().enumerate() {
             holders.extend(shard.tensors.keys().map(|name| (name.clone(), number)));
@@ -170,7 +172,16 @@ impl Checkpoint {
         if stored.format.and_then(|format| format.bytes(row)).is_none() {
             return Err(ExecutorError::DType { path, tensor: name, found: stored.format_name.clone() });
         }
-        Ok(())
+        self.scales(tensor, (shard, stored)).map(drop)
+    }
+
+    /// Where the scales of `tensor` are, which is `stored`; `None` where it has none.
+    fn scales<'a>(
+        &'a self,
+        tensor: &Tensor,
+        stored: (&'a Shard, &'a StoredTensor),
+    ) -> Result<Option<ScalePlace<'a>>, ExecutorError> {
+        ScalePlace::find(&self.model, tensor, stored, |name| self.find(name))
     }
 
     /// Refuses a plan with weights in blocks of `dtype` for files that have no matrix in blocks.
@@ -205,10 +216,14 @@ impl Checkpoint {
         let fused = self.as_stored(fused);
         let source = |share: &TensorRows| {
             let (shard, stored) = self.find(&share.tensor.name).expect("`open` has checked every tensor");
+            let scales =
+                self.scales(&share.tensor, (shard, stored)).expect("`open` has checked every tensor");
             SourceTensor {
                 shards: &self.shards,
                 shard,
                 stored,
+                scales,
+                read_scales: None,
                 first: 0,
                 bytes: Vec::new(),
                 whole: Vec::new(),
@@ -236,6 +251,9 @@ struct SourceTensor<'a> {
     shards: &'a [Shard],
     shard: &'a Shard,
     stored: &'a StoredTensor,
+    scales: Option<ScalePlace<'a>>,
+    /// The scales, once a row was read.
+    read_scales: Option<MatrixScales>,
     /// The row at which `bytes` begins.
     first: u64,
     bytes: Vec<u8>,
@@ -278,7 +296,7 @@ impl TensorReader<'_> {
     /// The format in which a source's rows are packed where they are not kept.
     pub fn packed(&self, source: usize) -> DType {
         match self.sources[source].stored.format {
-            Some(TensorFormat::Blocks(_)) => DType::Int8,
+            Some(TensorFormat::Blocks(_) | TensorFormat::Fp8 | TensorFormat::Fp4) => DType::Int8,
             _ => DType::Bf16,
         }
     }
@@ -286,8 +304,16 @@ impl TensorReader<'_> {
     /// Writes row `row` of the fused matrix into `out`.
     pub fn read(&mut self, row: u64, out: &mut [f32]) -> Result<(), ExecutorError> {
         let (index, format, at) = self.locate(row)?;
-        let source = &self.sources[index];
+        let source = &mut self.sources[index];
         format.decode(&source.bytes[at], out);
+        if let Some(place) = source.scales {
+            let scales = match source.read_scales.take() {
+                Some(scales) => scales,
+                None => place.read()?,
+            };
+            scales.apply(source.stored.stored_row(self.fused.locate(row).1), out);
+            source.read_scales = Some(scales);
+        }
         if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
             out.iter_mut().for_each(|value| *value += 1.0);
         }

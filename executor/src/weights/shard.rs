@@ -188,6 +188,7 @@ fn format(dtype: Dtype) -> Option<TensorFormat> {
         Dtype::F32 => Some(TensorFormat::F32),
         Dtype::F16 => Some(TensorFormat::F16),
         Dtype::BF16 => Some(TensorFormat::Bf16),
+        Dtype::F8_E4M3 => Some(TensorFormat::Fp8),
         _ => None,
     }
 }

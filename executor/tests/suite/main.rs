@@ -16,6 +16,7 @@ mod mxfp4;
 mod pieces;
 mod repeat;
 mod rig;
+mod scaled;
 mod scratch;
 mod serving;
 mod speculative;

@@ -179,16 +179,10 @@ pub fn gated_delta(
     assert_eq!(lengths, [net.value_heads, net.value_heads, net.value_dim], "the layer's vectors");
     let (stride, out) = (out.stride, Disjoint::new(out.values));
     let kept = Disjoint::new(state.0);
-    let firsts: Vec<usize> = spans
-        .iter()
-        .scan(0, |first, span| {
-            *first += span.new;
-            Some(*first - span.new)
-        })
-        .collect();
+    let spans: Vec<(usize, KvSpan)> = KvSpan::with_rows(spans).collect();
     pool.each(spans.len() * net.value_heads, |_, item| {
         let (index, head) = (item / net.value_heads, item % net.value_heads);
-        let (span, first) = (&spans[index], firsts[index]);
+        let (first, span) = spans[index];
         let size = net.key_dim * net.value_dim;
         // SAFETY: each sequence is in one span, and each of its heads is one item.
         let matrix = unsafe { kept.range(span.sequence * net.kept() + head * size, size) };

@@ -4,7 +4,7 @@ use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId, Seconds};
 use planner::{
     CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError,
-    Problem, Rule, evaluate, export, plan_among,
+    Problem, Rule, Scorer, evaluate, export, plan_among,
 };
 use scenarios::{
     Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Requirements, Slo, Sublayer,
@@ -55,8 +55,9 @@ fn requirements() -> Requirements {
 fn follow(machine: &Machine, model: &Model, forced: &ForcedPlacement) -> Result<Plan, PlannerError> {
     let cost_model = CostModel { machine, model, formats: &formats() };
     let problem = Problem { cost_model, draft: None, requirements: requirements() };
-    let none = PhaseTimes { ttft: Seconds::ZERO, tpot: None };
-    let score = |_: CostModel<'_>, _: &Workload, _: &Placement, _: u64| Ok(none);
+    fn score(_: CostModel<'_>, _: Workload) -> Box<Scorer<'_>> {
+        Box::new(|_, _| Ok(PhaseTimes { ttft: Seconds::ZERO, tpot: None }))
+    }
     let machines = std::slice::from_ref(machine);
     Ok(plan_among(&problem, machines, None, &[formats()], None, Some(forced), Effort::SOLVE, &score)?.plan)
 }
