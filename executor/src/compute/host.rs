@@ -350,6 +350,7 @@ pub(super) fn gate_function(shape: &Model) -> GateFunction {
     match (shape.wiring.gate_limit, shape.activation) {
         (Some(limit), _) => GateFunction::Limited(limit as f32),
         (None, Activation::GeluTanhGated) => GateFunction::GeluTanh,
+        (None, Activation::ReluSquared) => GateFunction::SquaredRelu,
         (None, _) => GateFunction::Silu,
     }
 }

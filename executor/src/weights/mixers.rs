@@ -2,6 +2,7 @@
 
 use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
 use crate::weights::names::TensorNames;
+use crate::weights::plain_tensors::network_matrices;
 use scenarios::{Architecture, LatentAttention, Mixer, Model, Recurrence};
 
 /// The matrices in front of a layer's mixer; `norm` is the norm in front of them.
@@ -47,17 +48,14 @@ pub(super) fn mixer_tensors(model: &Model, names: &TensorNames) -> SublayerTenso
     SublayerTensors { matrices: vec![], vectors }
 }
 
-/// The matrices of the shared expert, gate above up, and its gate where it has one.
+/// The matrices of the shared expert, and its gate where it has one.
 pub(super) fn shared_expert_tensors(model: &Model, names: &TensorNames) -> SublayerTensors {
     let experts = model.experts.as_ref().expect("only models with experts have a shared one");
     let own = names.shared_expert;
-    let [gate, up, down] = ["gate_proj", "up_proj", "down_proj"].map(|name| format!("{own}.{name}"));
+    let parts = ["gate_proj", "up_proj", "down_proj"].map(|name| format!("{own}.{name}"));
     let gated = || tensor(names, &format!("{own}_gate.weight"), &[1, model.hidden]);
     SublayerTensors {
-        matrices: vec![
-            names.matrix(&[&gate, &up], 1, &[experts.shared; 2], model.hidden),
-            names.matrix(&[&down], 1, &[model.hidden], experts.shared),
-        ],
+        matrices: network_matrices(model, names, &parts, experts.shared).to_vec(),
         vectors: if experts.shared_gate { vec![gated()] } else { vec![] },
     }
 }

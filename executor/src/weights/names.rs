@@ -184,6 +184,10 @@ impl TensorNames {
             ffn_norm: "norm",
             up: &["mixer.up_proj"],
             down: "mixer.down_proj",
+            router: "mixer.gate",
+            correction: "mixer.gate.e_score_correction_bias",
+            experts: "mixer.experts",
+            shared_expert: "mixer.shared_experts",
             head_norm: "norm_f",
             ..self
         }

@@ -35,11 +35,23 @@ pub(super) fn embed_tensors(model: &Model, names: &TensorNames) -> SublayerTenso
     }
 }
 
-/// One expert's gate joined with up, and its down.
+/// One expert's matrices.
 pub(super) fn expert_matrices(model: &Model, names: &TensorNames, expert: u64) -> [FusedTensor; 2] {
-    let (width, hidden) = (experts(model).intermediate, model.hidden);
-    let [gate, up, down] = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
-    [names.matrix(&[&gate, &up], 1, &[width; 2], hidden), names.matrix(&[&down], 1, &[hidden], width)]
+    let parts = names.expert.map(|name| format!("{}.{expert}.{name}", names.experts));
+    network_matrices(model, names, &parts, experts(model).intermediate)
+}
+
+/// The matrices of a network of `width` neurons, an expert or a shared one: gate joined with up, or
+/// up alone; and down.
+pub(super) fn network_matrices(
+    model: &Model,
+    names: &TensorNames,
+    [gate, up, down]: &[String; 3],
+    width: u64,
+) -> [FusedTensor; 2] {
+    let front: &[&str] = if model.activation.is_gated() { &[gate, up] } else { &[up] };
+    let rows = vec![width; front.len()];
+    [names.matrix(front, 1, &rows, model.hidden), names.matrix(&[down], 1, &[model.hidden], width)]
 }
 
 pub(super) fn experts(model: &Model) -> &Experts {

@@ -6,7 +6,6 @@
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
-use crate::weights::gguf::absorbed::AbsorbedExpansion;
 use hwprofiles::Bytes;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::BTreeMap;
@@ -70,6 +69,23 @@ pub(crate) enum RowOrder {
     },
     /// In f32, made of two tensors.
     Absorbed(AbsorbedExpansion),
+}
+
+/// Where the two parts of latent attention's expansion lie; the tensor's start is that of the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AbsorbedExpansion {
+    /// Heads.
+    pub heads: u64,
+    /// The keys' matrices of the heads, \[rank, plain columns of a key\].
+    pub keys: TensorFormat,
+    /// Plain columns of a key.
+    pub plain: u64,
+    /// The values' matrices of the heads, \[columns of a value, rank\].
+    pub values: TensorFormat,
+    /// The position of the first.
+    pub values_start: u64,
+    /// Columns of a value.
+    pub value: u64,
 }
 
 impl StoredTensor {

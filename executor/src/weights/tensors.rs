@@ -117,7 +117,10 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
             "biases in front of another mixer than attention",
         ),
         (shape.activation == Activation::Xielu, "another non-linearity"),
-        (shape.activation == Activation::ReluSquared && shape.experts.is_some(), "experts without a gate"),
+        (
+            !nemotron && shape.activation == Activation::ReluSquared && shape.experts.is_some(),
+            "experts without a gate",
+        ),
         (nemotron && shape.activation.is_gated(), "another non-linearity than ReLU²"),
         (shape.architecture == Architecture::Decoder, "tensors of a family that is only counted"),
         (shape.index.is_some(), "an indexer"),

@@ -10,9 +10,9 @@ import re
 import gguf
 
 ARCHITECTURES = {
-    "gpt_oss": "gpt-oss", "qwen3_next": "qwen3next", "qwen3_next_square": "qwen3next", "qwen3_5": "qwen35", "qwen3_5_heads": "qwen35", "glm4_moe": "glm4moe", "deepseek_v2": "deepseek2",
+    "gpt_oss": "gpt-oss", "qwen3_next": "qwen3next", "qwen3_next_square": "qwen3next", "qwen3_5": "qwen35", "qwen3_5_heads": "qwen35", "qwen3_5_moe": "qwen35moe", "glm4_moe": "glm4moe", "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2", "gemma4": "gemma4", "gemma4_moe": "gemma4", "gemma4_shared": "gemma4", "llama4": "llama4",
-    "minimax_m2": "minimax-m2", "nemotron_h": "nemotron_h",
+    "minimax_m2": "minimax-m2", "nemotron_h": "nemotron_h", "nemotron_h_moe": "nemotron_h_moe",
 }
 # Values of a folder's configuration that files cannot say, or llama.cpp does not read: the file is of a
 # folder with these instead.
@@ -35,7 +35,7 @@ LAYER = {
     "block_sparse_moe.gate": "ffn_gate_inp", "feed_forward.router": "ffn_gate_inp", "router.proj": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{f"{place}.{theirs}": ours for place in ("mlp", "feed_forward") for theirs, ours in GATED},
-    **{f"{place}.{theirs}": f"{ours}_shexp" for place in ("mlp.shared_expert", "mlp.shared_experts", "feed_forward.shared_expert") for theirs, ours in GATED},
+    **{f"{place}.{theirs}": f"{ours}_shexp" for place in ("mlp.shared_expert", "mlp.shared_experts", "mixer.shared_experts", "feed_forward.shared_expert") for theirs, ours in GATED},
     # Latent attention
     "self_attn.q_a_proj": "attn_q_a", "self_attn.q_b_proj": "attn_q_b", "self_attn.q_a_layernorm": "attn_q_a_norm",
     "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
@@ -46,22 +46,24 @@ LAYER = {
     # Layers of one sublayer
     "norm": "attn_norm", "mixer.q_proj": "attn_q", "mixer.k_proj": "attn_k", "mixer.v_proj": "attn_v", "mixer.o_proj": "attn_output",
     "mixer.up_proj": "ffn_up", "mixer.down_proj": "ffn_down", "mixer.in_proj": "ssm_in", "mixer.out_proj": "ssm_out",
-    "mixer.conv1d": "ssm_conv1d", "mixer.norm": "ssm_norm",
+    "mixer.conv1d": "ssm_conv1d", "mixer.norm": "ssm_norm", "mixer.gate": "ffn_gate_inp",
     # Gemma
     "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
     "pre_feedforward_layernorm_2": "pre_ffw_norm_2", "post_feedforward_layernorm_1": "post_ffw_norm_1",
     "post_feedforward_layernorm_2": "post_ffw_norm_2", "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
 }
-POST_NORM = ("gpt-oss", "glm4moe", "qwen3next", "qwen35", "gemma4")
+POST_NORM = ("gpt-oss", "glm4moe", "qwen3next", "qwen35", "qwen35moe", "gemma4")
+PLUS_ONE = ("qwen3next", "qwen35", "qwen35moe")
 # Tensors of a layer whose names do not end in `weight` or `bias`, or are whole names in the file.
 WHOLE = {
     "self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.dt_bias": "ssm_dt.bias", "mixer.dt_bias": "ssm_dt.bias",
     "linear_attn.A_log": "ssm_a", "mixer.A_log": "ssm_a", "mixer.D": "ssm_d", "layer_scalar": "layer_output_scale.weight",
     "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale",
 }
-EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)\.weight")
+EXPERT = re.compile(r"(?:mlp|mixer|block_sparse_moe)\.experts\.\d+\.(\w+)\.weight")
 EXPERT_PARTS = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
 
 
@@ -98,7 +100,7 @@ def places(architecture, config, rest, shape):
         steps.append(["split", config["n_groups"] if rest.endswith("weight") else shape[0]])
     if rest.endswith("conv1d.weight"):
         steps.append(["join"])
-    if architecture in ("qwen3next", "qwen35") and rest.endswith("norm.weight") and not rest.startswith("linear_attn"):
+    if architecture in PLUS_ONE and rest.endswith("norm.weight") and not rest.startswith("linear_attn"):
         steps.append(["add", 1.0])
     if whole := WHOLE.get(rest):
         return [(whole, steps)]
@@ -109,13 +111,15 @@ def places(architecture, config, rest, shape):
 
 def stacked(architecture, name, shape):
     """Gates, ups or downs of all experts, which the folder has in one tensor."""
-    count, rows = shape[0], shape[-1]
+    count = shape[0]
     if architecture == "gemma4":
         return [("ffn_down_exps.weight" if name == "down_proj" else "ffn_gate_up_exps.weight", [])]
+    # Columns there are rows here, but in Qwen3.5; gates and ups alternate, or all gates come first.
+    turned = [] if architecture == "qwen35moe" else [["transpose"]]
     if name.startswith("down_proj"):
-        return [("ffn_down_exps.bias", [])] if name.endswith("bias") else [("ffn_down_exps.weight", [["transpose"]])]
-    # Columns there are rows here; gates and ups alternate, or all gates come first.
-    kind, steps = ("bias", [["join"]]) if name.endswith("bias") else ("weight", [["transpose"], ["join"]])
+        return [("ffn_down_exps.bias", [])] if name.endswith("bias") else [("ffn_down_exps.weight", turned)]
+    kind, steps = ("bias", [["join"]]) if name.endswith("bias") else ("weight", [*turned, ["join"]])
+    rows = shape[-1] if turned else shape[1]
     run, own = (2, 1) if architecture == "gpt-oss" else (rows, rows // 2)
     return [(f"ffn_{part}_exps.{kind}", [*steps, ["rows", run, index * own, own], ["split", count]]) for index, part in enumerate(("gate", "up"))]
 
@@ -124,7 +128,7 @@ def tiled(architecture, config, rest):
     """Value heads that share a key head lie apart in the files of Qwen3.5, not side by side."""
     keys, values = config.get("linear_num_key_heads", 1), config.get("linear_num_value_heads", 1)
     base = rest.removeprefix("linear_attn.").removesuffix(".weight")
-    if architecture != "qwen35" or keys == values or not rest.startswith("linear_attn.") or base == "norm":
+    if architecture not in ("qwen35", "qwen35moe") or keys == values or not rest.startswith("linear_attn.") or base == "norm":
         return []
     first = 2 * keys * config["linear_key_head_dim"] if base in ("in_proj_qkv", "conv1d") else 0
     step = [["tiled", keys, values // keys, first]]
@@ -134,7 +138,7 @@ def tiled(architecture, config, rest):
 def keys(architecture, config):
     """The keys of a file, without the architecture's name, with their values."""
     heads, head_dim = config["num_attention_heads"], config["head_dim"]
-    kv_heads, width = config["num_key_value_heads"], config.get("intermediate_size_mlp", config["intermediate_size"])
+    kv_heads, width = config["num_key_value_heads"], config.get("intermediate_size_mlp", config.get("intermediate_size"))
     layers = config.get("num_hidden_layers") or len(config["layers_block_type"])
     rope = config.get("rope_parameters", {})
     found = {
@@ -161,13 +165,14 @@ def of_experts(architecture, config):
         return {}
     found = {
         "expert_count": count, "expert_used_count": config.get("num_experts_per_tok") or config["top_k_experts"],
-        "expert_feed_forward_length": config.get("moe_intermediate_size", config["intermediate_size"]),
+        "expert_feed_forward_length": config.get("moe_intermediate_size", config.get("intermediate_size")),
         "expert_shared_count": config.get("n_shared_experts"), "leading_dense_block_count": config.get("first_k_dense_replace"),
-        "expert_shared_feed_forward_length": config.get("shared_expert_intermediate_size"),
+        "expert_shared_feed_forward_length": config.get("shared_expert_intermediate_size") or config.get("moe_shared_expert_intermediate_size"),
+        "nextn_predict_layers": config.get("num_nextn_predict_layers"),
         "expert_group_count": config.get("n_group"), "expert_group_used_count": config.get("topk_group"),
         "expert_weights_scale": config.get("routed_scaling_factor"),
     }
-    if architecture in ("glm4moe", "minimax-m2") or config["model_type"] == "deepseek_v3":
+    if architecture in ("glm4moe", "minimax-m2", "nemotron_h_moe") or config["model_type"] == "deepseek_v3":
         found |= {"expert_gating_func": int(gguf.ExpertGatingFuncType.SIGMOID), "expert_weights_norm": config.get("norm_topk_prob", True)}
     return found
 
@@ -219,14 +224,14 @@ def of_nemotron(config, layers):
         "ssm.conv_kernel": config["conv_kernel"], "ssm.state_size": config["ssm_state_size"], "ssm.group_count": config["n_groups"],
         "ssm.time_step_rank": config["mamba_num_heads"], "ssm.inner_size": config["mamba_num_heads"] * config["mamba_head_dim"],
         "attention.head_count_kv": [config["num_key_value_heads"] if kind == "full_attention" else 0 for kind in kinds],
-        "feed_forward_length": [config["intermediate_size"] if kind == "mlp" else 0 for kind in kinds],
+        "feed_forward_length": [config["intermediate_size"] if kind in ("mlp", "moe") else 0 for kind in kinds],
         "attention.layer_norm_rms_epsilon": config["layer_norm_epsilon"], "attention.layer_norm_epsilon": config["layer_norm_epsilon"],
         "rope.dimension_count": None,
     }
 
 
 OF_FAMILY = {
-    "qwen3next": of_delta_net, "qwen35": of_delta_net, "deepseek2": of_latent, "gemma4": of_gemma4, "nemotron_h": of_nemotron,
+    "qwen3next": of_delta_net, "qwen35": of_delta_net, "qwen35moe": of_delta_net, "deepseek2": of_latent, "gemma4": of_gemma4, "nemotron_h": of_nemotron, "nemotron_h_moe": of_nemotron,
     "llama4": lambda config, layers: {
         "interleave_moe_layer_step": config["interleave_moe_layer_step"], "expert_feed_forward_length": config["intermediate_size"],
     },
@@ -239,7 +244,7 @@ def pieces(architecture, config, tensors):
     for source, values in tensors.items():
         base, kind = source.rsplit(".", 1)
         if base in ENDS:
-            one = [["add", 1.0]] if architecture in ("qwen3next", "qwen35") and base == "model.norm" else []
+            one = [["add", 1.0]] if architecture in PLUS_ONE and base == "model.norm" else []
             found[f"{ENDS[base]}.{kind}"] = [(source, one)]
             continue
         _, _, layer, rest = source.split(".", 3)

@@ -310,12 +310,29 @@ def goldens():
             rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
             tie_word_embeddings=True,
         ), qwen_tokenizer, 0.16, {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0, "mrope_section": [3, 3, 2]}}, norm=0.0, bias=1.0),
+        # The same with experts, all of a layer in one tensor, and a shared one with a gate.
+        Golden("qwen3_5_moe", t.Qwen3_5MoeTextConfig(
+            **size, **qwen_ids, hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
+            linear_key_head_dim=16, linear_value_head_dim=16, linear_conv_kernel_dim=4, num_experts=6, num_experts_per_tok=2,
+            layer_types=["linear_attention", "full_attention"], rms_norm_eps=1e-6,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+            tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.16, {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0, "mrope_section": [3, 3, 2]}}, norm=0.0, bias=1.0),
         # Layers of one sublayer: Mamba-2 with two groups of heads, attention without positions, networks of ReLU².
         Golden("nemotron_h", t.NemotronHConfig(
             **size, hidden_size=64, intermediate_size=112, layers_block_type=["mamba", "mlp", "attention", "mlp", "mamba"],
             num_attention_heads=4, num_key_value_heads=2, head_dim=16, mamba_num_heads=6, mamba_head_dim=12,
             ssm_state_size=20, n_groups=2, conv_kernel=4, layer_norm_epsilon=1e-5, tie_word_embeddings=False,
         ), byte_fallback, 0.16, {"mlp_hidden_act": "relu", "layer_norm_epsilon": 1.0}, bias=1.0),
+        # The same with experts of ReLU², without gates, beside a shared one; a sigmoid router whose choice is corrected.
+        Golden("nemotron_h_moe", t.NemotronHConfig(
+            **size, hidden_size=64, intermediate_size=40, layers_block_type=["mamba", "moe", "attention", "moe"],
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, mamba_num_heads=6, mamba_head_dim=12,
+            ssm_state_size=20, n_groups=2, conv_kernel=4, layer_norm_epsilon=1e-5, tie_word_embeddings=False,
+            n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=40, moe_shared_expert_intermediate_size=48,
+            n_shared_experts=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5,
+        ), byte_fallback, 0.16, {"routed_scaling_factor": 1.0, "norm_topk_prob": False}, bias=1.0),
         # One head of keys and values, one norm.
         Golden("falcon_7b", t.FalconConfig(
             **size, hidden_size=96, num_hidden_layers=3, num_attention_heads=6,

@@ -10,12 +10,13 @@ use scenarios::{Formats, Mixer, Model};
 use std::path::Path;
 
 /// The files of `tests/golden/gguf_families.py`, in f32.
-const FAMILIES: [&str; 14] = [
+const FAMILIES: [&str; 16] = [
     "gpt_oss",
     "qwen3_next",
     "qwen3_next_square",
     "qwen3_5",
     "qwen3_5_heads",
+    "qwen3_5_moe",
     "glm4_moe",
     "deepseek_v2",
     "deepseek_v3",
@@ -25,6 +26,7 @@ const FAMILIES: [&str; 14] = [
     "llama4",
     "minimax_m2",
     "nemotron_h",
+    "nemotron_h_moe",
 ];
 
 /// The folder of a golden model with the configuration of its file.

@@ -126,15 +126,21 @@ fn write_folder(name: &str, folder: &Path) {
     }
     let tensors = draw(name);
     for (file, names) in shards(folder, &tensors) {
-        let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-        let data: Vec<_> =
-            names.into_iter().map(|name| (name, tensors[name].0.clone(), bytes(&tensors[name].1))).collect();
-        let views = data.iter().map(|(name, shape, bytes)| {
-            (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("as many bytes as it says"))
-        });
-        let format = std::iter::once(("format".to_owned(), "pt".to_owned())).collect();
-        replace(&folder.join(file), &safetensors::serialize(views, Some(format)).expect("serialised"));
+        let own = names.into_iter().map(|name| (name.to_owned(), tensors[name].clone())).collect();
+        write_tensors(&folder.join(file), &own);
     }
+}
+
+/// Writes a safetensors file.
+pub fn write_tensors(path: &Path, tensors: &Tensors) {
+    let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let data: Vec<_> =
+        tensors.iter().map(|(name, (shape, values))| (name, shape.clone(), bytes(values))).collect();
+    let views = data.iter().map(|(name, shape, bytes)| {
+        (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("as many bytes as it says"))
+    });
+    let format = std::iter::once(("format".to_owned(), "pt".to_owned())).collect();
+    replace(path, &safetensors::serialize(views, Some(format)).expect("serialised"));
 }
 
 /// Shape and values of tensors by name.

@@ -210,6 +210,35 @@ fn models_without_kernels_are_neither_made_nor_opened() {
     assert!(message(folder.path()).contains("an indexer"));
 }
 
+/// Qwen3.5 has a layer's experts in one tensor, or each in its own.
+#[test]
+fn experts_in_one_tensor_give_the_logits_of_experts_in_tensors_of_their_own() {
+    let folder = copy_of("qwen3_5_moe");
+    let mut tensors = golden_files::draw("qwen3_5_moe");
+    for layer in 0..2 {
+        let place = format!("model.layers.{layer}.mlp.experts");
+        let mut part = |expert: usize, part: &str| {
+            tensors.remove(&format!("{place}.{expert}.{part}_proj.weight")).expect("an expert's matrix").1
+        };
+        let (mut gate_up, mut down) = (vec![], vec![]);
+        for expert in 0..6 {
+            gate_up.extend([part(expert, "gate"), part(expert, "up")].concat());
+            down.extend(part(expert, "down"));
+        }
+        tensors.insert(format!("{place}.gate_up_proj"), (vec![6, 64, 64], gate_up));
+        tensors.insert(format!("{place}.down_proj"), (vec![6, 64, 32], down));
+    }
+    golden_files::write_tensors(&folder.path().join("model.safetensors"), &tensors);
+    let stacked = Checkpoint::open(folder.path()).expect("it opens");
+    let [one, other] = [&stacked, &rig::checkpoint("qwen3_5_moe")].map(|checkpoint| {
+        let extent = RunExtent { batch: 1, context: 32, chunk: 7, step_tokens: 1 };
+        let mut session = rig::session(checkpoint, rig::split(checkpoint.model()), rig::F32, extent);
+        session.generate(&[(0..20).collect()], 3, Sampling::Greedy, |_| {}).expect("it runs");
+        session.logits().expect("they are read")
+    });
+    assert!(one == other && one[0].iter().any(|logit| *logit != 0.0));
+}
+
 #[test]
 fn a_missing_tensor_of_another_mixer_names_its_file() {
     for (name, tensor) in [

@@ -34,7 +34,7 @@ pub const GOLDEN: [&str; 22] = [
     "falcon_40b",
 ];
 /// Models with other mixers than plain attention, other routers, or a shared expert.
-pub const MIXERS: [&str; 13] = [
+pub const MIXERS: [&str; 15] = [
     "deepseek_v3",
     "deepseek_v2",
     "glm4_moe",
@@ -42,10 +42,12 @@ pub const MIXERS: [&str; 13] = [
     "qwen3_next_square",
     "qwen3_5",
     "qwen3_5_heads",
+    "qwen3_5_moe",
     "gemma4",
     "gemma4_moe",
     "gemma4_shared",
     "nemotron_h",
+    "nemotron_h_moe",
     "minimax_m2",
     "llama4",
 ];

@@ -54,16 +54,28 @@ pub enum GateFunction {
     GeluTanh,
     /// [`limited_mul`], with its limit.
     Limited(f32),
+    /// There is no gate: the square of what is positive of up.
+    SquaredRelu,
 }
 
 impl GateFunction {
-    /// Rows of `columns` gates, and after them as many ups, that lie `stride` values apart.
+    /// Rows of matrices in front of the function, for each row behind it.
+    pub(crate) fn rows_in_front(self) -> usize {
+        if self == Self::SquaredRelu { 1 } else { 2 }
+    }
+
+    /// Rows of `columns` gates, and after them as many ups; or of ups alone.
     pub(crate) fn apply(self, pool: &Pool, out: &mut [f32], gate_up: &[f32], columns: usize) {
         let (up, stride) = (&gate_up[columns.min(gate_up.len())..], 2 * columns);
         match self {
             Self::Silu => silu_mul(pool, out, gate_up, up, stride, columns),
             Self::GeluTanh => gelu_mul(pool, out, gate_up, up, stride, columns),
             Self::Limited(limit) => limited_mul(pool, out, gate_up, up, [stride, columns], limit),
+            Self::SquaredRelu => {
+                out.copy_from_slice(&gate_up[..out.len()]);
+                relu(pool, out);
+                out.iter_mut().for_each(|x| *x *= *x);
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 /// One expert's matrices and its tokens.
 #[derive(Debug, Clone)]
 pub struct ExpertWeights<'a> {
-    /// The gate matrix G, and below it the up matrix U.
+    /// The gate matrix G, and below it the up matrix U; or U alone.
     pub gate_up: WeightsView<'a>,
     /// The down matrix D.
     pub down: WeightsView<'a>,
@@ -31,7 +31,7 @@ pub struct ExpertWeights<'a> {
 const MIN_BATCH: usize = 64;
 
 /// Adds each expert's output to its tokens: out\[t\] += w · D·(silu(G·x\[t\]) ⊙ (U·x\[t\])) for
-/// each (t, w) of each expert's tokens, or with another [`GateFunction`] and with biases behind
+/// each (t, w) of each expert's tokens, or with another [`GateFunction`], and with biases behind
 /// each product. An expert that weighs its input has w · x\[t\] for x\[t\], and 1 for w.
 ///
 /// Rows of `x` and `out` are as wide as an activation. Experts are added one after the other, so
@@ -68,11 +68,9 @@ pub fn experts(
 fn run_batch(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[ExpertWeights<'_>], scratch: &mut Scratch) {
     let (hidden, inner) = (experts[0].gate_up.columns(), experts[0].down.columns());
     let rows = x.len().min(out.len()) / hidden;
+    let front = experts[0].gate.rows_in_front() * inner;
     for expert in experts {
-        assert!(
-            expert.gate_up.rows() == 2 * inner && expert.down.rows() == hidden,
-            "the matrices of one expert"
-        );
+        assert!(expert.gate_up.rows() == front && expert.down.rows() == hidden, "the matrices of one expert");
         assert!(expert.tokens.is_sorted_by(|one, next| one.0 < next.0), "each token once, in order");
         assert!(expert.tokens.iter().all(|(token, _)| *token < rows), "a token beyond {rows} rows");
     }
@@ -84,16 +82,16 @@ fn run_batch(pool: &Pool, out: &mut [f32], x: &[f32], experts: &[ExpertWeights<'
     let tokens: Vec<_> = inputs.collect();
     let m = tokens.len();
     let (input, rest) = scratch.floats().split_at_mut(m * hidden);
-    let (up, rest) = rest.split_at_mut(m * 2 * inner);
+    let (up, rest) = rest.split_at_mut(m * front);
     let (gated, rest) = rest.split_at_mut(m * inner);
     let (result, rest) = rest.split_at_mut(m * hidden);
     each_row_in_place_indexed(pool, input, hidden, |i, row| {
         let (token, factor) = tokens[i];
         row.iter_mut().zip(&x[token * hidden..]).for_each(|(row, x)| *row = factor * x);
     });
-    let (y, x) = (StridedRowsMut::new(up, 2 * inner), StridedRows::new(input, hidden));
+    let (y, x) = (StridedRowsMut::new(up, front), StridedRows::new(input, hidden));
     grouped_with(pool, &groups(experts, |it| it.gate_up), y, x, rest);
-    add_biases(pool, up, experts, 0, 2 * inner);
+    add_biases(pool, up, experts, 0, front);
     experts[0].gate.apply(pool, gated, up, inner);
     let (y, x) = (StridedRowsMut::new(result, hidden), StridedRows::new(gated, inner));
     grouped_with(pool, &groups(experts, |it| it.down), y, x, rest);
@@ -230,6 +228,41 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn an_expert_without_a_gate_is_its_formula() {
+        let memory = MemoryArena::new("test", Bytes::new(1 << 20));
+        let (hidden, inner) = (32, 48);
+        let numbers = |count: usize| -> Vec<f32> {
+            (0..count).map(|i| ((i * 7919 + 13) % 101) as f32 - 50.0).collect()
+        };
+        let (up, down, x) = (numbers(inner * hidden), numbers(hidden * inner), numbers(hidden));
+        let pack = |rows, columns, values: &[f32]| {
+            Weights::from_f32(&memory, DType::F32, rows, columns, values).expect("it fits")
+        };
+        let (packed_up, packed_down) = (pack(inner, hidden, &up), pack(hidden, inner, &down));
+        let pool = Pool::new(&affinity::available_cores()[..1]).expect("our core");
+        let mut scratch = Scratch::unaccounted(scratch_bytes(1, 1, hidden, inner)).expect("memory");
+        let expert = ExpertWeights {
+            gate_up: packed_up.view(),
+            down: packed_down.view(),
+            gate: GateFunction::SquaredRelu,
+            biases: [&[]; 2],
+            weighs_input: false,
+            tokens: &[(0, 0.5)],
+        };
+        let mut out = vec![0.0; hidden];
+        experts(&pool, &mut out, &x, &[expert], &mut scratch);
+        let dot = |row: &[f32], x: &[f64]| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>();
+        let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+        let made: Vec<f64> = up.chunks(hidden).map(|row| dot(row, &x).max(0.0).powi(2)).collect();
+        assert!(made.contains(&0.0) && made.iter().any(|&made| made > 0.0));
+        for (out, row) in out.iter().zip(down.chunks(inner)) {
+            let wanted = 0.5 * dot(row, &made);
+            let size: f64 = row.iter().zip(&made).map(|(w, x)| (f64::from(*w) * x).abs()).sum();
+            assert!((f64::from(*out) - wanted).abs() < 1e-5 * size, "{out}, not {wanted}");
         }
     }
 

@@ -3,22 +3,7 @@
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
-use crate::weights::shard::{RowOrder, Shard, StoredTensor};
-
-/// Where the two parts of an expansion lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AbsorbedExpansion {
-    heads: u64,
-    /// The keys' matrices of the heads, \[rank, plain columns of a key\].
-    keys: TensorFormat,
-    /// Plain columns of a key.
-    plain: u64,
-    /// The values' matrices of the heads, \[columns of a value, rank\].
-    values: TensorFormat,
-    values_start: u64,
-    /// Columns of a value.
-    value: u64,
-}
+use crate::weights::shard::{AbsorbedExpansion, RowOrder, Shard, StoredTensor};
 
 /// Adds the expansion `kv_b_proj` of each layer whose file has its two parts.
 pub(super) fn add_expansions(shard: &mut Shard) {

@@ -173,7 +173,7 @@ impl FilePlace<'_> {
             self.model.mixer
             && self.model.architecture == Architecture::Qwen3Next
         {
-            // Hugging Face's tensor has them for each head of keys. The names are those of its rows.
+            // Hugging Face's tensor has them for each head of keys. They are named as its rows.
             let (keys, values) = (key_heads * key_dim, value_heads * value_dim);
             let each = [0, key_dim, 2 * key_dim, 2 * key_dim + values / key_heads];
             let rows = match word {

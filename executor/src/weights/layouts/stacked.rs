@@ -50,7 +50,7 @@ pub(in crate::weights) fn add_experts(model: &Model, shards: &mut [Shard]) -> Re
         return Ok(());
     }
     let in_turn = model.architecture == Architecture::GptOss;
-    let by_rows = model.architecture == Architecture::Gemma4;
+    let by_rows = matches!(model.architecture, Architecture::Gemma4 | Architecture::Qwen35);
     let mut added = Vec::new();
     for (number, shard) in shards.iter().enumerate() {
         for (name, stored) in &shard.tensors {
@@ -72,7 +72,8 @@ pub(in crate::weights) fn add_experts(model: &Model, shards: &mut [Shard]) -> Re
 
 /// Whether a model's files have stacked experts.
 fn is_stacked(model: &Model) -> bool {
-    matches!(model.architecture, Architecture::GptOss | Architecture::Llama4 | Architecture::Gemma4)
+    use Architecture::{Gemma4, GptOss, Llama4, Qwen35};
+    matches!(model.architecture, GptOss | Llama4 | Gemma4 | Qwen35)
 }
 
 /// The name under which a checkpoint has the tensor with our name.

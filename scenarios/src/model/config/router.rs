@@ -22,6 +22,7 @@ pub(crate) fn read_router(
             | Architecture::Glm4Moe
             | Architecture::GlmMoeDsa
             | Architecture::MiniMaxM2
+            | Architecture::NemotronH
     );
     if architecture == Architecture::Llama4 {
         (experts.scoring, experts.normalised) = (RouterScoring::SigmoidOfInput, false);

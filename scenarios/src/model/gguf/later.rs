@@ -150,6 +150,10 @@ fn read_latent(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> Res
     let Some((plain, value)) = plain.zip(value) else {
         return Err(header.refused("attention.key_length", "latent attention needs it, and a value_length"));
     };
+    if is_second_deepseek(header) {
+        config.entry("norm_topk_prob").or_insert(json!(false));
+        config.insert("topk_method".to_owned(), json!("group_limited_greedy"));
+    }
     config.insert("qk_nope_head_dim".to_owned(), json!(plain));
     config.insert("v_head_dim".to_owned(), json!(value));
     config.remove("head_dim");
