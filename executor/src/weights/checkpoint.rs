@@ -3,6 +3,7 @@
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use crate::weights::gguf::absorbed;
 use crate::weights::layouts::scaled::{self, MatrixScales, ScalePlace};
 use crate::weights::layouts::stacked;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
@@ -26,6 +27,7 @@ pub struct Checkpoint {
     shards: Vec<Shard>,
     /// By tensor: index of the shard that has it.
     holders: BTreeMap<String, usize>,
+    tiled_heads: bool,
 }
 
 /// `model.safetensors.index.json`.
@@ -76,7 +78,8 @@ impl Checkpoint {
         let model = Model::from_gguf(&name, &file.display().to_string(), &gguf)?;
         tensors::check_runnable(&model)?;
         let shard = Shard::from_gguf(file, &gguf, &model)?;
-        Self::from_shards(model, file, vec![shard])
+        let tiled_heads = matches!(gguf.text("general.architecture"), Some("qwen35" | "qwen35moe"));
+        Ok(Self { tiled_heads, ..Self::from_shards(model, file, vec![shard])? })
     }
 
     fn from_shards(model: Model, folder: &Path, mut shards: Vec<Shard>) -> Result<Self, ExecutorError> {
@@ -86,9 +89,11 @@ impl Checkpoint {
         for (number, shard) in shards.iter().enumerate() {
             holders.extend(shard.tensors.keys().map(|name| (name.clone(), number)));
         }
-        let checkpoint = Self { model, folder: folder.to_owned(), shards, holders };
-        for tensor in tensors::all_tensors(&checkpoint.model) {
-            checkpoint.check(&tensor)?;
+        let checkpoint = Self { model, folder: folder.to_owned(), shards, holders, tiled_heads: false };
+        for fused in tensors::all_fused(&checkpoint.model) {
+            for tensor in checkpoint.as_stored(&fused).tensors() {
+                checkpoint.check(&tensor)?;
+            }
         }
         Ok(checkpoint)
     }
@@ -96,6 +101,12 @@ impl Checkpoint {
     /// The model that the configuration describes, named after the folder.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Whether the value heads that one head of keys serves lie apart, as
+    /// [`kernels::DeltaNet::tiled`] says. GGUF files of Qwen3.5 have them so.
+    pub(crate) fn tiled_heads(&self) -> bool {
+        self.tiled_heads
     }
 
     /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or else of
@@ -189,8 +200,20 @@ impl Checkpoint {
         Err(ExecutorError::refused("formats.weights", dtype, wanted))
     }
 
+    /// `fused`, whose rows of a larger tensor come from tensors of their own where the files have
+    /// these.
+    fn as_stored(&self, fused: &FusedTensor) -> FusedTensor {
+        let mut fused = fused.clone();
+        for share in &mut fused.sources {
+            let alone = share.alone().filter(|alone| self.find(&alone.tensor.name).is_some());
+            alone.into_iter().for_each(|alone| *share = alone);
+        }
+        fused
+    }
+
     /// A reader of the rows of `fused`.
-    pub(crate) fn reader<'a>(&'a self, fused: &'a FusedTensor) -> TensorReader<'a> {
+    pub(crate) fn reader(&self, fused: &FusedTensor) -> TensorReader<'_> {
+        let fused = self.as_stored(fused);
         let source = |share: &TensorRows| {
             let (shard, stored) = self.find(&share.tensor.name).expect("`open` has checked every tensor");
             let scales =
@@ -206,7 +229,8 @@ impl Checkpoint {
                 whole: Vec::new(),
             }
         };
-        TensorReader { fused, sources: fused.sources.iter().map(source).collect() }
+        let sources = fused.sources.iter().map(source).collect();
+        TensorReader { fused, sources }
     }
 
     /// All values of `fused`, which is a vector or a small table.
@@ -219,7 +243,7 @@ impl Checkpoint {
 
 /// Reads rows of a fused tensor, a few at a time.
 pub(crate) struct TensorReader<'a> {
-    fused: &'a FusedTensor,
+    fused: FusedTensor,
     sources: Vec<SourceTensor<'a>>,
 }
 
@@ -233,7 +257,7 @@ struct SourceTensor<'a> {
     /// The row at which `bytes` begins.
     first: u64,
     bytes: Vec<u8>,
-    /// All bytes of a tensor whose rows are columns in the file.
+    /// All bytes of a tensor whose rows are columns in the file, or made of two tensors.
     whole: Vec<u8>,
 }
 
@@ -253,6 +277,10 @@ impl SourceTensor<'_> {
                 let blocks = first * size / 17;
                 let at = [self.stored.start + 16 * blocks, scales + blocks];
                 stacked::read_scaled([self.shard, &self.shards[shard]], at, &mut self.bytes)
+            }
+            RowOrder::Absorbed(parts) => {
+                let rows = (&mut self.whole, &mut self.bytes[..]);
+                absorbed::read_expansion(self.shard, self.stored, parts, first, rows)
             }
             _ => self.shard.read(&mut self.bytes, self.stored.start + first * size),
         }
@@ -288,6 +316,9 @@ impl TensorReader<'_> {
         }
         if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
             out.iter_mut().for_each(|value| *value += 1.0);
+        }
+        if source.stored.rates {
+            out.iter_mut().for_each(|value| *value = (-*value).ln());
         }
         Ok(())
     }

@@ -3,8 +3,7 @@
 pub(crate) mod checkpoint;
 mod format;
 pub(crate) mod fused;
-mod gguf_shard;
-mod gguf_tokenizer;
+mod gguf;
 mod layered_gemma;
 mod layouts;
 mod mixers;

@@ -5,6 +5,7 @@ mod experts;
 mod gguf;
 mod gguf_blocks;
 mod gguf_experts;
+mod gguf_families;
 mod gguf_writer;
 mod golden;
 mod golden_files;

@@ -245,6 +245,7 @@ mod tests {
             shape: shape.to_vec(),
             start,
             norms_include_one,
+            rates: false,
             order: RowOrder::Same,
         }
     }
