@@ -14,8 +14,8 @@ pub(crate) enum TensorFormat {
     Bf16,
     /// 8-bit floats, E4M3. Their scales are in another tensor.
     Fp8,
-    /// Pairs of 4-bit floats, E2M1; the first is the lower half of a byte. Their scales are in other
-    /// tensors.
+    /// Pairs of 4-bit floats, E2M1; the first is the lower half of a byte. Their scales are in
+    /// other tensors.
     Fp4,
     /// Blocks that [`kernels::dequantise`] reads.
     Blocks(DType),

@@ -1,10 +1,12 @@
 //! Matrices of 8-bit and 4-bit floats whose scales are in tensors of their own, in safetensors
 //! files.
 //!
-//! | numbers | scales |
-//! |---|---|
-//! | `X.weight`, E4M3 | `X.weight_scale_inv` or `X.weight_scale`: one for the matrix, one for each row, or one for each block of 128 × 128 |
-//! | `X.weight` or `X.weight_packed`, two E2M1 numbers in a byte (NVFP4) | `X.weight_scale`, E4M3, one for each 16 numbers of a row; and one for the matrix, which multiplies them (`X.weight_scale_2`) or divides them (`X.weight_global_scale`) |
+//! E4M3 numbers are in `X.weight`. Their scales are in `X.weight_scale_inv` or `X.weight_scale`:
+//! one for the matrix, one for each row, or one for each block of 128 × 128.
+//!
+//! NVFP4 has two E2M1 numbers in a byte of `X.weight` or `X.weight_packed`. `X.weight_scale` has an
+//! E4M3 scale for each 16 numbers of a row; `X.weight_scale_2` has a number that multiplies all of
+//! them, or `X.weight_global_scale` one that divides them.
 //!
 //! Sources: DeepSeek-V3's `inference/kernel.py`, compressed-tensors' and Model Optimizer's formats
 //! of checkpoints.
