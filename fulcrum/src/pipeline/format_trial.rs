@@ -1,6 +1,5 @@
 //! What came of a choice among number formats and degrees of tensor parallelism.
 
-use super::resolved_plan::ResolvedPlan;
 use hwprofiles::GroupDivision;
 use planner::{PhaseTimes, PlannerError, Variant};
 use scenarios::{FormatChoice, WeightClass};
@@ -61,21 +60,9 @@ const LAST: [(&str, Choice); 3] = [
     }),
 ];
 
-impl ResolvedPlan {
-    /// What each combination of number formats would give, a line for each, with a mark at the one
-    /// that was chosen; empty where there was no choice.
-    pub fn formats_table(&self) -> String {
-        let draft = self.plan.draft.as_ref().zip(self.plan.workload.speculation);
-        let chosen = Variant {
-            division: self.machine.division(),
-            formats: self.plan.formats,
-            draft: draft.map(|(draft, speculation)| (draft.device.clone(), speculation.tokens)),
-        };
-        table(&self.trials, &chosen)
-    }
-}
-
-fn table(tried: &[FormatTrial], chosen: &Variant) -> String {
+/// A line for each combination, with a mark at the one that was `chosen`; empty where there was no
+/// choice.
+pub(super) fn format_table(tried: &[FormatTrial], chosen: &Variant) -> String {
     let Some(first) = tried.first() else { return String::new() };
     let grouped = tried
         .iter()
