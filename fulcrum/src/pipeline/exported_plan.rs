@@ -28,9 +28,16 @@ impl ResolvedPlan {
     /// # Errors
     /// [`crate::Error::Infeasible`] where nothing that the engine can run fits,
     /// [`crate::Error::Input`] where it cannot run the model.
+    pub fn export(&self, engine: ExportTarget) -> Result<Export> {
+        planner::export(&self.plan, &self.machine, &self.model, engine).map_err(export_error)
+    }
+
+    /// The same with the nearest plan that the engine can run.
+    ///
+    /// # Errors
+    /// As [`ResolvedPlan::export`].
     pub fn exported(&self, engine: ExportTarget) -> Result<ExportedPlan> {
-        let exported = planner::export(&self.plan, &self.machine, &self.model, engine);
-        let export = exported.map_err(export_error)?;
+        let export = self.export(engine)?;
         let nearest = self.evaluate(engine.name(), &export.nearest)?;
         Ok(ExportedPlan { engine, export, plan: self.plan.clone(), nearest })
     }

@@ -230,7 +230,7 @@ impl PreparedScenario {
     pub fn plan_for(&self, engine: &str) -> Result<(ResolvedPlan, Export)> {
         if OFFLOADING.contains(&engine) {
             let planned = self.plan_offload()?;
-            let export = planned.exported(ExportTarget::LlamaCpp)?.export;
+            let export = planned.export(ExportTarget::LlamaCpp)?;
             return Ok((planned, export));
         }
         self.require_one_format("--for")?;
