@@ -3,7 +3,6 @@
 
 mod cached_catalog;
 mod exported_plan;
-mod format_table;
 mod format_trial;
 mod gpu_fit;
 mod grid;

@@ -1,11 +1,11 @@
 //! A plan with the machine and the model that it was made for.
 
-use super::format_trial::FormatTrial;
+use super::format_trial::{FormatTrial, format_table};
 use super::in_time::require_in_time;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
-use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Prediction, Trace};
+use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Prediction, Trace, Variant};
 use reports::StepRates;
 use scenarios::{MachineSpec, Model, Requirements};
 use sim::{Drafting, RandomDraws};
@@ -133,6 +133,18 @@ impl ResolvedPlan {
     pub fn step_rates(&self, trace: &Trace) -> Result<StepRates> {
         let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement).or_input()?;
         StepRates::from_steps(trace, self.cost_model(), &programs).or_input()
+    }
+
+    /// What each combination of number formats would give, a line for each, with a mark at the one
+    /// that was chosen; empty where there was no choice.
+    pub fn formats_table(&self) -> String {
+        let draft = self.plan.draft.as_ref().zip(self.plan.workload.speculation);
+        let chosen = Variant {
+            division: self.machine.division(),
+            formats: self.plan.formats,
+            draft: draft.map(|(draft, speculation)| (draft.device.clone(), speculation.tokens)),
+        };
+        format_table(&self.trials, &chosen)
     }
 
     /// What tasks cost.
