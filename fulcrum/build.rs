@@ -1,7 +1,4 @@
-//! Lists the publications of `scenarios/published`, and gives this build an identity.
-//!
-//! A system is reproduced because its files are there: a `.yaml` that describes it, with its rows
-//! in a `.csv` of the same name.
+//! Gives this build an identity.
 //!
 //! Builds of one version differ, and answers that one of them keeps are not those of another. The
 //! identity is a digest of everything that the numbers of a sweep depend on, so that all builds of
@@ -15,26 +12,7 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     let home = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("set by cargo"));
     println!("cargo::rustc-env=FULCRUM_BUILD={}", build_identity(&home.join(".."))?);
-    let folder = home.join("../scenarios/published");
-    println!("cargo::rerun-if-changed=../scenarios/published");
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "yaml") {
-            names.push(path.file_stem().expect("a file has a name").to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
-    // The path is formed by the compiler, so that a build folder can be moved with its source.
-    let include = |name: &str, kind: &str| {
-        format!(
-            "include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/../scenarios/published/{name}.{kind}\"))"
-        )
-    };
-    let entry =
-        |name: &String| format!("    ({name:?}, {}, {}),\n", include(name, "yaml"), include(name, "csv"));
-    let list = format!("&[\n{}]\n", names.iter().map(entry).collect::<String>());
-    fs::write(Path::new(&env::var("OUT_DIR").expect("set by cargo")).join("published.rs"), list)
+    Ok(())
 }
 
 /// What the numbers of a sweep depend on, below the workspace's folder.
@@ -54,13 +32,15 @@ const SOURCES: [&str; 12] = [
 ];
 
 /// A digest of the names and contents of the sources that are there. A crate that is built outside
-/// of its workspace has its own alone; the versions of the others are fixed then.
+/// of its workspace, as a package, is told by its version, which fixes those of the others.
 fn build_identity(workspace: &Path) -> io::Result<String> {
     let mut hasher = DefaultHasher::new();
-    env::var("TARGET").expect("set by cargo").hash(&mut hasher);
+    for known in ["TARGET", "CARGO_PKG_VERSION"] {
+        env::var(known).expect("set by cargo").hash(&mut hasher);
+    }
     for source in SOURCES {
         let path = workspace.join(source);
-        if !path.exists() {
+        if !workspace.join("Cargo.toml").exists() || !path.exists() {
             continue;
         }
         println!("cargo::rerun-if-changed=../{source}");

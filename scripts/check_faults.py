@@ -11,8 +11,9 @@ laws:
 - Otherwise it is 1 or 2 with an error, and every output is what it was before, or what it is without
   a fault. Only a killed process leaves a draft, and the next command that writes the file works.
 - A sweep and a file of requests go on with --resume to the output of a run without a fault.
+- Where every write takes half of its bytes, which is no fault, nothing changes at all.
 
-It needs strace. Linux may forbid it in containers; then it says so and fails.
+It needs strace and a C compiler. Linux may forbid strace in containers; then it says so and fails.
 """
 
 import argparse
@@ -27,7 +28,13 @@ import tempfile
 SCENARIO = "machine: example-loopback\nmodel: fulcrum-tiny\nworkload: {batch: 2, prompt_tokens: 8, output_tokens: 4}\n"
 DAY = SCENARIO.replace("{batch: 2, prompt_tokens: 8, output_tokens: 4}",
                        "{arrivals: {poisson: 50 req/s}, requests: 20, prompt_tokens: 8, output_tokens: 4}")
-CAPACITY = DAY + "slo: {ttft: 1 s}\ncapacity: {load: 100 req/s, machines: [{name: here, machine: example-loopback, price: 5000 USD, power: 100 W}]}\n"
+CAPACITY = """machine: l4
+model: llama-3.1-8b
+dtype: {weights: int4}
+workload: {arrivals: {poisson: 1 req/s}, requests: 10, prompt_tokens: 512, output_tokens: 4}
+slo: {ttft: 3 s}
+capacity: {load: 5 req/s, machines: [{name: here, machine: l4, price: 5000 USD, power: 100 W}]}
+"""
 REQUESTS = "".join(f'{{"tokens": [{n + 1}, 8, 7], "max_tokens": 6}}\n' for n in range(6))
 OPERATORS = "dtype,m,n,k\nbf16,1,2048,2048\nbf16,16,4096,4096\n"
 
@@ -56,10 +63,10 @@ ERRORS = ["ENOSPC", "EIO", "EINTR"]
 CREATED = re.compile(r'openat\([^"]*"([^"]*)", [^)]*O_(?:CREAT|WRONLY|RDWR)')
 
 
-def run(binary, folder, arguments, strace=()):
+def run(binary, folder, arguments, strace=(), **more):
     command = [*strace, binary, *arguments.split()]
     # One thread of the pool, so that the n-th call is the same one in every run.
-    environment = dict(os.environ, FULCRUM_HOME=folder, RAYON_NUM_THREADS="1")
+    environment = dict(os.environ, FULCRUM_HOME=folder, RAYON_NUM_THREADS="1", **more)
     environment.pop("RUST_BACKTRACE", None)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=300)
 
@@ -128,6 +135,14 @@ def broken_laws(binary, folder, arguments, outputs, resumes, done, killed, wante
             yield f"another run does not mend it: {again.returncode} {again.stderr.decode()[:200]}"
 
 
+def short_writes(folder):
+    """The shim that halves every write."""
+    shim = os.path.join(folder, "short_writes.so")
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "short_writes.c")
+    subprocess.run([os.environ.get("CC", "cc"), "-O1", "-shared", "-fPIC", "-o", shim, source], check=True)
+    return shim
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary", default="target/debug/fulcrum")
@@ -136,6 +151,7 @@ def main():
     binary, tried, broken = os.path.abspath(options.binary), 0, 0
     with tempfile.TemporaryDirectory() as base:
         prepared(binary, base)
+        shim = short_writes(base)
         for name in options.only or COMMANDS:
             arguments, outputs, resumes = COMMANDS[name]
             with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +159,13 @@ def main():
                 good = run(binary, folder, arguments)
                 assert good.returncode == 0, (arguments, good.stderr)
                 wanted = contents(folder, outputs)
-            points = 0
+            with tempfile.TemporaryDirectory() as folder:
+                shutil.copytree(base, folder, dirs_exist_ok=True)
+                done = run(binary, folder, arguments, LD_PRELOAD=shim)
+                if done.returncode != 0 or contents(folder, outputs) != wanted or done.stdout != good.stdout:
+                    broken += 1
+                    print(f"{name}: short writes change it: {done.returncode} {done.stderr.decode()[:200]}", flush=True)
+            points = 1
             for call, places in calls_of(binary, base, arguments).items():
                 for fault in [f"error={error}" for error in ERRORS] + ["signal=KILL"]:
                     if fault == "error=EINTR" and call not in ("write", "openat", "fsync"):

@@ -62,6 +62,11 @@ const licences = ["preact", "uplot"].map((name) => {
   return `${name} ${version}\n\n${readFileSync(join(folder, "LICENSE"), "utf8")}`;
 });
 writeFileSync(join(out, "licences.txt"), licences.join("\n\n---\n\n"));
+// `fulcrum web` and `cargo build` need no Node: what they embed is kept beside the server.
+const embedded = join(here, "..", "server", "page");
+for (const file of ["index.html", "page.js", "page.css", "licences.txt"]) {
+  copyFileSync(join(out, file), join(embedded, file));
+}
 for (const file of ["page.js", "page.css", "worker.js", "fulcrum.wasm"]) {
   const path = join(out, file);
   if (!existsSync(path)) continue;

@@ -1,8 +1,8 @@
 //! The `fulcrum` command: arguments and words around the library `fulcrum`.
 //!
 //! Results go to stdout or a file, diagnostics and progress to stderr; `--json` prints the
-//! machine-readable form of whatever a command prints. Exit statuses: 0 done, 1 failed, 2 wrong
-//! usage or input, 3 infeasible, 101 a bug.
+//! machine-readable form of whatever a command prints, of its error too. Exit statuses: 0 done, 1
+//! failed, 2 wrong usage or input, 3 infeasible, 101 a bug.
 //!
 //! Rooms, each using only those before it: text, written, commands.
 #![forbid(unsafe_code)]
@@ -162,6 +162,10 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(message) => {
             let message = message.format(&mut command);
+            if message.use_stderr() && std::env::args_os().any(|word| word == "--json") {
+                terminal::errln!("{}", Error::input(message.to_string()).to_json());
+                return ExitCode::from(message.exit_code() as u8);
+            }
             let written = message.print();
             if !message.use_stderr() {
                 terminal::check(written.and_then(|()| std::io::stdout().flush()));
@@ -172,11 +176,12 @@ fn main() -> ExitCode {
     // No team of threads runs yet, so the choice cannot come too late.
     #[cfg(feature = "run")]
     let _ = arguments.kernels.is_none_or(KernelPath::choose);
+    let json = arguments.json;
     let run = || {
         if written::check(&command, &matches)? {
             terminal::give_stdout_away();
         }
-        arguments.command.run(arguments.json)
+        arguments.command.run(json)
     };
     // Only the text of a panic that nobody catches is told: a reader may catch that of a library.
     let panicked = panic_text();
@@ -188,7 +193,10 @@ fn main() -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::errln!("error: {error}");
+            match json {
+                true => terminal::errln!("{}", error.to_json()),
+                false => terminal::errln!("error: {error}"),
+            }
             ExitCode::from(match error {
                 Error::Failed(_) => 1,
                 Error::Input(_) => 2,

@@ -60,7 +60,7 @@ pub enum ExecutorError {
         found: Vec<u64>,
     },
     /// A tensor has a number format that is not read.
-    #[error("{}: tensor '{tensor}' is {found}; F32, F16 and BF16 are read, of GGUF files also Q2_K to Q8_0, IQ4_NL, IQ4_XS, MXFP4 and NVFP4", path.display())]
+    #[error("{}: tensor '{tensor}' is {found}; F32, F16, BF16 and F8_E4M3 are read, of GGUF files also Q2_K to Q8_0, IQ4_NL, IQ4_XS, MXFP4 and NVFP4", path.display())]
     DType {
         /// The file.
         path: PathBuf,

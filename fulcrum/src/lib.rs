@@ -48,9 +48,9 @@ pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};
 pub use page::PageSession;
 pub use pipeline::{
-    FittedGpu, FormatTrial, GpuFitOptions, PredictionOptions, PreparedScenario, ResolvedPlan, described,
-    fit_gpus, machine, machine_library, model, parse_scenario, plan, plan_grid, plan_numbers, predict_rows,
-    read_scenario, simulate, this_host_file, train,
+    ExportedPlan, FittedGpu, FormatTrial, GpuFitOptions, PredictionOptions, PreparedScenario, ResolvedPlan,
+    described, fit_gpus, machine, machine_library, model, parse_scenario, plan, plan_grid, plan_numbers,
+    predict_rows, read_scenario, simulate, this_host_file, train,
 };
 pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};

@@ -3,7 +3,8 @@
 use crate::error::{OrError, Result};
 use crate::pipeline::{ResolvedPlan, machine_library};
 use hwprofiles::Machine;
-use reports::{PlannedRun, Report, ResultFile, ResultKind};
+use planner::ExportTarget;
+use reports::{PlanWords, PlannedRun, Report, ResultFile, ResultKind};
 use scenarios::{MachineSource, MachineSpec};
 use sim::RandomDraws;
 use std::path::PathBuf;
@@ -65,7 +66,18 @@ fn add_parquet(_: &mut Report, _: &ResultFile) -> Result<()> {
 fn planned_run(file: &ResultFile) -> Result<PlannedRun> {
     let planned = ResolvedPlan::from_yaml(&file.text, &file.path.display().to_string())?;
     let trace = planned.simulate(RandomDraws::default())?;
-    Ok(PlannedRun::new(planned.plan, planned.machine, &planned.placement, trace))
+    let words = words(&planned);
+    Ok(PlannedRun::new(planned.plan, planned.machine, &planned.placement, trace).with_words(words))
+}
+
+/// What is said about a plan: an engine that cannot run it is left out.
+fn words(planned: &ResolvedPlan) -> PlanWords {
+    let explained = planner::explain(&planned.plan, &planned.machine, &planned.model);
+    let exported = planned.exported(ExportTarget::LlamaCpp).ok();
+    PlanWords {
+        explanation: explained.ok().map(|explained| explained.to_string()),
+        command: exported.map(|it| (it.engine.to_string(), it.export.command, it.export.cannot)),
+    }
 }
 
 /// The machine of that name, where it is known: a trace does not say where its machine is

@@ -4,6 +4,7 @@ use crate::error::Error;
 use hwprofiles::FileError;
 use scenarios::ScenarioError;
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::error::Error as StdError;
 
 /// Where an input is wrong and what would be right, as far as it is known.
@@ -26,6 +27,22 @@ impl From<&Error> for WrongPlace {
             Error::Input(detail) => Self::from_cause(detail.cause()),
             Error::Infeasible(_) | Error::Failed(_) => Self::default(),
         }
+    }
+}
+
+impl Error {
+    /// The error for programs: `{"error": {…}}` with its kind (`input`, `infeasible` or `failed`),
+    /// its text, and where an input is wrong.
+    pub fn to_json(&self) -> Value {
+        let kind = match self {
+            Self::Input(_) => "input",
+            Self::Infeasible(_) => "infeasible",
+            Self::Failed(_) => "failed",
+        };
+        let WrongPlace { place, key, value, wanted } = WrongPlace::from(self);
+        json!({"error": {
+            "kind": kind, "text": self.to_string(), "place": place, "key": key, "value": value, "wanted": wanted,
+        }})
     }
 }
 

@@ -1,10 +1,12 @@
 //! Plans where a model's weights and KV caches live and which devices compute its layers.
 //!
 //! Rooms, each using only those before it: placement, program, memory, error, cost, trace, plan,
-//! published, rules, training, search, planning, grid, front, replan, explain, export.
+//! published, rules, training, search, planning, grid, front, replan, explain, export,
+//! engine_plan.
 #![forbid(unsafe_code)]
 
 mod cost;
+mod engine_plan;
 mod error;
 mod explain;
 mod export;
@@ -33,8 +35,11 @@ pub use cost::{
     Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, cost, energy,
     footprint,
 };
+pub use engine_plan::plan_for_engine;
 pub use error::PlannerError;
-pub use explain::{Axis, BreakEven, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain};
+pub use explain::{
+    Axis, BreakEven, Brief, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain,
+};
 pub use export::{Export, ExportError, ExportTarget, UnknownExportTarget, export};
 pub use front::{Front, FrontPoint, Taken, front, label};
 pub use grid::{GridCell, GridScorer, plan_grid};
@@ -43,8 +48,8 @@ pub use memory::{
     sequence_bytes, shares_embedding, staging_slots, usage, vector_holders,
 };
 pub use placement::{
-    LayerGroup, LayerPlacement, LayerRun, NamedSlice, NamedSlices, Pipelining, Placement, PlanError,
-    ROW_PANEL, Slice, Slices, Variant, whole_slice,
+    LayerGroup, LayerPlacement, LayerRun, NamedSlice, NamedSlices, PhasePlacement, Pipelining, Placement,
+    PlanError, ROW_PANEL, Slice, Slices, Variant, whole_slice,
 };
 pub use plan::{
     BestRule, CellPlan, Identity, NamedPlacement, NoPlan, PLAN_VERSION, PlacedDraft, Plan, PlanOrigin,

@@ -18,13 +18,10 @@ pub fn prepared(text: &str, name: &str) -> Result<PreparedScenario> {
 /// The axes of a sweep: the document's own lists, except of keys in `given`; then `given`, each
 /// with its keys and a row of values for each step.
 pub fn axes(document: &Document, given: Vec<(Vec<String>, Vec<Vec<Value>>)>) -> Result<Vec<SweepAxis>> {
-    let keys: Vec<_> = given.iter().flat_map(|(keys, _)| keys.clone()).collect();
-    let mut all = document.sweep_axes().or_input()?;
-    all.retain(|axis| !axis.keys.iter().any(|key| keys.contains(key)));
-    all.extend(given.into_iter().map(|(keys, rows)| SweepAxis {
+    let given = given.into_iter().map(|(keys, rows)| SweepAxis {
         keys,
         rows: rows.into_iter().map(|row| row.into_iter().map(Some).collect()).collect(),
         from_document: false,
-    }));
-    Ok(all)
+    });
+    document.axes_with(given.collect()).or_input()
 }

@@ -62,7 +62,7 @@ impl PlanHandle {
 
     /// The plan as another engine's options, as JSON.
     fn export(&self, py: Python<'_>, engine: &str) -> PyResult<String> {
-        let exported = detached(py, || self.0.exported(engine.parse::<ExportTarget>().or_input()?));
+        let exported = detached(py, || self.0.exported(engine.parse::<ExportTarget>().or_input()?).map(|it| it.to_json()));
         exported.map(|json| json.to_string()).map_err(|error| exception(py, error))
     }
 }

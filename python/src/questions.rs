@@ -157,7 +157,7 @@ pub fn validate(py: Python<'_>, plans: Vec<PathBuf>, model_dir: PathBuf, repeats
             "fulcrum.validate({}, …)",
             plans.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(", ")
         );
-        let options = ValidationOptions { plans, model_dir, repeats, out: None, resume: false, anyway: false, command };
+        let options = ValidationOptions { plans, model_dir, draft_dir: None, repeats, out: None, resume: false, anyway: false, command };
         let validation = fulcrum::validate(&options, &no_progress)?;
         serde_json::from_str(&validation.to_json()).or_failed()
     })

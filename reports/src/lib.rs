@@ -25,7 +25,7 @@ pub use report::{Report, capacity, public_runs, published};
 pub use results::comparison::{
     Comparison, Interval, JoinError, LaneRow, OperatorRow, StepRow, TaskRow, Timeline,
 };
-pub use results::configuration::{Configuration, Label, MemoryUse, RunTimes};
+pub use results::configuration::{Configuration, DraftOutcome, Label, MemoryUse, RunTimes};
 pub use results::data_table::{ColumnValues, DataColumn, DataTable};
 pub use results::error::{RESULTS, ReportError};
 pub use results::machine_facts::{Fact, machine_facts};
@@ -40,4 +40,4 @@ pub use results::training_rates::TrainingRates;
 pub use results::validation::{
     ERROR_BAND, ErrorSummary, VALIDATION_KIND, VALIDATION_VERSION, Validation, ValidationSummary,
 };
-pub use sections::plan::PlannedRun;
+pub use sections::plan::{PlanWords, PlannedRun};

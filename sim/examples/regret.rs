@@ -7,7 +7,8 @@
 
 use hwprofiles::{DType, Library, Machine};
 use planner::{
-    CostModel, Effort, PhaseTimes, Placement, Plan, PlannerError, Problem, plan_improved, single_edits,
+    CostModel, Effort, PhaseTimes, Placement, Plan, PlannerError, Problem, Scorer, plan_improved,
+    single_edits,
 };
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -112,13 +113,13 @@ fn question(machine: &Machine, model: &Model, load: [u64; 3], most: [usize; 2], 
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
         let requirements = Requirements { workload, objective, slo, costs };
         let problem = Problem { cost_model, draft: None, requirements };
-        let score = |placement: &Placement, chunk| sim::estimate(cost_model, placement, &workload, chunk);
+        let score = sim::scorer(cost_model, workload);
         let start = Instant::now();
         match plan_improved(&problem, Effort::PLAN, &score) {
             Ok(plan) => {
                 tally.asked += 1;
                 tally.took.push(start.elapsed().as_secs_f64());
-                return compared(&problem, &plan, most, tally);
+                return compared(&problem, &plan, most, &*score, tally);
             }
             Err(PlannerError::Infeasible { .. } | PlannerError::NoPlacement { .. }) => {}
             Err(error) => return println!("{} {}: {error}", machine.name, model.name),
@@ -126,15 +127,20 @@ fn question(machine: &Machine, model: &Model, load: [u64; 3], most: [usize; 2], 
     }
 }
 
-fn compared(problem: &Problem<'_>, plan: &Plan, [edits, moves]: [usize; 2], tally: &mut Tally) {
+fn compared(
+    problem: &Problem<'_>,
+    plan: &Plan,
+    [edits, moves]: [usize; 2],
+    score: &Scorer<'_>,
+    tally: &mut Tally,
+) {
     let CostModel { machine, model, .. } = problem.cost_model;
     let workload = problem.requirements.workload;
     let latency = |times: &PhaseTimes| {
         times.ttft.get() + times.tpot.map_or(0.0, |tpot| tpot.get() * (workload.output_tokens - 1) as f64)
     };
     let simulated = |(placement, chunk): &(Placement, u64)| {
-        let times = sim::estimate(problem.cost_model, placement, &workload, *chunk);
-        times.map_or(f64::INFINITY, |times| latency(&times))
+        score(placement, *chunk).map_or(f64::INFINITY, |times| latency(&times))
     };
     let own = latency(&plan.predicted.simulated);
     let placement = plan.placement(machine, model).expect("its own plan");

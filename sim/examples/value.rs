@@ -95,7 +95,7 @@ fn row(machine: &Machine, model: &Model, batch: u64, context: u64, tally: &mut T
             requirements: Requirements { workload, objective, slo, costs },
         };
         let start = Instant::now();
-        let score = |placement: &_, chunk| sim::estimate(cost_model, placement, &workload, chunk);
+        let score = sim::scorer(cost_model, workload);
         match plan(&question, &score) {
             Ok(plan) => {
                 tally.planning.push(start.elapsed().as_secs_f64());

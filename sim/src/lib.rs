@@ -16,5 +16,5 @@ pub use clock::{EventQueue, SimTime, Tick};
 pub use serving::capacity_search::{CapacityBracket, SearchPrecision, search_capacity};
 pub use step::{
     BatchRun, Drafting, ExpertLoads, FairShare, Flow, MemoryDraw, RandomDraws, Simulator, StepOutcome,
-    TaskSpan, estimate, perfetto, sampling_time, training_trace,
+    TaskSpan, estimate, perfetto, sampling_time, scorer, training_trace,
 };

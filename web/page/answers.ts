@@ -56,11 +56,32 @@ export interface Explanation {
   text: string;
 }
 
+export interface DeviceRoof {
+  name: string;
+  peak_flop_per_s: number | null;
+  bandwidth_byte_per_s: number;
+}
+
+export interface OperatorPoint {
+  phase: "prefill" | "decode";
+  device: string;
+  operator: string;
+  flop_per_byte: number;
+  flop_per_s: number;
+  share: number;
+}
+
+export interface Roofline {
+  devices: DeviceRoof[];
+  points: OperatorPoint[];
+}
+
 export interface Exported {
   engine: string;
   command: string;
   files: Record<string, string>;
   cannot: string[];
+  plan: Numbers;
   nearest: Numbers;
 }
 

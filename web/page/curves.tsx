@@ -1,7 +1,8 @@
 // How the answer changes with the length of the prompt and with the batch.
-import { useEffect, useRef, useState } from "preact/hooks";
-import uPlot from "uplot";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type uPlot from "uplot";
 import type { Planner } from "./planner";
+import { axisStyle, colour, Plot } from "./plot";
 import { scenario, type State } from "./state";
 
 const LENGTHS = [512, 2048, 8192, 32768, 131072];
@@ -26,14 +27,15 @@ function useRates(planner: Planner, state: State, curve: Curve): Rates {
   const [rates, setRates] = useState<Rates>([]);
   const key = JSON.stringify(state);
   useEffect(() => {
-    let current = true;
+    const asking = new AbortController();
+    const { signal } = asking;
     const found: Rates = state.machines.map(() => curve.values.map(() => null));
     setRates(found.map((row) => [...row]));
     const fill = async () => {
       for (const [at, value] of curve.values.entries()) {
         for (const [machine, choice] of state.machines.entries()) {
-          const plan = await planner.plan(scenario(curve.change(state, value), choice));
-          if (!current) return;
+          const plan = await planner.plan(scenario(curve.change(state, value), choice), { later: true, signal });
+          if (signal.aborted) return;
           found[machine]![at] = plan.answer?.numbers.decode_tokens_per_s ?? null;
           setRates(found.map((row) => [...row]));
         }
@@ -42,78 +44,44 @@ function useRates(planner: Planner, state: State, curve: Curve): Rates {
     // The answer itself comes first.
     const timer = setTimeout(() => void fill(), 600);
     return () => {
-      current = false;
+      asking.abort();
       clearTimeout(timer);
     };
   }, [key]);
   return rates;
 }
 
-function colour(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
-
 function Chart({ planner, state, curve }: { planner: Planner; state: State; curve: Curve }) {
-  const box = useRef<HTMLDivElement>(null);
   const rates = useRates(planner, state, curve);
-  useEffect(() => {
-    const parent = box.current;
-    if (parent === null || rates.length === 0) return;
-    const [ink, line] = [colour("--ink"), colour("--line")];
-    const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
-    const draw = () =>
-      new uPlot(
-        {
-          width: parent.clientWidth,
-          height: 200,
-          padding: [null, 24, null, null],
-          legend: { show: rates.length > 1 },
-          scales: { x: { time: false, distr: 3, log: 2 }, y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
-          axes: [
-            {
-              ...axis,
-              label: curve.axis,
-              splits: () => curve.values,
-              filter: (_, splits) => splits,
-              values: (_, splits) => splits.map((it) => (it >= 1024 ? `${it / 1024}k` : String(it))),
-            },
-            { ...axis, label: "tok/s", size: 60 },
-          ],
-          series: [
-            { label: curve.axis },
-            ...rates.map((_, at) => ({
-              label: `machine ${"AB"[at]}`,
-              stroke: colour(at === 0 ? "--gpu" : "--cpu"),
-              width: 2,
-              points: { show: true, size: 7 },
-              spanGaps: true,
-            })),
-          ],
-        },
-        [curve.values, ...rates],
-        parent,
-      );
-    let plot = draw();
-    const redraw = () => {
-      plot.destroy();
-      plot = draw();
-    };
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
-    addEventListener("resize", redraw);
-    scheme.addEventListener("change", redraw);
-    return () => {
-      removeEventListener("resize", redraw);
-      scheme.removeEventListener("change", redraw);
-      plot.destroy();
-    };
-  }, [rates]);
+  const data = useMemo((): uPlot.AlignedData => (rates.length === 0 ? [[]] : [curve.values, ...rates]), [rates]);
+  const options = () => ({
+    height: 200,
+    padding: [null, 24, null, null] as uPlot.Padding,
+    legend: { show: rates.length > 1 },
+    scales: { x: { time: false, distr: 3, log: 2 }, y: { range: (_: uPlot, __: number, most: number): uPlot.Range.MinMax => [0, (most || 1) * 1.1] } },
+    axes: [
+      {
+        ...axisStyle(),
+        label: curve.axis,
+        splits: () => curve.values,
+        filter: (_: uPlot, splits: number[]) => splits,
+        values: (_: uPlot, splits: number[]) => splits.map((it) => (it >= 1024 ? `${it / 1024}k` : String(it))),
+      },
+      { ...axisStyle(), label: "tok/s", size: 60 },
+    ],
+    series: [
+      { label: curve.axis },
+      ...rates.map((_, at) => ({
+        label: `machine ${"AB"[at]}`,
+        stroke: colour(at === 0 ? "--gpu" : "--cpu"),
+        width: 2,
+        points: { show: true, size: 7 },
+        spanGaps: true,
+      })),
+    ],
+  }) as Omit<uPlot.Options, "width">;
   const words = rates.map((row) => row.map((it, at) => `${curve.values[at]}: ${it === null ? "does not fit" : it.toFixed(1)}`).join(", "));
-  return (
-    <figure>
-      <figcaption>{curve.title}</figcaption>
-      <div ref={box} role="img" aria-label={`${curve.title}: ${words.join("; ")}`} />
-    </figure>
-  );
+  return <Plot title={curve.title} words={words.join("; ")} data={data} options={options} />;
 }
 
 export function Curves({ planner, state }: { planner: Planner; state: State }) {

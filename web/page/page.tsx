@@ -27,7 +27,7 @@ function Page({ planner, catalog }: { planner: Planner; catalog: Catalog }) {
         <h1>What runs on your machine, and how fast</h1>
         <p>
           Fulcrum places each layer on CPU or GPU and predicts the time. Everything is computed here: nothing leaves
-          this tab.
+          your machine.
         </p>
       </header>
       <main>

@@ -1,6 +1,6 @@
 // Numbers as people read them.
 
-function scaled(value: number, units: [number, string][]): string {
+export function scaled(value: number, units: [number, string][]): string {
   const [size, unit] = units.find(([size]) => value >= size) ?? units[units.length - 1]!;
   const shown = value / size;
   return `${shown >= 100 ? shown.toFixed(0) : shown >= 10 ? shown.toFixed(1) : shown.toFixed(2)} ${unit}`;

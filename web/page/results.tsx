@@ -1,19 +1,19 @@
 // The answer for one machine.
 import { useEffect, useState } from "preact/hooks";
 import type { Answer, Explanation, Exported, Failure, Home, LayerGroup, Plan, Sublayer, Times } from "./answers";
-import type { Planner } from "./planner";
+import type { Manner, Planner } from "./planner";
 import { bytes, percent, rate, seconds } from "./quantities";
+import { RooflinePlot } from "./roofline";
 import { scenario, toAddress, type MachineChoice, type State } from "./state";
 
 /** An answer to a question that is asked anew when `key` changes. */
-export function useAnswer<T>(key: string, ask: (() => Promise<Answer<T>>) | null): Answer<T> | null {
+export function useAnswer<T>(key: string, ask: ((manner: Manner) => Promise<Answer<T>>) | null): Answer<T> | null {
   const [answered, setAnswered] = useState<{ key: string; answer: Answer<T> } | null>(null);
   useEffect(() => {
-    let current = true;
-    if (ask !== null) void ask().then((answer) => current && setAnswered({ key, answer }));
-    return () => {
-      current = false;
-    };
+    const asking = new AbortController();
+    const { signal } = asking;
+    if (ask !== null) void ask({ signal }).then((answer) => signal.aborted || setAnswered({ key, answer }));
+    return () => asking.abort();
   }, [key, ask === null]);
   return answered?.key === key ? answered.answer : null;
 }
@@ -305,10 +305,11 @@ export function Result(props: {
   const { planner, state } = props;
   const asked = scenario(state, props.machine);
   const key = JSON.stringify(asked);
-  const plan = useAnswer(key, () => planner.plan(asked));
+  const plan = useAnswer(key, (manner) => planner.plan(asked, manner));
   const found = plan?.answer !== undefined;
-  const explained = useAnswer(key, found ? () => planner.explain(asked) : null);
-  const exported = useAnswer(`${key} ${state.engine}`, found ? () => planner.export(asked, state.engine) : null);
+  const explained = useAnswer(key, found ? (manner) => planner.explain(asked, manner) : null);
+  const roofline = useAnswer(key, found ? (manner) => planner.roofline(asked, manner) : null);
+  const exported = useAnswer(`${key} ${state.engine}`, found ? (manner) => planner.export(asked, state.engine, manner) : null);
   if (plan === null) return <article aria-busy="true" class="result"><h2>{props.title}</h2><p role="status">planning …</p></article>;
   if (plan.answer === undefined) return <article class="result"><h2>{props.title}</h2><Failed failure={plan.error} /></article>;
   return (
@@ -335,6 +336,7 @@ export function Result(props: {
         {exported?.error && <Failed failure={exported.error} />}
       </section>
       <LayerMap plan={plan.answer} />
+      {roofline?.answer && <RooflinePlot roofline={roofline.answer} />}
       <Rules plan={plan.answer} />
     </article>
   );

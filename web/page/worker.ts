@@ -1,11 +1,10 @@
 // The planner in a thread of its own, so that the page stays responsive.
 import init, { Planner } from "fulcrum-bindings";
-import type { Request, Response } from "./messages";
+import type { Question } from "./messages";
 
 const ready = init({ module_or_path: "fulcrum.wasm" }).then(() => new Planner());
 
-self.onmessage = async (event: MessageEvent<Request>) => {
-  const { id, question } = event.data;
+self.onmessage = async ({ data: question }: MessageEvent<Question>) => {
   let text: string;
   try {
     const planner = await ready;
@@ -23,5 +22,5 @@ self.onmessage = async (event: MessageEvent<Request>) => {
   } catch (error) {
     text = JSON.stringify({ error: { kind: "failed", text: String(error) } });
   }
-  self.postMessage({ id, text } satisfies Response);
+  self.postMessage(text);
 };

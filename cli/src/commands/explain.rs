@@ -6,12 +6,14 @@ use fulcrum::{OrError, ResolvedPlan, Result};
 use hwprofiles::{Phase, write_atomically};
 use std::path::PathBuf;
 
-/// Explain a plan: what binds, what the simple rules would do, where another device would be
-/// better, what more of each resource would bring.
+/// Explain a plan: where things are, what binds, the best simple rule, what would bring more.
 #[derive(Debug, clap::Args)]
 pub struct ExplainArguments {
     /// The plan.
     plan: PathBuf,
+    /// Every sublayer, all rules, where another device would be better, what each part would bring.
+    #[arg(long)]
+    full: bool,
     /// Write the tasks of a step as a Graphviz graph, too: `dot -Tsvg FILE` draws it.
     #[arg(long, value_name = "FILE", value_hint = WRITTEN_FILE)]
     dot: Option<PathBuf>,
@@ -39,9 +41,10 @@ impl ExplainArguments {
             };
             write_atomically(path, planned.task_graph(phase)?).or_failed()?;
         }
-        match json {
-            true => out_json!(&explanation),
-            false => out!("{explanation}"),
+        match (json, self.full) {
+            (true, _) => out_json!(&explanation),
+            (false, true) => out!("{explanation}"),
+            (false, false) => out!("{}", explanation.brief()),
         }
         Ok(())
     }

@@ -3,12 +3,9 @@
 use crate::text::phase_times::{tpot, ttft};
 use crate::text::terminal::{out, out_json, outln};
 use crate::written::WRITTEN_FOLDER;
-use fulcrum::{Error, OrError, ResolvedPlan, Result};
-use hwprofiles::write_atomically;
-use planner::{Export, ExportError, ExportTarget, PhaseTimes, Plan};
-use serde_json::json;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use fulcrum::{ExportedPlan, ResolvedPlan, Result};
+use planner::{ExportTarget, PhaseTimes};
+use std::path::PathBuf;
 
 /// Write a plan as the options of an engine that people run, with the command to start it.
 ///
@@ -30,36 +27,21 @@ pub struct ExportArguments {
 impl ExportArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
-        let planned = ResolvedPlan::read(&self.plan)?;
-        let exported = planner::export(&planned.plan, &planned.machine, &planned.model, self.to);
-        let export = exported.map_err(|error| match error {
-            ExportError::Unfit { .. } => Error::infeasible(error),
-            ExportError::Unsupported { .. } | ExportError::Plan(_) => Error::input(error),
-        })?;
-        let nearest = planned.evaluate(self.to.name(), &export.nearest)?;
+        let exported = ResolvedPlan::read(&self.plan)?.exported(self.to)?;
         if let Some(folder) = &self.out {
-            write(folder, &export, &nearest)?;
+            exported.write(folder)?;
         }
         if json {
-            let files: BTreeMap<_, _> = export.files.iter().map(|(name, text)| (name, text)).collect();
-            let predicted =
-                json!({"plan": planned.plan.predicted.simulated, "nearest": nearest.predicted.simulated});
-            out_json!(&json!({
-                "engine": self.to.name(),
-                "command": export.command,
-                "files": files,
-                "cannot": export.cannot,
-                "predicted": predicted,
-                "nearest": nearest,
-            }));
+            out_json!(&exported.to_json());
             return Ok(());
         }
+        let export = &exported.export;
         outln!("{}", export.command);
         match &self.out {
             Some(folder) => outln!("\nwritten to {}", folder.display()),
             None => export.files.iter().for_each(|(name, text)| out!("\n--- {name}\n{text}")),
         }
-        out!("\n{}", comparison(self.to, &planned.plan, &nearest));
+        out!("\n{}", comparison(&exported));
         for sentence in &export.cannot {
             outln!("cannot express {sentence}");
         }
@@ -67,16 +49,8 @@ impl ExportArguments {
     }
 }
 
-fn write(folder: &Path, export: &Export, nearest: &Plan) -> Result {
-    for (name, text) in &export.files {
-        write_atomically(folder.join(name), text).or_failed()?;
-    }
-    write_atomically(folder.join("command.sh"), format!("#!/bin/sh\n{}\n", export.command)).or_failed()?;
-    write_atomically(folder.join("nearest.yaml"), nearest.to_yaml()).or_failed()
-}
-
 /// What the plan is predicted to take, beside the nearest plan that the engine can run.
-fn comparison(engine: ExportTarget, plan: &Plan, nearest: &Plan) -> String {
+fn comparison(ExportedPlan { engine, plan, nearest, .. }: &ExportedPlan) -> String {
     let row =
         |name: &str, times: &PhaseTimes| format!("{name:<22} {:>12} {:>12}\n", ttft(times), tpot(times));
     let mut text = format!("{:<22} {:>12} {:>12}\n", "predicted", "TTFT", "TPOT");

@@ -8,11 +8,9 @@ use fulcrum::{
     Document, Error, OrError, PreparedScenario, ResolvedPlan, Result, Setting, plan_grid, read_scenario,
 };
 use hwprofiles::write_atomically;
-use planner::{Criterion, ExportTarget};
+use planner::Criterion;
+use scenarios::EngineProfile;
 use std::path::PathBuf;
-
-/// Engines that place tensors by llama.cpp's options.
-const OFFLOADING: [&str; 2] = ["llama.cpp", "ik_llama.cpp"];
 
 /// Plan a scenario: a device for each sublayer, a memory for each matrix and the KV cache.
 #[derive(Debug, clap::Args)]
@@ -30,8 +28,8 @@ pub struct PlanArguments {
     /// counted. Prints what each cell gets; `-o` writes the table.
     #[arg(long)]
     grid: bool,
-    /// Plan within what this engine can express, at what it costs there: llama.cpp or
-    /// ik_llama.cpp. The command that starts it runs the plan as it is.
+    /// Plan within what this engine can express, at what it costs there: llama.cpp, ik_llama.cpp,
+    /// ktransformers, vllm, accelerate, deepspeed or flexgen. Its command runs the plan as it is.
     #[arg(long = "for", value_name = "ENGINE", conflicts_with_all = ["grid", "front"])]
     engine: Option<String>,
     /// Print what can be traded off, in place of one plan: placements that no other one beats in
@@ -61,7 +59,7 @@ impl PlanArguments {
             write_atomically(out, &document).or_failed()?;
         }
         if json || self.out.is_none() {
-            err!("{}", plan::formats_table(&planned));
+            err!("{}", planned.formats_table());
         }
         match (json, &self.out) {
             (true, _) => out_json!(&planned.plan),
@@ -76,19 +74,13 @@ impl PlanArguments {
 
     /// The best plan that `engine` can run, with the command that starts it on stderr.
     fn plan_for(&self, engine: &str) -> Result<ResolvedPlan> {
-        if !OFFLOADING.contains(&engine) {
-            return Err(Error::input(format!(
-                "--for {engine}: plans are made within the options of {}; for another engine make a plan and \
-                 `fulcrum export` it",
-                OFFLOADING.join(" and ")
-            )));
-        }
         let mut settings = self.settings.clone();
-        settings.push(format!("engine={engine}").parse::<Setting>().map_err(Error::input)?);
-        let planned = PreparedScenario::new(&read_scenario(&self.scenario, &settings)?)?.plan_offload()?;
-        let target = ExportTarget::LlamaCpp;
-        let exported = planner::export(&planned.plan, &planned.machine, &planned.model, target);
-        err!("{}\n", exported.map_err(Error::input)?.command);
+        if EngineProfile::shipped(engine).is_some() {
+            settings.push(format!("engine={engine}").parse::<Setting>().map_err(Error::input)?);
+        }
+        let scenario = read_scenario(&self.scenario, &settings)?;
+        let (planned, export) = PreparedScenario::new(&scenario)?.plan_for(engine)?;
+        err!("{}\n", export.command);
         Ok(planned)
     }
 

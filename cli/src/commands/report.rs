@@ -1,6 +1,6 @@
 //! `fulcrum report RESULT… -o report.html`
 
-use crate::text::terminal::outln;
+use crate::text::terminal::{errln, outln};
 use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
 use fulcrum::{OrError, Result, ResultPage};
 use serde_json::json;
@@ -46,6 +46,9 @@ impl ReportArguments {
                     PlotFormat::Png => report.write_pictures(folder).or_failed()?,
                 }
             }
+        }
+        if self.plots.is_some() && report.plots().is_empty() {
+            errln!("warning: --plots: no plot can be drawn of these results, the page has their tables");
         }
         let files: Vec<_> = files
             .iter()

@@ -32,7 +32,7 @@ pub struct SimArguments {
     #[arg(long, value_hint = WRITTEN_FILE)]
     requests: Option<PathBuf>,
     /// Write what happened when in a serving workload, a line for each stretch of time; Parquet
-    /// likewise.
+    /// likewise, OpenMetrics for Prometheus where the name ends in .prom.
     #[arg(long, value_hint = WRITTEN_FILE)]
     series: Option<PathBuf>,
     /// How long a stretch is.

@@ -142,11 +142,7 @@ impl SweepArguments {
             named.push(SweepAxis::from_csv(BufReader::new(file), &name).or_input()?);
         }
         named.extend(SweepAxis::from_settings(self.settings.clone(), &zipped).or_input()?);
-        let keys: Vec<_> = named.iter().flat_map(|axis| axis.keys.clone()).collect();
-        let mut all = document.sweep_axes().or_input()?;
-        all.retain(|axis| !axis.keys.iter().any(|key| keys.contains(key)));
-        all.append(&mut named);
-        Ok(all)
+        document.axes_with(named).or_input()
     }
 
     fn extra_key(&self) -> Result<ExtraKey> {

@@ -21,6 +21,9 @@ pub struct ValidateArguments {
     /// The model's folder.
     #[arg(long, value_name = "DIR", required_unless_present = "endpoint")]
     model_dir: Option<PathBuf>,
+    /// The folder or GGUF file of the draft model, for plans with one.
+    #[arg(long, value_name = "DIR", conflicts_with = "endpoint")]
+    draft_dir: Option<PathBuf>,
     /// Runs of each plan; medians are compared.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -64,10 +67,11 @@ impl ValidateArguments {
         if let (Some(url), Some(load)) = (&self.endpoint, &self.load) {
             return self.measure(url, load, json);
         }
-        let Self { plans, model_dir, repeats, out, resume, anyway, html, .. } = self;
+        let Self { plans, model_dir, draft_dir, repeats, out, resume, anyway, html, .. } = self;
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let model_dir = model_dir.expect("clap requires it without --endpoint");
-        let options = ValidationOptions { plans, model_dir, repeats, out, resume, anyway, command };
+        let options =
+            ValidationOptions { plans, model_dir, draft_dir, repeats, out, resume, anyway, command };
         let display = ProgressDisplay::default();
         let validation = fulcrum::validate(&options, &|event: ProgressEvent<'_>| display.show(event))?;
         if let Some(path) = &html {

@@ -1,9 +1,8 @@
 //! A plan in words for a terminal.
 
-use super::formats;
 use super::phase_times::{tpot, ttft};
 use fulcrum::ResolvedPlan;
-use planner::{PhaseTimes, Variant};
+use planner::PhaseTimes;
 use scenarios::Workload;
 
 /// One line about a plan: model, machine, load and what was chosen.
@@ -26,12 +25,14 @@ pub fn heading_of_load(planned: &ResolvedPlan, load: &Workload) -> String {
 
 /// What to expect of a plan, beside what the simple rules would do.
 pub fn summary(planned: &ResolvedPlan) -> String {
-    let row =
-        |name: &str, times: &PhaseTimes| format!("  {name:<16} {:>12} {:>12}\n", ttft(times), tpot(times));
+    let row = |name: &str, times: &PhaseTimes| {
+        let [prompts, tokens] = times.rates(&planned.plan.workload);
+        format!("  {name:<16} {:>12} {prompts:>8} {:>12} {tokens:>8}\n", ttft(times), tpot(times))
+    };
     let predicted = &planned.plan.predicted;
     let mut text = heading(planned);
     text += &draft_line(planned);
-    text += &format!("  {:<16} {:>12} {:>12}\n", "", "TTFT", "TPOT");
+    text += &format!("  {:<16} {:>12} {:>8} {:>12} {:>8}\n", "", "TTFT", "tok/s", "TPOT", "tok/s");
     text += &row("this plan", &predicted.simulated);
     text += &row("its bound", &predicted.bound);
     for (name, times) in &predicted.baselines {
@@ -40,7 +41,7 @@ pub fn summary(planned: &ResolvedPlan) -> String {
     for (name, why) in &predicted.without {
         text += &format!("  {name:<16} {why}\n");
     }
-    text + &formats_table(planned)
+    text + &planned.formats_table()
 }
 
 /// The draft that proposes tokens, and its device; empty where there is none.
@@ -57,16 +58,4 @@ fn draft_line(planned: &ResolvedPlan) -> String {
         draft.step,
         speculation.tokens_per_step(),
     )
-}
-
-/// What each combination of number formats would give; empty where there was no choice.
-pub fn formats_table(planned: &ResolvedPlan) -> String {
-    let plan = &planned.plan;
-    let draft = plan.draft.as_ref().zip(plan.workload.speculation);
-    let chosen = Variant {
-        division: planned.machine.division(),
-        formats: plan.formats,
-        draft: draft.map(|(draft, speculation)| (draft.device.clone(), speculation.tokens)),
-    };
-    formats::table(&planned.trials, &chosen)
 }

@@ -3,7 +3,6 @@
 use crate::place::Place;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 const SCENARIO: &str = "\
 machine: example-loopback
@@ -204,15 +203,29 @@ fn the_same_question_has_the_same_answer_to_the_byte() {
     assert_eq!(read("first.json"), read("second.json"));
 }
 
+#[test]
+fn with_json_an_error_is_an_object_on_stderr() {
+    let place = Place::with(&[(
+        "s.yaml",
+        b"machine: l4\nmodel: lama-3.1-8b\nworkload: {batch: 1, prompt_tokens: 8, output_tokens: 4}\n",
+    )]);
+    let told = |arguments: &str, status: i32| -> serde_json::Value {
+        let output = place.fulcrum(arguments);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(status), 0), "{arguments}");
+        let told: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one JSON object");
+        told["error"].clone()
+    };
+    let wrong = told("plan s.yaml --json", 2);
+    assert_eq!((wrong["kind"].as_str(), wrong["key"].as_str()), (Some("input"), Some("model")));
+    assert!(wrong["wanted"].as_str().is_some_and(|text| text.contains("llama-3.1-8b")), "{wrong}");
+    assert_eq!(told("--json plan s.yaml --set model=deepseek-v3", 3)["kind"], "infeasible");
+    let usage = told("--json plan s.yaml --sett a=b", 2);
+    assert!(usage["text"].as_str().is_some_and(|text| text.contains("--set")), "{usage}");
+}
+
 /// Runs a command that must fail with this status, with one error and without a panic's text.
 fn fails(place: &Place, arguments: &str, status: i32, words: &[&str]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-        .args(arguments.split_whitespace())
-        .current_dir(place.path("."))
-        .env("FULCRUM_HOME", place.path("."))
-        .env_remove("RUST_BACKTRACE")
-        .output()
-        .expect("it starts");
+    let output = place.command(arguments).env_remove("RUST_BACKTRACE").output().expect("it starts");
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{arguments}: {message}");
     assert!(message.starts_with("error: ") && message.lines().count() == 1, "{arguments}: {message}");

@@ -27,7 +27,8 @@ fn a_plan_becomes_options_files_and_the_cost_of_the_nearest() {
     let again: serde_json::Value =
         serde_json::from_str(&place.stdout("export offload/nearest.yaml --to accelerate --json"))
             .expect("JSON");
-    assert_eq!(again["predicted"]["nearest"], json["predicted"]["nearest"]);
+    assert_eq!(again["nearest"], json["nearest"]);
+    assert!(again["nearest"]["ttft_s"].as_f64() > Some(0.0), "{again}");
     assert_eq!(again["cannot"], serde_json::json!([]));
 
     place.refused("export plan.yaml --to flexgen", 2, &["flexgen cannot run 'llama-3.1-8b'", "OPT"]);
@@ -36,4 +37,22 @@ fn a_plan_becomes_options_files_and_the_cost_of_the_nearest() {
         2,
         &["ollama", "llama.cpp, ktransformers, accelerate, vllm"],
     );
+}
+
+#[test]
+fn times_that_were_edited_in_a_plan_are_predicted_anew() {
+    let place = Place::with(&[("scenario.yaml", SCENARIO)]);
+    place.stdout("plan scenario.yaml -o plan.yaml");
+    let text = std::fs::read_to_string(place.path("plan.yaml")).expect("a plan");
+    let line = text.lines().find(|line| line.starts_with("  simulated:")).expect("its times");
+    let edited = text.replace(line, "  simulated: {ttft: 1 us, tpot: 1 us}");
+    std::fs::write(place.path("edited.yaml"), edited).expect("written");
+    for command in ["export PLAN --to llama.cpp --json", "explain PLAN"] {
+        let [planned, edited] =
+            ["plan.yaml", "edited.yaml"].map(|plan| place.stdout(&command.replace("PLAN", plan)));
+        assert_eq!(planned, edited, "{command}");
+    }
+    place.stdout("report edited.yaml -o page.html");
+    let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
+    assert!(!page.contains("1 us</p>"), "the page shows an edited time");
 }

@@ -40,8 +40,8 @@ fn text(value: &str) -> Vec<u8> {
     [&(value.len() as u64).to_le_bytes(), value.as_bytes()].concat()
 }
 
-/// A GGUF file of version 3 with f32 weights.
-fn gguf() -> Vec<u8> {
+/// A GGUF file of version 3 with f32 weights, which it says are of ggml's type `kind`.
+pub fn gguf(kind: u32) -> Vec<u8> {
     const U32: u32 = 4;
     const F32: u32 = 6;
     const STRING: u32 = 8;
@@ -76,7 +76,7 @@ fn gguf() -> Vec<u8> {
         file.extend(text(name));
         file.extend((shape.len() as u32).to_le_bytes());
         shape.iter().for_each(|size| file.extend(size.to_le_bytes()));
-        file.extend(0u32.to_le_bytes());
+        file.extend(kind.to_le_bytes());
         file.extend(u64::to_le_bytes(start));
         start += shape.iter().product::<u64>() * 4;
     }
@@ -88,7 +88,7 @@ fn gguf() -> Vec<u8> {
 
 #[test]
 fn a_plan_for_a_gguf_file_is_read_by_every_command() {
-    let place = Place::with(&[("s.yaml", SCENARIO), ("tiny.gguf", &gguf())]);
+    let place = Place::with(&[("s.yaml", SCENARIO), ("tiny.gguf", &gguf(0))]);
     place.stdout("plan s.yaml -o plan.yaml");
     for command in [
         "sim plan.yaml",

@@ -16,10 +16,8 @@ fn placed() -> Place {
 
 /// Runs `fulcrum ARGUMENTS` with this standard input.
 fn fed(place: &Place, arguments: &str, input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-        .args(arguments.split_whitespace())
-        .current_dir(place.path("."))
-        .env("FULCRUM_HOME", place.path("."))
+    let mut child = place
+        .command(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -2,14 +2,13 @@
 
 use crate::place::Place;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Runs the command and kills it as soon as a file has `least` lines.
 pub fn killed_at(place: &Place, arguments: &str, file: &str, least: usize) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-        .args(arguments.split_whitespace())
-        .current_dir(place.path("."))
+    let mut child = place
+        .command(arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

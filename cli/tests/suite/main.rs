@@ -2,6 +2,7 @@
 
 mod advising;
 mod bad_input;
+mod bad_models;
 mod choosing;
 mod column;
 mod describing;
@@ -29,5 +30,6 @@ mod several_gpus;
 mod sizing;
 mod speculation;
 mod sweeping;
+mod tensors;
 mod training;
 mod what_if;

@@ -19,14 +19,19 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// Runs the command in the folder.
-    pub fn fulcrum(&self, arguments: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_fulcrum"))
+    /// The command, not yet started, in the folder.
+    pub fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fulcrum"));
+        command
             .args(arguments.split_whitespace())
             .current_dir(self.0.path())
-            .env("FULCRUM_HOME", self.0.path())
-            .output()
-            .expect("the command starts")
+            .env("FULCRUM_HOME", self.0.path());
+        command
+    }
+
+    /// Runs the command in the folder.
+    pub fn fulcrum(&self, arguments: &str) -> Output {
+        self.command(arguments).output().expect("the command starts")
     }
 
     /// Runs a command that must succeed: its stdout and its stderr.

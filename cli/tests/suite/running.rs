@@ -169,10 +169,8 @@ fn an_interrupt_ends_the_run_between_steps_and_its_result_is_printed() {
         .expect("written");
     place.stdout("model init long.json -o long");
     place.stdout("plan scenario.yaml -o plan.yaml");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-        .args(["run", "plan.yaml", "--model-dir", "long", "--ignore-eos", "--prompt", "lever"])
-        .current_dir(place.path("."))
-        .env("FULCRUM_HOME", place.path("."))
+    let mut child = place
+        .command("run plan.yaml --model-dir long --ignore-eos --prompt lever")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -126,6 +126,20 @@ fn a_series_says_what_happened_when_and_adds_up_to_the_day() {
     assert!(near(sum(6) * 0.05, 40.0 * 32.0), "{table}");
     assert!(rows.windows(2).all(|pair| near(pair[1][0] - pair[0][0], 0.05)), "{table}");
     assert!(rows.iter().all(|row| (0.0..=1.000_001).contains(&row[2])), "{table}");
+    // For Prometheus the same, with sums that only grow.
+    place.stdout("sim closed.yaml --set workload.replicas=2 --series out.prom --every 50ms");
+    let text = fs::read_to_string(place.path("out.prom")).expect("metrics");
+    let values = |name: &str| -> Vec<f64> {
+        let lines = text.lines().filter(|line| line.starts_with(&format!("{name} ")));
+        lines.map(|line| line.split(' ').nth(1).and_then(|it| it.parse().ok()).expect("a value")).collect()
+    };
+    let tokens = values("fulcrum_output_tokens_total");
+    assert_eq!(tokens.len(), rows.len());
+    assert!(tokens.is_sorted() && near(*tokens.last().unwrap(), 40.0 * 32.0), "{text}");
+    assert!(
+        values("fulcrum_requests_running").iter().zip(&rows).all(|(it, row)| near(*it + 1.0, row[3] + 1.0))
+    );
+    assert!(text.ends_with("# EOF\n"), "{text}");
     place.refused("sim closed.yaml --series out.csv --every 0s", 2, &["--every", "above 0"]);
     place.refused("sim closed.yaml --every 2s", 2, &["--series"]);
 }

@@ -28,11 +28,8 @@ struct Server {
 
 impl Server {
     fn start(place: &Place, more: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-            .args(["--json", "serve", "plan.yaml", "--model-dir", "model", "--port", "0"])
-            .args(more.split_whitespace())
-            .current_dir(place.path("."))
-            .env("FULCRUM_HOME", place.path("."))
+        let mut child = place
+            .command(&format!("--json serve plan.yaml --model-dir model --port 0 {more}"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -1,6 +1,7 @@
 //! Scenarios with a draft.
 
 use crate::place::Place;
+use crate::tensors::{read_tensors, write_tensors};
 use std::fs;
 
 const SCENARIO: &str = "machine: spr-h100
@@ -74,4 +75,84 @@ fn errors_of_a_draft_name_the_key() {
         place.refused(&format!("plan scenario.yaml --set {setting}"), 2, &words);
     }
     place.refused("plan scenario.yaml --front ttft,tpot", 2, &["without a draft"]);
+}
+
+/// A folder with a small model `draft`; a model `model` of twelve times its layers, of which all
+/// but the first ones add nothing, so that both choose the same tokens; and plans for `model` with
+/// and without the draft.
+fn with_an_accepting_draft() -> Place {
+    const SCENARIO: &str = "machine: example-loopback
+model: model
+dtype: {weights: f32, kv: f32}
+workload: {batch: 2, prompt_tokens: 8, output_tokens: 17}
+";
+    let place = Place::with(&[("plain.yaml", SCENARIO.as_bytes())]);
+    place.stdout("model init fulcrum-tiny -o draft");
+    fs::create_dir(place.path("model")).expect("a folder");
+    fs::copy(place.path("draft/tokenizer.json"), place.path("model/tokenizer.json")).expect("copied");
+    let config = fs::read_to_string(place.path("draft/config.json")).expect("a config");
+    let deep = config.replacen("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 36", 1);
+    assert_ne!(config, deep);
+    fs::write(place.path("model/config.json"), deep).expect("written");
+    let mut tensors = read_tensors(&place.path("draft"));
+    for (name, dtype, shape, bytes) in tensors.clone() {
+        let Some(rest) = name.strip_prefix("model.layers.0.") else { continue };
+        let silent = rest.contains("o_proj") || rest.contains("down_proj");
+        let bytes = if silent { vec![0; bytes.len()] } else { bytes };
+        let layer =
+            |layer| (format!("model.layers.{layer}.{rest}"), dtype.clone(), shape.clone(), bytes.clone());
+        tensors.extend((3..36).map(layer));
+    }
+    write_tensors(&place.path("model"), &tensors);
+    let speculative = "speculative: {draft: draft, tokens: 3, acceptance: 1}\n";
+    fs::write(place.path("drafted.yaml"), [SCENARIO, speculative].concat()).expect("written");
+    for name in ["plain", "drafted"] {
+        place.stdout(&format!("plan {name}.yaml -o {name}.plan.yaml"));
+    }
+    place
+}
+
+#[test]
+fn every_command_takes_a_plan_with_a_draft_and_its_tokens_are_those_without() {
+    let place = with_an_accepting_draft();
+    let json =
+        |command: &str| -> serde_json::Value { serde_json::from_str(&place.stdout(command)).expect("JSON") };
+    let plain = json("run plain.plan.yaml --model-dir model --json");
+    let drafted = json("run drafted.plan.yaml --model-dir model --draft-dir draft --json");
+    assert_eq!(plain["tokens"], drafted["tokens"]);
+    assert_eq!(drafted["draft"]["proposed"], drafted["draft"]["accepted"]);
+    // What is validated are the same tokens, in steps of four.
+    let validated = json("validate drafted.plan.yaml --model-dir model --draft-dir draft --repeats 2 --json");
+    let measured = &validated["configurations"][0];
+    assert_eq!(measured["draft"]["proposed"], measured["draft"]["accepted"]);
+    assert_eq!(measured["draft"]["planned"], 1.0);
+    let steps = measured["comparison"]["steps"].as_array().expect("steps");
+    let checks = steps.iter().filter(|row| row["step"]["new_tokens"] == 4);
+    assert_eq!(checks.count(), 4, "{steps:?}");
+    assert!(steps.iter().all(|row| row["time"]["predicted_s"].as_f64() > Some(0.0)), "{steps:?}");
+    for memory in measured["memory"].as_array().expect("memories") {
+        let planned = ["weights", "kv", "activations", "staging"];
+        let planned = planned.iter().filter_map(|key| memory[format!("{key}_bytes")].as_u64());
+        assert_eq!(memory["allocated_bytes"].as_u64(), Some(planned.sum()), "{memory}");
+    }
+    let text = place.stdout(
+        "validate plain.plan.yaml drafted.plan.yaml --model-dir model --draft-dir draft --repeats 1 --html page.html",
+    );
+    for words in ["(100.0 %, 100.0 % planned for each)", "its steps as they were made: TPOT "] {
+        assert_eq!(text.matches(words).count(), 1, "{words}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for command in
+        ["explain drafted.plan.yaml", "export drafted.plan.yaml --to llama.cpp", "sim drafted.plan.yaml"]
+    {
+        assert!(!place.stdout(command).is_empty(), "{command}");
+    }
+    let validate = "validate drafted.plan.yaml --model-dir model --repeats 1";
+    place.refused(validate, 2, &["drafted.plan.yaml", "draft as its draft", "--draft-dir"]);
+    place.refused(
+        "validate plain.plan.yaml --model-dir model --draft-dir draft",
+        2,
+        &["--draft-dir", "no plan has a draft"],
+    );
+    place.refused("run drafted.plan.yaml --model-dir model", 2, &["--draft-dir"]);
 }

@@ -378,12 +378,7 @@ fn stopped(place: &Place) -> &'static str {
 fn a_second_sweep_of_the_same_table_is_told_who_writes_it() {
     let place = placed();
     let sweep = "sweep s.yaml --set workload.batch=1..20000 -o out.csv";
-    let mut first = Command::new(env!("CARGO_BIN_EXE_fulcrum"))
-        .args(sweep.split_whitespace())
-        .current_dir(place.path("."))
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("it starts");
+    let mut first = place.command(sweep).stderr(std::process::Stdio::null()).spawn().expect("it starts");
     while lines(&place, "out.csv.journal") < 4 {
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(first.try_wait().expect("asked").is_none(), "it still works");

@@ -8,7 +8,7 @@ use scenarios::{ActivationBuffer, Recurrence, Sublayer};
 
 /// The widths of a gated delta net; of Mamba-2, whose state and convolution have the same shapes,
 /// groups are heads of keys.
-fn delta_net(recurrence: Recurrence) -> DeltaNet {
+fn delta_net(recurrence: Recurrence, tiled: bool) -> DeltaNet {
     let sizes = match recurrence {
         Recurrence::GatedDelta { key_heads, value_heads, key_dim, value_dim, taps } => {
             [key_heads, value_heads, key_dim, value_dim, taps]
@@ -17,13 +17,13 @@ fn delta_net(recurrence: Recurrence) -> DeltaNet {
         _ => unreachable!("`check_runnable` refuses other recurrences"),
     };
     let [key_heads, value_heads, key_dim, value_dim, taps] = sizes.map(|size| size as usize);
-    DeltaNet { key_heads, value_heads, key_dim, value_dim, taps }
+    DeltaNet { key_heads, value_heads, tiled, key_dim, value_dim, taps }
 }
 
 impl HostWorker<'_> {
     /// Convolves q, k and v, or x, B and C.
     pub(super) fn convolve(&mut self, job: OperatorJob<'_>, recurrence: Recurrence) {
-        let (net, width) = (delta_net(recurrence), self.model().qkv_width() as usize);
+        let (net, width) = (delta_net(recurrence, self.store.tiled_heads), self.model().qkv_width() as usize);
         let mut qkv = write(self.lock(ActivationBuffer::Qkv));
         let mut state = write(self.cache(job));
         let weights = self.store.vectors_of(self.device, job.layer, Sublayer::Attention);
@@ -43,7 +43,7 @@ impl HostWorker<'_> {
 
     /// The recurrence, and the norm and the gate behind it.
     pub(super) fn recur(&mut self, job: OperatorJob<'_>, recurrence: Recurrence) {
-        let (net, model) = (delta_net(recurrence), self.model());
+        let (net, model) = (delta_net(recurrence, self.store.tiled_heads), self.model());
         let width = model.context_width() as usize;
         let (qkv, mut context) = self.pair(ActivationBuffer::Qkv, ActivationBuffer::Context);
         let mut state = write(self.cache(job));

@@ -54,6 +54,8 @@ pub(crate) struct Store {
     pub(super) kv_slots: Vec<StagingSlots>,
     scratch: Vec<Option<Mutex<Scratch>>>,
     tied: bool,
+    /// [`Checkpoint::tiled_heads`].
+    pub tiled_heads: bool,
     /// By micro-batch.
     carried: Vec<Mutex<CarriedRows>>,
     /// By layer, the layer whose cache it attends to.
@@ -135,6 +137,7 @@ impl Store {
             kv_slots,
             scratch,
             tied,
+            tiled_heads: checkpoint.tiled_heads(),
             carried: sequences_by_part(setup).map(|_| Mutex::default()).collect(),
             // A model has at most 2¹⁶ layers.
             cache_layers: (0..setup.model.layers).map(|it| setup.model.cache_layer(it) as u32).collect(),

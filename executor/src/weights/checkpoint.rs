@@ -3,8 +3,10 @@
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use crate::weights::gguf::absorbed;
+use crate::weights::layouts::scaled::{self, MatrixScales, ScalePlace};
+use crate::weights::layouts::stacked;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
-use crate::weights::stacked;
 use crate::weights::tensors;
 use hwprofiles::DType;
 use scenarios::{Gguf, Model};
@@ -25,6 +27,7 @@ pub struct Checkpoint {
     shards: Vec<Shard>,
     /// By tensor: index of the shard that has it.
     holders: BTreeMap<String, usize>,
+    tiled_heads: bool,
 }
 
 /// `model.safetensors.index.json`.
@@ -75,18 +78,22 @@ impl Checkpoint {
         let model = Model::from_gguf(&name, &file.display().to_string(), &gguf)?;
         tensors::check_runnable(&model)?;
         let shard = Shard::from_gguf(file, &gguf, &model)?;
-        Self::from_shards(model, file, vec![shard])
+        let tiled_heads = matches!(gguf.text("general.architecture"), Some("qwen35" | "qwen35moe"));
+        Ok(Self { tiled_heads, ..Self::from_shards(model, file, vec![shard])? })
     }
 
     fn from_shards(model: Model, folder: &Path, mut shards: Vec<Shard>) -> Result<Self, ExecutorError> {
         stacked::add_experts(&model, &mut shards)?;
+        scaled::add_nvfp4(&model, &mut shards);
         let mut holders = BTreeMap::new();
         for (number, shard) in shards.iter().enumerate() {
             holders.extend(shard.tensors.keys().map(|name| (name.clone(), number)));
         }
-        let checkpoint = Self { model, folder: folder.to_owned(), shards, holders };
-        for tensor in tensors::all_tensors(&checkpoint.model) {
-            checkpoint.check(&tensor)?;
+        let checkpoint = Self { model, folder: folder.to_owned(), shards, holders, tiled_heads: false };
+        for fused in tensors::all_fused(&checkpoint.model) {
+            for tensor in checkpoint.as_stored(&fused).tensors() {
+                checkpoint.check(&tensor)?;
+            }
         }
         Ok(checkpoint)
     }
@@ -94,6 +101,12 @@ impl Checkpoint {
     /// The model that the configuration describes, named after the folder.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Whether the value heads that one head of keys serves lie apart, as
+    /// [`kernels::DeltaNet::tiled`] says. GGUF files of Qwen3.5 have them so.
+    pub(crate) fn tiled_heads(&self) -> bool {
+        self.tiled_heads
     }
 
     /// The tokens that end a text: `eos_token_id` of `generation_config.json`, or else of
@@ -159,7 +172,16 @@ impl Checkpoint {
         if stored.format.and_then(|format| format.bytes(row)).is_none() {
             return Err(ExecutorError::DType { path, tensor: name, found: stored.format_name.clone() });
         }
-        Ok(())
+        self.scales(tensor, (shard, stored)).map(drop)
+    }
+
+    /// Where the scales of `tensor` are, which is `stored`; `None` where it has none.
+    fn scales<'a>(
+        &'a self,
+        tensor: &Tensor,
+        stored: (&'a Shard, &'a StoredTensor),
+    ) -> Result<Option<ScalePlace<'a>>, ExecutorError> {
+        ScalePlace::find(&self.model, tensor, stored, |name| self.find(name))
     }
 
     /// Refuses a plan with weights in blocks of `dtype` for files that have no matrix in blocks.
@@ -178,20 +200,37 @@ impl Checkpoint {
         Err(ExecutorError::refused("formats.weights", dtype, wanted))
     }
 
+    /// `fused`, whose rows of a larger tensor come from tensors of their own where the files have
+    /// these.
+    fn as_stored(&self, fused: &FusedTensor) -> FusedTensor {
+        let mut fused = fused.clone();
+        for share in &mut fused.sources {
+            let alone = share.alone().filter(|alone| self.find(&alone.tensor.name).is_some());
+            alone.into_iter().for_each(|alone| *share = alone);
+        }
+        fused
+    }
+
     /// A reader of the rows of `fused`.
-    pub(crate) fn reader<'a>(&'a self, fused: &'a FusedTensor) -> TensorReader<'a> {
+    pub(crate) fn reader(&self, fused: &FusedTensor) -> TensorReader<'_> {
+        let fused = self.as_stored(fused);
         let source = |share: &TensorRows| {
             let (shard, stored) = self.find(&share.tensor.name).expect("`open` has checked every tensor");
+            let scales =
+                self.scales(&share.tensor, (shard, stored)).expect("`open` has checked every tensor");
             SourceTensor {
                 shards: &self.shards,
                 shard,
                 stored,
+                scales,
+                read_scales: None,
                 first: 0,
                 bytes: Vec::new(),
                 whole: Vec::new(),
             }
         };
-        TensorReader { fused, sources: fused.sources.iter().map(source).collect() }
+        let sources = fused.sources.iter().map(source).collect();
+        TensorReader { fused, sources }
     }
 
     /// All values of `fused`, which is a vector or a small table.
@@ -204,7 +243,7 @@ impl Checkpoint {
 
 /// Reads rows of a fused tensor, a few at a time.
 pub(crate) struct TensorReader<'a> {
-    fused: &'a FusedTensor,
+    fused: FusedTensor,
     sources: Vec<SourceTensor<'a>>,
 }
 
@@ -212,10 +251,13 @@ struct SourceTensor<'a> {
     shards: &'a [Shard],
     shard: &'a Shard,
     stored: &'a StoredTensor,
+    scales: Option<ScalePlace<'a>>,
+    /// The scales, once a row was read.
+    read_scales: Option<MatrixScales>,
     /// The row at which `bytes` begins.
     first: u64,
     bytes: Vec<u8>,
-    /// All bytes of a tensor whose rows are columns in the file.
+    /// All bytes of a tensor whose rows are columns in the file, or made of two tensors.
     whole: Vec<u8>,
 }
 
@@ -236,6 +278,10 @@ impl SourceTensor<'_> {
                 let at = [self.stored.start + 16 * blocks, scales + blocks];
                 stacked::read_scaled([self.shard, &self.shards[shard]], at, &mut self.bytes)
             }
+            RowOrder::Absorbed(parts) => {
+                let rows = (&mut self.whole, &mut self.bytes[..]);
+                absorbed::read_expansion(self.shard, self.stored, parts, first, rows)
+            }
             _ => self.shard.read(&mut self.bytes, self.stored.start + first * size),
         }
     }
@@ -250,7 +296,7 @@ impl TensorReader<'_> {
     /// The format in which a source's rows are packed where they are not kept.
     pub fn packed(&self, source: usize) -> DType {
         match self.sources[source].stored.format {
-            Some(TensorFormat::Blocks(_)) => DType::Int8,
+            Some(TensorFormat::Blocks(_) | TensorFormat::Fp8 | TensorFormat::Fp4) => DType::Int8,
             _ => DType::Bf16,
         }
     }
@@ -258,10 +304,21 @@ impl TensorReader<'_> {
     /// Writes row `row` of the fused matrix into `out`.
     pub fn read(&mut self, row: u64, out: &mut [f32]) -> Result<(), ExecutorError> {
         let (index, format, at) = self.locate(row)?;
-        let source = &self.sources[index];
+        let source = &mut self.sources[index];
         format.decode(&source.bytes[at], out);
+        if let Some(place) = source.scales {
+            let scales = match source.read_scales.take() {
+                Some(scales) => scales,
+                None => place.read()?,
+            };
+            scales.apply(source.stored.stored_row(self.fused.locate(row).1), out);
+            source.read_scales = Some(scales);
+        }
         if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
             out.iter_mut().for_each(|value| *value += 1.0);
+        }
+        if source.stored.rates {
+            out.iter_mut().for_each(|value| *value = (-*value).ln());
         }
         Ok(())
     }

@@ -12,6 +12,11 @@ pub(crate) enum TensorFormat {
     F32,
     F16,
     Bf16,
+    /// 8-bit floats, E4M3. Their scales are in another tensor.
+    Fp8,
+    /// Pairs of 4-bit floats, E2M1; the first is the lower half of a byte. Their scales are in other
+    /// tensors.
+    Fp4,
     /// Blocks that [`kernels::dequantise`] reads.
     Blocks(DType),
 }
@@ -46,6 +51,8 @@ impl TensorFormat {
         match self {
             TensorFormat::F32 => (1, 4),
             TensorFormat::F16 | TensorFormat::Bf16 => (1, 2),
+            TensorFormat::Fp8 => (1, 1),
+            TensorFormat::Fp4 => (2, 1),
             // Files have the four scales of 64 values together.
             TensorFormat::Blocks(DType::Nvfp4) => (64, 36),
             TensorFormat::Blocks(dtype) => {
@@ -88,12 +95,40 @@ impl TensorFormat {
                     *out = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);
                 });
             }
+            TensorFormat::Fp8 => bytes.iter().zip(out).for_each(|(&byte, out)| *out = float8(byte)),
+            TensorFormat::Fp4 => {
+                let pairs = bytes.iter().zip(out.chunks_exact_mut(2));
+                pairs.for_each(|(&pair, out)| out.copy_from_slice(&[float4(pair & 15), float4(pair >> 4)]));
+            }
             TensorFormat::Blocks(dtype) => {
                 let known = kernels::dequantise(dtype, bytes, out);
                 assert!(known, "{dtype} is decoded");
             }
         }
     }
+}
+
+/// The value of an E4M3 number: a sign, four exponent bits with bias 7, three fraction bits. All
+/// ones are no number, and there is no infinity.
+fn float8(byte: u8) -> f32 {
+    let (sign, magnitude) = (u32::from(byte >> 7) << 31, u32::from(byte & 127));
+    let value = match magnitude {
+        127 => f32::NAN,
+        // Below the smallest exponent, units of 2⁻⁹.
+        0..8 => magnitude as f32 / 512.0,
+        _ => f32::from_bits((magnitude << 20) + (120 << 23)),
+    };
+    f32::from_bits(value.to_bits() | sign)
+}
+
+/// The value of an E2M1 number: a sign, two exponent bits with bias 1, one fraction bit.
+fn float4(bits: u8) -> f32 {
+    let (exponent, fraction) = (bits >> 1 & 3, f32::from(bits & 1));
+    let value = match exponent {
+        0 => fraction / 2.0,
+        _ => (1.0 + fraction / 2.0) * f32::from(1_u8 << (exponent - 1)),
+    };
+    if bits & 8 == 0 { value } else { -value }
 }
 
 #[cfg(test)]
@@ -136,6 +171,26 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, 17, "every format has a case");
+    }
+
+    #[test]
+    fn floats_of_few_bits_are_what_their_bits_say() {
+        let mut out = vec![0.0; 256];
+        TensorFormat::Fp8.decode(&(0..=255).collect::<Vec<_>>(), &mut out);
+        for byte in 0..=255_u8 {
+            let (exponent, fraction) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
+            let value = match exponent {
+                0 => fraction / 8.0 * 2f64.powi(-6),
+                _ => (1.0 + fraction / 8.0) * 2f64.powi(exponent - 7),
+            };
+            let value = if byte < 128 { value } else { -value };
+            let found = out[usize::from(byte)];
+            assert!(f64::from(found) == value || (found.is_nan() && byte & 127 == 127), "{byte:#x}: {found}");
+        }
+        assert_eq!(out[0x7e], 448.0, "the largest number");
+        let mut out = [0.0; 8];
+        TensorFormat::Fp4.decode(&[0x10, 0x32, 0x54, 0xf6], &mut out);
+        assert_eq!(out, [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, -6.0]);
     }
 
     #[test]

@@ -71,10 +71,25 @@ impl TensorRows {
         rows.iter().map(share).collect()
     }
 
+    /// These rows as a tensor of their own, under the name of [`rows_name`]; `None` where they are
+    /// the whole tensor.
+    pub fn alone(&self) -> Option<Self> {
+        let name = rows_name(&self.tensor.name, self.first);
+        let shape = std::iter::once(self.rows).chain(self.tensor.shape[1..].iter().copied()).collect();
+        let tensor = Tensor { name, shape, plus_one: self.tensor.plus_one };
+        (self.rows < self.tensor.shape[0]).then(|| Self::whole(tensor))
+    }
+
     /// The tensor's row that holds `row` of the matrix.
     fn locate(&self, row: u64) -> u64 {
         self.first + row / self.run * self.stride + row % self.run
     }
+}
+
+/// The name of the rows of tensor `name` of which row `first` is the first, in files that have them
+/// as a tensor of their own.
+pub(super) fn rows_name(name: &str, first: u64) -> String {
+    format!("{name}[{first}]")
 }
 
 /// Matrices whose rows, or vectors whose elements, are joined to one.

@@ -3,15 +3,14 @@
 pub(crate) mod checkpoint;
 mod format;
 pub(crate) mod fused;
-mod gguf_shard;
-mod gguf_tokenizer;
+mod gguf;
 mod layered_gemma;
+mod layouts;
 mod mixers;
 mod names;
 mod plain_tensors;
 pub(crate) mod random;
 pub(crate) mod rotation;
 mod shard;
-mod stacked;
 pub(crate) mod tensors;
 pub(crate) mod tokenizer;

@@ -6,6 +6,7 @@
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
+use crate::weights::gguf::absorbed::AbsorbedExpansion;
 use hwprofiles::Bytes;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ pub(crate) struct StoredTensor {
     pub start: u64,
     /// Whether norms are stored whole where other files store the difference from 1.
     pub norms_include_one: bool,
+    /// Whether it holds −eˣ of the values.
+    pub rates: bool,
     /// The order of its rows in the file.
     pub order: RowOrder,
 }
@@ -65,6 +68,8 @@ pub(crate) enum RowOrder {
         /// The position of the first row's first exponent in that shard.
         scales: u64,
     },
+    /// In f32, made of two tensors.
+    Absorbed(AbsorbedExpansion),
 }
 
 impl StoredTensor {
@@ -79,7 +84,7 @@ impl StoredTensor {
     /// The file's row that holds `row`.
     pub fn stored_row(&self, row: u64) -> u64 {
         match self.order {
-            RowOrder::Same | RowOrder::Columns { .. } => row,
+            RowOrder::Same | RowOrder::Columns { .. } | RowOrder::Absorbed(_) => row,
             RowOrder::Apart(apart) | RowOrder::Scaled { apart, .. } => row * apart,
             RowOrder::PairsInterleaved { head } => {
                 let (first, within) = (row / head * head, row % head);
@@ -157,6 +162,7 @@ impl Shard {
                 shape: info.shape.iter().map(|&size| size as u64).collect(),
                 start: data + info.data_offsets.0 as u64,
                 norms_include_one: false,
+                rates: false,
                 order: RowOrder::Same,
             };
             (name, tensor)
@@ -182,6 +188,7 @@ fn format(dtype: Dtype) -> Option<TensorFormat> {
         Dtype::F32 => Some(TensorFormat::F32),
         Dtype::F16 => Some(TensorFormat::F16),
         Dtype::BF16 => Some(TensorFormat::Bf16),
+        Dtype::F8_E4M3 => Some(TensorFormat::Fp8),
         _ => None,
     }
 }
@@ -199,6 +206,7 @@ mod tests {
             shape,
             start: 0,
             norms_include_one: false,
+            rates: false,
             order: RowOrder::PairsInterleaved { head: 8 },
         };
         let places: Vec<_> = (0..16).map(|row| stored.stored_row(row)).collect();

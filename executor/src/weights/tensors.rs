@@ -158,20 +158,21 @@ pub(crate) fn sublayers(model: &Model) -> impl Iterator<Item = (Option<u32>, Sub
     std::iter::once((None, Sublayer::Embed)).chain(inner).chain(std::iter::once((None, Sublayer::Head)))
 }
 
+/// Every matrix and vector of the model once, in the order of computation.
+pub(crate) fn all_fused(model: &Model) -> Vec<FusedTensor> {
+    let own = |(layer, sublayer): (Option<u32>, Sublayer)| {
+        let SublayerTensors { mut matrices, vectors } = sublayer_tensors(model, layer, sublayer);
+        if sublayer == Sublayer::Head && model.tied_embeddings {
+            matrices.clear();
+        }
+        matrices.into_iter().chain(vectors)
+    };
+    sublayers(model).flat_map(own).collect()
+}
+
 /// Every tensor of the model once, in the order of computation.
 pub(crate) fn all_tensors(model: &Model) -> Vec<Tensor> {
-    let mut tensors: Vec<Tensor> = Vec::new();
-    for (layer, sublayer) in sublayers(model) {
-        if sublayer == Sublayer::Head && model.tied_embeddings {
-            tensors.extend(
-                sublayer_tensors(model, layer, sublayer).vectors.into_iter().flat_map(FusedTensor::tensors),
-            );
-            continue;
-        }
-        let SublayerTensors { matrices, vectors } = sublayer_tensors(model, layer, sublayer);
-        tensors.extend(matrices.into_iter().chain(vectors).flat_map(FusedTensor::tensors));
-    }
-    tensors
+    all_fused(model).into_iter().flat_map(FusedTensor::tensors).collect()
 }
 
 #[cfg(test)]

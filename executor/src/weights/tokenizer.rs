@@ -1,7 +1,7 @@
 //! A model's tokenizer.
 
 use crate::error::ExecutorError;
-use crate::weights::gguf_tokenizer::tokenizer_json;
+use crate::weights::gguf::tokenizer::tokenizer_json;
 use scenarios::Gguf;
 use serde_json::{Map, json};
 use std::panic::{self, AssertUnwindSafe};

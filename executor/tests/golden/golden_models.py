@@ -282,11 +282,30 @@ def goldens():
             rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5}, tie_word_embeddings=False,
         ), qwen_tokenizer, 0.16,
             {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}, "norm_topk_prob": False}, norm=0.0, bias=1.0),
+        # Keys as wide as values, as llama.cpp wants them.
+        Golden("qwen3_next_square", t.Qwen3NextConfig(
+            **size, **qwen_ids, hidden_size=64, intermediate_size=80, moe_intermediate_size=32,
+            shared_expert_intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+            linear_value_head_dim=16, linear_conv_kernel_dim=4, num_experts=6, num_experts_per_tok=2,
+            layer_types=["linear_attention", "full_attention"], rms_norm_eps=1e-6,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5}, tie_word_embeddings=False,
+        ), qwen_tokenizer, 0.16,
+            {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0}, "norm_topk_prob": False}, norm=0.0, bias=1.0),
         # The same mixers with projections of their own, and a network instead of experts.
         Golden("qwen3_5", t.Qwen3_5TextConfig(
             **size, **qwen_ids, hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=1, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=2,
             linear_key_head_dim=16, linear_value_head_dim=12, linear_conv_kernel_dim=3,
+            layer_types=["linear_attention", "full_attention"], rms_norm_eps=1e-6,
+            rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+            tie_word_embeddings=True,
+        ), qwen_tokenizer, 0.16, {"rope_parameters": rope(10000.0) | {"partial_rotary_factor": 1.0, "mrope_section": [3, 3, 2]}}, norm=0.0, bias=1.0),
+        # Three heads of values for each head of keys, of one width, as llama.cpp wants them.
+        Golden("qwen3_5_heads", t.Qwen3_5TextConfig(
+            **size, **qwen_ids, hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=1, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=6,
+            linear_key_head_dim=16, linear_value_head_dim=16, linear_conv_kernel_dim=4,
             layer_types=["linear_attention", "full_attention"], rms_norm_eps=1e-6,
             rope_parameters=rope(10000.0) | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
             tie_word_embeddings=True,

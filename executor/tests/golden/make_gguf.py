@@ -1,4 +1,4 @@
-"""Makes the GGUF goldens with ggml's own package (`pip install gguf numpy safetensors`).
+"""Makes the GGUF goldens with ggml's own package (`pip install gguf numpy`).
 
 gguf_blocks.json has random blocks of every format that we read, and the values that the package makes
 of them. The others are models of the folders in f32. Of each file two parts are kept: NAME.gguf.head, its
@@ -15,8 +15,9 @@ phi          as phi2
 gpt_neox     q, k, v in one tensor, one after the other
 falcon_7b    likewise
 
-usage: make_gguf.py [--llama-cpp]      (with --llama-cpp also runs them in llama.cpp, `pip install llama-cpp-python`,
-                                        and compares its logits with golden.safetensors)
+gguf_families.py has the later families. `scripts/llama_cpp_logits.py` runs all of them in llama.cpp.
+
+usage: make_gguf.py [NAME ...]         (only these models, or all)
 """
 
 import json
@@ -25,9 +26,9 @@ import sys
 import tempfile
 
 import gguf
+import gguf_families as families
 import numpy as np
 from golden_weights import digest, draw
-from safetensors.numpy import load_file
 
 HERE = pathlib.Path(__file__).parent
 TYPES = gguf.GGMLQuantizationType
@@ -100,13 +101,39 @@ def change(values, steps):
             values = values * np.float32(numbers[0])
         elif step == "add":
             values = values + np.float32(numbers[0])
+        elif step == "rate":
+            values = -np.exp(values.astype(np.float64))
+        elif step == "fill":
+            values = np.concatenate([values, np.full(numbers[1], numbers[0], dtype=np.float32)])
+        elif step == "transpose":
+            values = values.swapaxes(-1, -2)
+        elif step == "split":
+            values = values.reshape(numbers[0], -1, *values.shape[1:])
+        elif step == "join":
+            values = values.reshape(-1, *values.shape[2:])
+        elif step == "rows":
+            run, first, count = numbers
+            values = values.reshape(-1, run, *values.shape[1:])[:, first : first + count].reshape(-1, *values.shape[1:])
+        elif step == "tiled":
+            groups, each, first = numbers
+            rest = values[first:].reshape(groups, each, -1, *values.shape[1:]).swapaxes(0, 1)
+            values = np.concatenate([values[:first], rest.reshape(-1, *values.shape[1:])])
     return np.ascontiguousarray(values.astype(np.float32))
 
 
+def add_tokenizer(writer, config, tokenizer):
+    vocabulary = [text for text, _ in sorted(tokenizer["model"]["vocab"].items(), key=lambda item: item[1])]
+    vocabulary += [f"<unused{i}>" for i in range(len(vocabulary), config["vocab_size"])]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(vocabulary)
+    writer.add_token_scores([float(-i) for i in range(len(vocabulary))])
+    writer.add_token_types([3 if text.startswith("<") and text.endswith(">") and len(text) > 3 else 1 for text in vocabulary])
+
+
 def model(folder, architecture, path):
-    """Writes the file of a folder to `path`, and what is kept of it."""
+    """Writes the file of a folder to `path`. Returns the pieces of its tensors, and the folder's tensors."""
     config = json.loads((HERE / folder / "config.json").read_text())
-    tensors, steps_of = draw(HERE / folder), {}
+    tensors, pieces_of = draw(HERE / folder), {}
     tokenizer = json.loads((HERE / folder / "tokenizer.json").read_text())
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     writer = gguf.GGUFWriter(path, architecture)
@@ -143,12 +170,7 @@ def model(folder, architecture, path):
         if config.get(cap):
             add(config[cap])
     writer.add_vocab_size(config["vocab_size"])
-    vocabulary = [text for text, _ in sorted(tokenizer["model"]["vocab"].items(), key=lambda item: item[1])]
-    vocabulary += [f"<unused{i}>" for i in range(len(vocabulary), config["vocab_size"])]
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(vocabulary)
-    writer.add_token_scores([float(-i) for i in range(len(vocabulary))])
-    writer.add_token_types([3 if text.startswith("<") and text.endswith(">") and len(text) > 3 else 1 for text in vocabulary])
+    add_tokenizer(writer, config, tokenizer)
     for source, values in sorted(tensors.items()):
         steps, name = [], ENDS.get(source)
         if name is None:
@@ -165,50 +187,65 @@ def model(folder, architecture, path):
             name = f"blk.{layer}.{names[rest]}.{kind}"
         if architecture.startswith("gemma") and name.endswith("norm.weight"):
             steps.append(["add", 1.0])
-        steps_of[name] = [source, steps]
+        pieces_of[name] = [(source, steps)]
         writer.add_tensor(name, change(values, steps))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    keep(folder, path, steps_of)
+    return pieces_of, tensors
 
 
-def keep(folder, path, steps_of):
+def family(folder, path):
+    """As `model`, for a folder of the later families."""
+    architecture = families.ARCHITECTURES[folder]
+    config = families.config_of(HERE / folder)
+    tokenizer = json.loads((HERE / folder / "tokenizer.json").read_text())
+    tensors = {"": np.zeros(0, dtype=np.float32)} | draw(HERE / folder)
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in families.keys(architecture, config).items():
+        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+        add[type(value)](f"{architecture}.{key}", value)
+    add_tokenizer(writer, config, tokenizer)
+    kept = families.pieces(architecture, config, {name: tensor for name, tensor in tensors.items() if name})
+    for name, pieces in kept.items():
+        writer.add_tensor(name, np.concatenate([change(tensors[source], steps) for source, steps in pieces]))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return kept, tensors
+
+
+def keep(folder, path, pieces_of, sources):
     """Keeps the head of the file at `path`, and where the data behind it come from."""
     data, reader = path.read_bytes(), gguf.GGUFReader(path)
-    start = reader.data_offset
-    tensors = [[int(tensor.data_offset) - start, *steps_of[tensor.name]] for tensor in reader.tensors]
+    start, tensors = reader.data_offset, []
+    for tensor in reader.tensors:
+        at = int(tensor.data_offset) - start
+        for source, steps in pieces_of[tensor.name]:
+            tensors.append([at, source, steps])
+            at += change(sources[source], steps).nbytes
     words = np.frombuffer(data[start:], dtype=np.uint32)
     (HERE / f"{folder}.gguf.head").write_bytes(data[:start])
     listed = ",\n    ".join(json.dumps(tensor) for tensor in tensors)
+    instead = f'\n  "instead": {json.dumps(families.INSTEAD[folder])},' if folder in families.INSTEAD else ""
     (HERE / f"{folder}.gguf.json").write_text(
-        f'{{\n  "digest": "{digest([words])}",\n  "data_bytes": {len(data) - start},\n  "tensors": [\n    {listed}\n  ]\n}}\n'
+        f'{{\n  "digest": "{digest([words])}",\n  "data_bytes": {len(data) - start},{instead}\n  "tensors": [\n    {listed}\n  ]\n}}\n'
     )
 
 
-def compare(folder, path):
-    import llama_cpp
-
-    golden = load_file(HERE / folder / "golden.safetensors")
-    facts = json.loads((HERE / folder / "golden.json").read_text())
-    tokens = facts["sequences"]["long"]["tokens"][0]
-    llama = llama_cpp.Llama(str(path), n_ctx=128, logits_all=True, verbose=False)
-    llama.eval(tokens)
-    wanted = golden["long.logits"][0]
-    positions = facts["sequences"]["long"]["positions"]
-    got = np.array(llama.scores[: len(tokens)])[positions]
-    cosine = (got * wanted).sum(-1) / np.linalg.norm(got, axis=-1) / np.linalg.norm(wanted, axis=-1)
-    print(f"{folder}: llama.cpp's logits, least cosine {cosine.min():.6f}")
-    assert cosine.min() > 0.999
+def write_all(names, folder):
+    """Writes the files with these names, or all of them, to `folder`; tells what `keep` needs of each."""
+    first = {"llama_gqa": "llama", "phi": "phi2", "gpt_neox": "gptneox", "falcon_7b": "falcon"}
+    first |= {name: name for name in ("qwen3", "gemma", "gemma2", "gemma3", "phi3")}
+    for name in names or [*first, *families.ARCHITECTURES]:
+        path = pathlib.Path(folder) / f"{name}.gguf"
+        yield name, path, *(model(name, first[name], path) if name in first else family(name, path))
 
 
 if __name__ == "__main__":
     blocks()
-    for name, architecture in (("llama_gqa", "llama"), *((name, name) for name in ("qwen3", "gemma", "gemma2", "gemma3", "phi3")),
-                               ("phi", "phi2"), ("gpt_neox", "gptneox"), ("falcon_7b", "falcon")):
-        with tempfile.TemporaryDirectory() as temporary:
-            path = pathlib.Path(temporary) / f"{name}.gguf"
-            model(name, architecture, path)
-            if "--llama-cpp" in sys.argv:
-                compare(name, path)
+    with tempfile.TemporaryDirectory() as temporary:
+        for file in write_all(sys.argv[1:], temporary):
+            keep(*file)

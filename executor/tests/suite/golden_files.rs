@@ -9,6 +9,7 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 use safetensors::tensor::{Dtype, TensorView};
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,20 +30,29 @@ struct Weights {
 struct GgufData {
     digest: String,
     data_bytes: usize,
-    /// Where it begins, from which tensor of the folder it is made, and how.
+    /// Values of the folder's configuration that are others in the file.
+    #[serde(default)]
+    instead: BTreeMap<String, Value>,
+    /// Where a piece of a tensor begins, from which tensor of the folder it is made, and how.
     tensors: Vec<(usize, String, Vec<Step>)>,
 }
 
-/// How a tensor of a folder is rearranged for a GGUF file.
+/// How a tensor of a folder is changed for a GGUF file: a word, and up to three numbers.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Step {
-    /// "pairs": in each of so many heads, rows that rotate together lie side by side. "scale",
-    /// "add".
+    /// "transpose": the last two dimensions change places. "join": the first two become one.
+    /// "rate": −eˣ.
+    Zero((String,)),
+    /// "pairs": in each of so many heads, rows that rotate together lie side by side. "split": the
+    /// first dimension becomes two, of which this is the first. "scale", "add".
     One(String, f32),
     /// "concatenate": q, k and v, which alternate in so many groups of so many heads of q, one
-    /// after the other.
-    Two(String, usize, usize),
+    /// after the other. "fill": this value so many times.
+    Two(String, f32, usize),
+    /// "rows": of each run of so many rows, from this one on so many. "tiled": of so many groups of
+    /// so many heads each, the first of all groups, then the second, from this row on.
+    Three(String, usize, usize, usize),
 }
 
 /// The folder of a golden model under `tests/golden`, without its weights.
@@ -68,8 +78,8 @@ pub fn gguf_file(name: &str) -> PathBuf {
     let tensors = draw(name);
     let mut data = vec![0; listed.data_bytes];
     for (start, from, steps) in &listed.tensors {
-        let (shape, values) = &tensors[from];
-        let values = steps.iter().fold(values.clone(), |values, step| step.apply(&values, shape));
+        let source = if from.is_empty() { (vec![0], vec![]) } else { tensors[from].clone() };
+        let (_, values) = steps.iter().fold(source, |(shape, values), step| step.apply(shape, values));
         let bytes = data[*start..].chunks_exact_mut(4);
         bytes.zip(&values).for_each(|(bytes, value)| bytes.copy_from_slice(&value.to_le_bytes()));
     }
@@ -78,6 +88,20 @@ pub fn gguf_file(name: &str) -> PathBuf {
     let file = folder(name).with_extension("gguf");
     replace(&file, &[read(&source(&head)), data].concat());
     file
+}
+
+/// The configuration of the folder that a golden model's GGUF file is made of.
+pub fn gguf_config(name: &str) -> Value {
+    let json = |name: &str| read(&source(name));
+    let listed: GgufData = serde_json::from_slice(&json(&format!("{name}.gguf.json"))).expect("a list");
+    let mut config: Value = serde_json::from_slice(&json(&format!("{name}/config.json"))).expect("JSON");
+    for (key, value) in listed.instead {
+        match (&mut config[&key], value) {
+            (Value::Object(whole), Value::Object(part)) => whole.extend(part),
+            (whole, value) => *whole = value,
+        }
+    }
+    config
 }
 
 fn read(path: &Path) -> Vec<u8> {
@@ -155,25 +179,76 @@ fn digest(words: impl Iterator<Item = u32>) -> String {
 }
 
 impl Step {
-    fn apply(&self, values: &[f32], shape: &[usize]) -> Vec<f32> {
+    fn apply(&self, mut shape: Vec<usize>, mut values: Vec<f32>) -> (Vec<usize>, Vec<f32>) {
         match self {
-            Step::One(step, number) if step == "scale" => values.iter().map(|x| x * number).collect(),
-            Step::One(step, number) if step == "add" => values.iter().map(|x| x + number).collect(),
+            Step::Zero((step,)) if step == "transpose" => {
+                let [.., rows, columns] = shape[..] else { panic!("a matrix is wanted: {shape:?}") };
+                let turned = |matrix: &[f32]| -> Vec<f32> {
+                    (0..rows * columns).map(|at| matrix[at % rows * columns + at / rows]).collect()
+                };
+                values = values.chunks(rows * columns).flat_map(turned).collect();
+                let last = shape.len() - 1;
+                shape.swap(last - 1, last);
+            }
+            Step::Zero((step,)) if step == "join" => {
+                let first = shape.remove(0);
+                shape[0] *= first;
+            }
+            // In f64, whose last bit differs between libraries and does not matter.
+            Step::Zero((step,)) if step == "rate" => {
+                values.iter_mut().for_each(|x| *x = -f64::from(*x).exp() as f32);
+            }
+            Step::One(step, number) if step == "scale" => values.iter_mut().for_each(|x| *x *= number),
+            Step::One(step, number) if step == "add" => values.iter_mut().for_each(|x| *x += number),
+            Step::One(step, number) if step == "split" => {
+                let first = *number as usize;
+                shape[0] /= first;
+                shape.insert(0, first);
+            }
+            Step::Two(step, number, count) if step == "fill" => {
+                values.extend(std::iter::repeat_n(*number, *count));
+                shape[0] += count;
+            }
+            _ => {
+                let order = self.order(shape[0]);
+                (values, shape[0]) = (rows(&values, &shape, order.iter().copied()), order.len());
+            }
+        }
+        (shape, values)
+    }
+
+    /// The folder's row of each row, of `count` rows.
+    fn order(&self, count: usize) -> Vec<usize> {
+        match self {
             Step::One(step, heads) if step == "pairs" => {
-                let half = shape[0] / *heads as usize / 2;
+                let half = count / *heads as usize / 2;
                 // Row 2 i + j of a head is row i + j · half of the folder's.
                 let from = |row: usize| row / (2 * half) * 2 * half + row % 2 * half + row % (2 * half) / 2;
-                rows(values, shape, (0..shape[0]).map(from))
+                (0..count).map(from).collect()
             }
             Step::Two(step, groups, heads) if step == "concatenate" => {
-                let head = shape[0] / groups / (heads + 2);
+                let groups = *groups as usize;
+                let head = count / groups / (heads + 2);
                 let part = |first: usize, count: usize| {
                     let group = move |group| (group * (heads + 2) + first) * head;
-                    (0..*groups).flat_map(move |it| group(it)..group(it) + count * head)
+                    (0..groups).flat_map(move |it| group(it)..group(it) + count * head)
                 };
-                rows(values, shape, part(0, *heads).chain(part(*heads, 1)).chain(part(heads + 1, 1)))
+                part(0, *heads).chain(part(*heads, 1)).chain(part(heads + 1, 1)).collect()
             }
-            Step::One(step, _) | Step::Two(step, ..) => panic!("unknown step '{step}'"),
+            Step::Three(step, run, first, rows) if step == "rows" => {
+                (0..count).filter(|row| (*first..first + rows).contains(&(row % run))).collect()
+            }
+            Step::Three(step, groups, each, first) if step == "tiled" => {
+                let head = (count - first) / groups / each;
+                let from = |row: usize| {
+                    let (number, within) = (row / head, row % head);
+                    first + (number % groups * each + number / groups) * head + within
+                };
+                (0..*first).chain((0..count - first).map(from)).collect()
+            }
+            Step::Zero((step,)) | Step::One(step, _) | Step::Two(step, ..) | Step::Three(step, ..) => {
+                panic!("unknown step '{step}'")
+            }
         }
     }
 }

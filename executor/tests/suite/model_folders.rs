@@ -179,7 +179,7 @@ fn a_tensor_of_the_wrong_shape_or_format_is_refused() {
     let path = folder.path().join("model.safetensors");
     edit_header(&path, |header| header.replacen("F32", "I32", 1));
     let error = message(folder.path());
-    assert!(error.contains("is I32") && error.contains("BF16 are read"), "{error}");
+    assert!(error.contains("is I32") && error.contains("BF16 and F8_E4M3 are read"), "{error}");
 }
 
 #[test]

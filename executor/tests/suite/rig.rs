@@ -34,12 +34,14 @@ pub const GOLDEN: [&str; 22] = [
     "falcon_40b",
 ];
 /// Models with other mixers than plain attention, other routers, or a shared expert.
-pub const MIXERS: [&str; 11] = [
+pub const MIXERS: [&str; 13] = [
     "deepseek_v3",
     "deepseek_v2",
     "glm4_moe",
     "qwen3_next",
+    "qwen3_next_square",
     "qwen3_5",
+    "qwen3_5_heads",
     "gemma4",
     "gemma4_moe",
     "gemma4_shared",

@@ -63,5 +63,5 @@ pub(super) fn explanation(ResolvedPlan { plan, machine, model, .. }: &ResolvedPl
 /// A plan as an engine's options.
 pub(super) fn export(planned: &ResolvedPlan, engine: &str) -> Result<Value> {
     let target: ExportTarget = engine.parse().or_input()?;
-    planned.exported(target)
+    Ok(planned.exported(target)?.to_json())
 }

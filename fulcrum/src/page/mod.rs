@@ -5,11 +5,12 @@
 
 mod answers;
 mod question;
+mod recent_plans;
 
-use crate::error::{Error, OrError, Result};
+use crate::error::{OrError, Result};
 use crate::pipeline::{CachedCatalog, described};
-use crate::wrong_place::WrongPlace;
 use question::PageQuestion;
+use recent_plans::RecentPlans;
 use scenarios::{Gguf, Model};
 use serde_json::{Value, json};
 
@@ -17,6 +18,8 @@ use serde_json::{Value, json};
 #[derive(Debug, Default)]
 pub struct PageSession {
     catalog: CachedCatalog,
+    /// A page asks several questions about the same plan.
+    recent: RecentPlans,
 }
 
 impl PageSession {
@@ -32,7 +35,7 @@ impl PageSession {
     /// ```
     pub fn answer(&self, question: &str) -> String {
         let read = serde_json::from_str::<PageQuestion>(question);
-        written(read.or_input().and_then(|question| question.answer(&self.catalog)))
+        written(read.or_input().and_then(|question| question.answer(&self.catalog, &self.recent)))
     }
 
     /// Lets scenarios name a model of a `config.json`, and answers with its shape.
@@ -50,6 +53,7 @@ impl PageSession {
         let model = model?;
         let shape = described(&model);
         self.catalog.add_model(name, model);
+        self.recent.forget();
         Ok(shape)
     }
 }
@@ -58,17 +62,7 @@ impl PageSession {
 fn written(answer: Result<Value>) -> String {
     let json = match answer {
         Ok(answer) => json!({ "answer": answer }),
-        Err(error) => {
-            let kind = match &error {
-                Error::Input(_) => "input",
-                Error::Infeasible(_) => "infeasible",
-                Error::Failed(_) => "failed",
-            };
-            let WrongPlace { place, key, value, wanted } = WrongPlace::from(&error);
-            json!({"error": {
-                "kind": kind, "text": error.to_string(), "place": place, "key": key, "value": value, "wanted": wanted,
-            }})
-        }
+        Err(error) => error.to_json(),
     };
     json.to_string()
 }
@@ -103,6 +97,45 @@ mod tests {
         for phase in ["ttft", "tpot"] {
             let band = &answer["answer"]["bands"][phase];
             assert!(band[0].as_f64() <= Some(1.0) && band[1].as_f64() >= Some(1.0), "{band}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_brought_again_is_planned_again() {
+        let session = PageSession::default();
+        let config = |layers: u64| {
+            format!(
+                r#"{{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": {layers}, "num_attention_heads": 4,
+                "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 256}}"#
+            )
+        };
+        let planned = |layers: u64| {
+            session.add_config("mine", &config(layers));
+            let answer = ask(&session, json!({"ask": "plan", "scenario": scenario("mine")}));
+            answer["answer"]["layers"].as_array().expect("layers").iter().map(|it| it["count"].as_u64()).sum()
+        };
+        assert_eq!((planned(2), planned(3)), (Some(2), Some(3)));
+    }
+
+    #[test]
+    fn no_operator_is_above_the_roof_of_its_device() {
+        let session = PageSession::default();
+        let answer =
+            ask(&session, json!({"ask": "roofline", "scenario": scenario("opt-1.3b")}))["answer"].clone();
+        let devices = answer["devices"].as_array().expect("devices");
+        let points = answer["points"].as_array().expect("points");
+        for phase in ["prefill", "decode"] {
+            let of_phase = points.iter().filter(|point| point["phase"] == phase);
+            assert!(of_phase.clone().count() > 3, "{answer}");
+            let share: f64 = of_phase.filter_map(|point| point["share"].as_f64()).sum();
+            assert!(share <= devices.len() as f64 + 1e-9, "{answer}");
+        }
+        for point in points {
+            let device = devices.iter().find(|it| it["name"] == point["device"]).expect("its device");
+            let number = |of: &Value, key: &str| of[key].as_f64().expect("a number");
+            let slope = number(device, "bandwidth_byte_per_s") * number(point, "flop_per_byte");
+            let roof = slope.min(number(device, "peak_flop_per_s"));
+            assert!(number(point, "flop_per_s") <= 1.01 * roof, "{point} under {device}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The questions of a page.
 
 use super::answers;
+use super::recent_plans::RecentPlans;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{CachedCatalog, PreparedScenario, ResolvedPlan};
 use scenarios::Document;
@@ -23,6 +24,11 @@ pub(super) enum PageQuestion {
         /// The scenario.
         scenario: Value,
     },
+    /// The plan's operators under the rooflines of its devices.
+    Roofline {
+        /// The scenario.
+        scenario: Value,
+    },
     /// The plan as an engine's options.
     Export {
         /// The scenario.
@@ -33,12 +39,14 @@ pub(super) enum PageQuestion {
 }
 
 impl PageQuestion {
-    pub(super) fn answer(&self, catalog: &CachedCatalog) -> Result<Value> {
+    pub(super) fn answer(&self, catalog: &CachedCatalog, recent: &RecentPlans) -> Result<Value> {
+        let planned = |scenario: &Value| recent.plan(scenario, || planned(scenario, catalog));
         match self {
             Self::Catalog => answers::catalog(),
-            Self::Plan { scenario } => answers::plan(&planned(scenario, catalog)?),
-            Self::Explain { scenario } => answers::explanation(&planned(scenario, catalog)?),
-            Self::Export { scenario, engine } => answers::export(&planned(scenario, catalog)?, engine),
+            Self::Plan { scenario } => answers::plan(&*planned(scenario)?),
+            Self::Explain { scenario } => answers::explanation(&*planned(scenario)?),
+            Self::Roofline { scenario } => planned(scenario)?.roofline(),
+            Self::Export { scenario, engine } => answers::export(&*planned(scenario)?, engine),
         }
     }
 }

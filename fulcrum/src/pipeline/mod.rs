@@ -3,6 +3,7 @@
 
 mod cached_catalog;
 mod exported_plan;
+mod format_table;
 mod format_trial;
 mod gpu_fit;
 mod grid;
@@ -13,10 +14,12 @@ mod operator_prediction;
 mod plan_numbers;
 mod prepared;
 mod resolved_plan;
+mod roofline;
 mod row_devices;
 mod training;
 
 pub(crate) use cached_catalog::CachedCatalog;
+pub use exported_plan::ExportedPlan;
 pub use format_trial::FormatTrial;
 pub use gpu_fit::{FittedGpu, GpuFitOptions, fit_gpus};
 pub use grid::plan_grid;

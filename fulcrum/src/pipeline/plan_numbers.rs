@@ -55,14 +55,10 @@ impl ResolvedPlan {
     /// A rate is missing from the machine.
     pub fn bands(&self) -> Result<Value> {
         let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement).or_input()?;
-        let steps = planner::steps(&self.plan.workload, self.plan.prefill_chunk);
         let mut bands = Map::new();
-        for (name, phase) in [("ttft", Phase::Prefill), ("tpot", Phase::Decode)] {
-            let of_phase: Vec<_> = steps.iter().filter(|step| step.phase == phase).collect();
-            let at =
-                if phase == Phase::Prefill { of_phase.len().saturating_sub(1) } else { of_phase.len() / 2 };
-            let Some(step) = of_phase.get(at) else { continue };
-            let (low, high) = self.cost_model().band(programs.program(phase), step).or_input()?;
+        for (phase, step) in self.typical_steps() {
+            let name = if phase == Phase::Prefill { "ttft" } else { "tpot" };
+            let (low, high) = self.cost_model().band(programs.program(phase), &step).or_input()?;
             bands.insert(name.to_owned(), json!([low.get(), high.get()]));
         }
         Ok(Value::Object(bands))

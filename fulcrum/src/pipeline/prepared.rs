@@ -7,14 +7,17 @@ use super::resolved_plan::ResolvedPlan;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, GroupDivision, Machine};
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ForcedPlacement, Front, Identity, PhaseTimes,
-    Placement, Plan, PlanOrigin, PlannerError, Rule,
+    ChosenFormats, CostModel, Criterion, DraftModel, Effort, Export, ExportError, ExportTarget,
+    ForcedPlacement, Front, Identity, Plan, PlanOrigin, PlannerError, Rule, Scorer,
 };
 use scenarios::{
     Costs, CpuMoe, EngineChoice, FormatChoice, Formats, Model, Objective, OffloadOptions, PlacementChoice,
     ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
+
+/// Engines that place tensors by llama.cpp's options.
+const OFFLOADING: [&str; 2] = ["llama.cpp", "ik_llama.cpp"];
 
 /// A scenario with its model, its formats and its machine: everything that a plan depends on.
 #[derive(Debug, Clone)]
@@ -203,7 +206,7 @@ impl PreparedScenario {
     ///
     /// # Errors
     /// There is a choice of formats or a forced placement, or nothing fits.
-    pub fn plan_offload(&self) -> Result<ResolvedPlan> {
+    fn plan_offload(&self) -> Result<ResolvedPlan> {
         self.require_one_format("--for")?;
         let engine = OffloadOptions {
             gpu_layers: None,
@@ -219,6 +222,24 @@ impl PreparedScenario {
         self.resolve_plan(plan, 0)
     }
 
+    /// The best plan that `engine` can run, with the options that make it run so.
+    ///
+    /// # Errors
+    /// Nobody knows the engine or it cannot run the model, there is a choice of formats or a forced
+    /// placement, or nothing fits.
+    pub fn plan_for(&self, engine: &str) -> Result<(ResolvedPlan, Export)> {
+        if OFFLOADING.contains(&engine) {
+            let planned = self.plan_offload()?;
+            let export = planned.export(ExportTarget::LlamaCpp)?;
+            return Ok((planned, export));
+        }
+        self.require_one_format("--for")?;
+        let target: ExportTarget = engine.parse().or_input()?;
+        let planned = planner::plan_for_engine(&self.problem(), target, Effort::PLAN, &self.scorer());
+        let (plan, export) = planned.map_err(export_error)?;
+        Ok((self.resolve_plan(plan, 0)?, export))
+    }
+
     /// The document of the solver's plan alone, for one of many questions.
     pub(crate) fn plan_document(&self) -> Result<Plan> {
         Ok(self.choose(Effort::SOLVE)?.plan)
@@ -230,14 +251,11 @@ impl PreparedScenario {
                 "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes",
             ));
         }
-        let score = |cost_model: CostModel<'_>, workload: &Workload, placement: &Placement, chunk: u64| {
-            sim::estimate(cost_model, placement, workload, chunk)
-        };
         let draft = self.resolved.speculative.as_ref();
         let draft = draft.map(|SpeculationChoice { draft, choices }| DraftModel { model: draft, choices });
         let (formats, known) = (&self.formats().allowed, self.identities.as_deref());
         let (problem, forced) = (self.problem(), self.forced.as_ref());
-        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, effort, &score)
+        planner::plan_among(&problem, self.machines(), known, formats, draft, forced, effort, &sim::scorer)
             .map_err(planner_error)
     }
 
@@ -312,8 +330,8 @@ impl PreparedScenario {
     }
 
     /// The simulator's judgement of a placement.
-    fn scorer(&self) -> impl Fn(&Placement, u64) -> Result<PhaseTimes, PlannerError> + '_ {
-        |placement, chunk| sim::estimate(self.cost_model(), placement, self.workload(), chunk)
+    fn scorer(&self) -> Box<Scorer<'_>> {
+        sim::scorer(self.cost_model(), *self.workload())
     }
 
     /// What tasks cost in the formats of most bits, on the first of the machines.
@@ -383,5 +401,14 @@ pub(crate) fn planner_error(error: PlannerError) -> Error {
     match error.is_infeasible() {
         true => Error::infeasible(error),
         false => Error::input(error),
+    }
+}
+
+/// An exporter's error by its kind.
+pub(super) fn export_error(error: ExportError) -> Error {
+    match error {
+        ExportError::Planner(error) => planner_error(error),
+        ExportError::Unfit { .. } => Error::infeasible(error),
+        ExportError::Unsupported { .. } | ExportError::Plan(_) => Error::input(error),
     }
 }

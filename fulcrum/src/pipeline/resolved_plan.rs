@@ -5,9 +5,9 @@ use super::in_time::require_in_time;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
-use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Trace};
+use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Prediction, Trace};
 use reports::StepRates;
-use scenarios::{MachineSpec, Model, Requirements, Workload};
+use scenarios::{MachineSpec, Model, Requirements};
 use sim::{Drafting, RandomDraws};
 use std::path::Path;
 
@@ -87,7 +87,23 @@ impl ResolvedPlan {
         let draft = plan.draft.as_ref();
         let draft = draft.map(|placed| origin.draft.as_ref().unwrap_or(&placed.model.name));
         let draft = draft.map(|name| model(name)).transpose()?;
-        Ok(Self { plan, placement, machine, model: planned_for, draft, trials: vec![] })
+        let mut read = Self { plan, placement, machine, model: planned_for, draft, trials: vec![] };
+        read.predict_anew()?;
+        Ok(read)
+    }
+
+    /// Predicts the plan's own times anew: a file whose layers or times were edited by hand must
+    /// not show what they no longer take.
+    ///
+    /// # Errors
+    /// The placement does not fit.
+    fn predict_anew(&mut self) -> Result<()> {
+        let Prediction { bound, simulated, energy_per_token, cost_per_token, .. } =
+            self.evaluate(&self.plan.predicted.chosen, &self.placement)?.predicted;
+        let known = &mut self.plan.predicted;
+        (known.bound, known.simulated) = (bound, simulated);
+        (known.energy_per_token, known.cost_per_token) = (energy_per_token, cost_per_token);
+        Ok(())
     }
 
     /// Refuses a plan with a draft where `what` cannot do anything with one.
@@ -169,15 +185,12 @@ impl ResolvedPlan {
             return Ok(None);
         };
         let device = placed.placement(&self.machine, model).or_input()?.head[0].decode;
-        let scorer = |cost_model: CostModel<'_>, load: &Workload, placement: &Placement, chunk: u64| {
-            sim::estimate(cost_model, placement, load, chunk)
-        };
         let cost_model = CostModel { model, ..self.cost_model() };
-        DraftPlan::new(cost_model, device, &self.plan.workload, &scorer).or_input()
+        DraftPlan::new(cost_model, device, &self.plan.workload, &sim::scorer).or_input()
     }
 
     /// What the draft runs, where there is one.
-    fn draft_programs(&self) -> Result<Option<PhasePrograms>> {
+    pub(crate) fn draft_programs(&self) -> Result<Option<PhasePrograms>> {
         let Some((placed, model)) = self.plan.draft.as_ref().zip(self.draft.as_ref()) else {
             return Ok(None);
         };

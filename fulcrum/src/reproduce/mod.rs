@@ -19,12 +19,9 @@ use crate::error::{Error, ErrorContext, OrError, Result};
 use published_run::PublishedRun;
 use rayon::prelude::*;
 use reports::published::{EngineConstant, ReproducedRow, Reproduction, Reproductions, Standing};
-use scenarios::published::{Publication, PublishedRow, Resources, RowGroup, Scope, read_rows};
+use scenarios::published::{Publication, PublishedRow, Resources, RowGroup, SHIPPED, Scope, read_rows};
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// The id, the description and the rows of every publication that comes with the program, by id.
-const SHIPPED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/published.rs"));
 
 /// A publication with its rows.
 #[derive(Debug, Clone)]

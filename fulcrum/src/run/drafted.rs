@@ -5,7 +5,9 @@ use super::text_stream::TextStream;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use executor::{Checkpoint, RunSetup, Session, SpeculativeBatch, SpeculativeSession};
-use planner::RunExtent;
+use hwprofiles::Bytes;
+use planner::{CostModel, PhasePrograms, RunExtent, StepSpan, Trace};
+use sim::{BatchRun, Drafting};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The sessions of a plan's model and of its draft.
@@ -43,6 +45,21 @@ impl ResolvedPlan {
         };
         Ok([RunSetup { machine, ..model }, draft])
     }
+
+    /// The simulator's times of the steps of a measured run, those of the draft among them.
+    ///
+    /// # Errors
+    /// A rate is missing.
+    pub(crate) fn predict_steps(&self, measured: &[StepSpan]) -> Result<Trace> {
+        let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement).or_input()?;
+        let drafts = self.draft_programs()?;
+        let draft = self.draft.as_ref().zip(drafts.as_ref()).map(|(model, programs)| {
+            let (cost_model, workload) = (CostModel { model, ..self.cost_model() }, self.plan.workload);
+            Drafting { cost_model, programs, chunk: planner::prefill_chunk(&workload), workload }
+        });
+        let run = BatchRun { draft, ..BatchRun::new(self.cost_model(), &programs, &[]) };
+        run.repeat(measured, &self.plan.fingerprint()).or_input()
+    }
 }
 
 impl<'l> DraftedSession<'l> {
@@ -61,6 +78,12 @@ impl<'l> DraftedSession<'l> {
         let session = |setup, checkpoint| Session::new(setup, checkpoint).map_err(run_error);
         let sessions = SpeculativeSession::new(session(ours, checkpoint)?, session(theirs, draft)?);
         Ok(Self { session: sessions.map_err(run_error)?, interrupted })
+    }
+
+    /// Bytes allocated in each of the machine's memories, by index.
+    pub(crate) fn memory_used(&self) -> Vec<Bytes> {
+        let [model, draft] = [self.session.model(), self.session.draft()].map(Session::memory_used);
+        model.into_iter().zip(draft).map(|(model, draft)| model + draft).collect()
     }
 
     /// Continues `prompts`, all of one length, until every answer has its tokens; a single prompt

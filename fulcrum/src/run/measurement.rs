@@ -1,15 +1,17 @@
 //! A plan that is run for real, beside its prediction.
 
-use super::session::run_error;
-use crate::error::{OrError, Result};
+use super::drafted::DraftedSession;
+use super::session::{GenerationOptions, run_error};
+use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use executor::{Checkpoint, Sampling, Session};
 use hwprofiles::Bytes;
 use planner::{PhasePrograms, Trace, usage};
 use rand::{Rng, SeedableRng};
-use reports::{Configuration, Label, MemoryUse, PlacementMap};
+use reports::{Configuration, DraftOutcome, Label, MemoryUse, PlacementMap};
 use scenarios::{Model, Workload};
 use sim::RandomDraws;
+use std::sync::atomic::AtomicBool;
 
 /// Prompts of random tokens. Prompts of zeros would run faster than real ones.
 pub fn random_prompts(model: &Model, batch: u64, tokens: u64, seed: u64) -> Vec<Vec<u32>> {
@@ -30,15 +32,47 @@ pub(crate) struct PlanMeasurement {
     traces: Vec<Trace>,
     /// By memory, the bytes that the last session allocated.
     allocated: Vec<Bytes>,
+    /// Tokens that a draft proposed, and those that the model accepted.
+    proposed: [u64; 2],
 }
+
+/// The checkpoints of a plan's model and of its draft.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checkpoints<'c> {
+    pub(crate) model: &'c Checkpoint,
+    pub(crate) draft: Option<&'c Checkpoint>,
+}
+
+impl<'c> Checkpoints<'c> {
+    /// The checkpoint of a plan's draft; `None` where the plan has none.
+    ///
+    /// # Errors
+    /// The plan has a draft, and there is no checkpoint of it.
+    pub(crate) fn draft_of(self, planned: &ResolvedPlan) -> Result<Option<&'c Checkpoint>> {
+        match (&planned.plan.draft, self.draft) {
+            (None, _) => Ok(None),
+            (Some(_), Some(draft)) => Ok(Some(draft)),
+            (Some(placed), None) => Err(Error::input(format!(
+                "the plan has {} as its draft: name its folder with --draft-dir",
+                placed.model.name
+            ))),
+        }
+    }
+}
+
+/// Measurements run to their end.
+static UNINTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 impl PlanMeasurement {
     /// Runs a plan `repeats` times, after a warm-up.
     ///
     /// # Errors
     /// The checkpoint does not fit the plan, or a device fails.
-    pub(crate) fn run(&mut self, planned: &ResolvedPlan, checkpoint: &Checkpoint, repeats: u32) -> Result {
-        let mut session = Session::new(planned.setup()?, checkpoint).map_err(run_error)?;
+    pub(crate) fn run(&mut self, planned: &ResolvedPlan, from: Checkpoints<'_>, repeats: u32) -> Result {
+        if let Some(draft) = from.draft_of(planned)? {
+            return self.run_with_draft(planned, [from.model, draft], repeats);
+        }
+        let mut session = Session::new(planned.setup()?, from.model).map_err(run_error)?;
         let load = &planned.plan.workload;
         let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
         // A short prompt visits every matrix, so that pages are touched and threads are awake
@@ -53,6 +87,32 @@ impl PlanMeasurement {
         Ok(())
     }
 
+    /// As [`PlanMeasurement::run`], for a plan with a draft.
+    fn run_with_draft(
+        &mut self,
+        planned: &ResolvedPlan,
+        [model, draft]: [&Checkpoint; 2],
+        repeats: u32,
+    ) -> Result {
+        let mut session = DraftedSession::new(planned, model, draft, &UNINTERRUPTED)?;
+        let load = &planned.plan.workload;
+        let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
+        let warm: Vec<_> = prompts.iter().map(|prompt| prompt[..prompt.len().min(16)].to_vec()).collect();
+        let mut generate = |prompts: &[Vec<u32>], output_tokens| {
+            let options =
+                GenerationOptions { output_tokens, sampling: Sampling::Greedy, record_tasks: false };
+            session.generate(prompts, options, None, |_| ())
+        };
+        generate(&warm, load.output_tokens.min(load.step_tokens() + 1))?;
+        for _ in 0..repeats {
+            let run = generate(&prompts, load.output_tokens)?;
+            self.traces.push(run.generated.trace);
+            self.proposed = [self.proposed[0] + run.proposed, self.proposed[1] + run.accepted];
+        }
+        self.allocated = session.memory_used();
+        Ok(())
+    }
+
     /// The measured runs beside the predicted one.
     ///
     /// # Errors
@@ -61,9 +121,23 @@ impl PlanMeasurement {
         let predicted = planned.simulate(RandomDraws::default())?;
         let ResolvedPlan { machine, model, placement, plan, .. } = planned;
         let programs = PhasePrograms::lower(machine, model, placement).or_failed()?;
-        let used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
+        let mut used = usage(machine, model, &plan.formats, placement, &programs, &plan.extent());
+        let of_draft = plan.draft.iter().flat_map(|draft| &draft.memory);
+        for (name, draft) in of_draft {
+            let used = machine.memory_named(name).map(|id| &mut used[id.0]);
+            used.into_iter().for_each(|used| *used = *used + *draft);
+        }
         let memory = MemoryUse::from_usage(machine, &used, |id| self.allocated.get(id.0).copied());
         let map = PlacementMap::from_placement(machine, placement);
-        Configuration::from_traces(label, &predicted, &self.traces, memory, map).or_failed()
+        let Some(speculation) = plan.workload.speculation.filter(|_| plan.draft.is_some()) else {
+            return Configuration::from_traces(label, &predicted, &self.traces, memory, map).or_failed();
+        };
+        // Greedy runs of the same prompts have the same tokens, and so the same steps.
+        let steps = self.traces.first().map_or(&[][..], |trace| &trace.steps);
+        let repeated = planned.predict_steps(steps)?;
+        let measured = Configuration::from_traces(label, &repeated, &self.traces, memory, map).or_failed()?;
+        let [proposed, accepted] = self.proposed;
+        let outcome = DraftOutcome { proposed, accepted, planned: speculation.acceptance.get() };
+        Ok(measured.with_draft(outcome, &predicted))
     }
 }

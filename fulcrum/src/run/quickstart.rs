@@ -1,7 +1,7 @@
 //! Everything at once on this machine: measure, plan, simulate, run and compare.
 
 use super::host::measure_host;
-use super::measurement::{PlanMeasurement, label};
+use super::measurement::{Checkpoints, PlanMeasurement, label};
 use crate::error::{OrError, Result};
 use crate::pipeline::{FollowedRule, PreparedScenario, ResolvedPlan};
 use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
@@ -136,11 +136,12 @@ fn measure_all(
     progress(ProgressEvent::Begin(TaskStage::Running));
     let (mut done, of) = (0, u64::from(rounds) * cases.len() as u64);
     let mut measured: Vec<_> = cases.iter().map(|_| PlanMeasurement::default()).collect();
+    let from = Checkpoints { model: checkpoint, draft: None };
     for _ in 0..rounds {
         for (case, measured) in cases.iter().zip(&mut measured) {
             progress(ProgressEvent::Steps { done, of });
             progress(ProgressEvent::Item(&case.name()));
-            measured.run(&case.planned, checkpoint, 1)?;
+            measured.run(&case.planned, from, 1)?;
             done += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! Plans that are run for real, beside what the simulator predicted.
 
 use super::host::require_this_host;
-use super::measurement::{PlanMeasurement, label};
+use super::measurement::{Checkpoints, PlanMeasurement, label};
 use crate::error::{Error, ErrorContext, OrError, Result};
 use crate::identity;
 use crate::journal::{Journal, JournalTask};
@@ -20,6 +20,8 @@ pub struct ValidationOptions {
     pub plans: Vec<PathBuf>,
     /// The model's folder.
     pub model_dir: PathBuf,
+    /// The folder of the draft of plans with one.
+    pub draft_dir: Option<PathBuf>,
     /// Runs of each plan, whose medians are compared.
     pub repeats: u32,
     /// Where to write the results after each plan.
@@ -42,10 +44,15 @@ pub fn validate(options: &ValidationOptions, progress: &ProgressFn<'_>) -> Resul
     let read = |path: &PathBuf| ResolvedPlan::read(path);
     let plans: Vec<_> = options.plans.iter().map(read).collect::<Result<_>>()?;
     let checkpoint = Checkpoint::open(&options.model_dir).or_input()?;
+    let draft = options.draft_dir.as_deref().map(Checkpoint::open).transpose().or_input()?;
+    let from = Checkpoints { model: &checkpoint, draft: draft.as_ref() };
     let first = require_one_machine(&options.plans, &plans)?;
+    if draft.is_some() && plans.iter().all(|planned| planned.plan.draft.is_none()) {
+        return Err(Error::input("--draft-dir: no plan has a draft; plan with speculative, or leave it out"));
+    }
     for (path, planned) in options.plans.iter().zip(&plans) {
         let fits = require_this_host(planned, options.anyway, progress);
-        fits.within(|| path.display().to_string())?;
+        fits.and_then(|()| from.draft_of(planned).map(drop)).within(|| path.display().to_string())?;
     }
     let mut journal = journal(options, &plans)?;
     progress(ProgressEvent::Begin(TaskStage::Running));
@@ -71,7 +78,7 @@ pub fn validate(options: &ValidationOptions, progress: &ProgressFn<'_>) -> Resul
             Some(journal) => serde_json::from_str(&journal.text(index)?).or_failed()?,
             None => {
                 let mut measured = PlanMeasurement::default();
-                measured.run(planned, &checkpoint, options.repeats)?;
+                measured.run(planned, from, options.repeats)?;
                 let measured = measured.compare(planned, label(name, placement, load))?;
                 let line = serde_json::to_string(&measured).or_failed()?;
                 journal.as_mut().map_or(Ok(()), |journal| journal.add(index as u64, &line))?;
@@ -96,6 +103,7 @@ fn journal(options: &ValidationOptions, plans: &[ResolvedPlan]) -> Result<Option
         "build": identity::BUILD,
         "plans": plans.iter().map(|planned| planned.plan.fingerprint()).collect::<Vec<_>>(),
         "model": options.model_dir,
+        "draft": options.draft_dir,
         "repeats": options.repeats,
     }));
     let task = JournalTask {

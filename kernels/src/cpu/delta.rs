@@ -17,8 +17,11 @@ use crate::runtime::{Disjoint, Pool};
 pub struct DeltaNet {
     /// Heads of queries and keys.
     pub key_heads: usize,
-    /// Heads of values; each head of keys serves equally many that follow one another.
+    /// Heads of values; each head of keys serves equally many.
     pub value_heads: usize,
+    /// Whether the values of one head of keys lie `key_heads` heads apart, instead of following one
+    /// another.
+    pub tiled: bool,
     /// Width of a key.
     pub key_dim: usize,
     /// Width of a value.
@@ -31,6 +34,14 @@ impl DeltaNet {
     /// Columns that the convolution reads and writes: q, k and v.
     pub fn channels(&self) -> usize {
         2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    }
+
+    /// The head of keys that serves a head of values.
+    fn key_head(&self, value_head: usize) -> usize {
+        match self.tiled {
+            true => value_head % self.key_heads,
+            false => value_head / (self.value_heads / self.key_heads),
+        }
     }
 
     /// Values of a row of the projection.
@@ -168,16 +179,10 @@ pub fn gated_delta(
     assert_eq!(lengths, [net.value_heads, net.value_heads, net.value_dim], "the layer's vectors");
     let (stride, out) = (out.stride, Disjoint::new(out.values));
     let kept = Disjoint::new(state.0);
-    let firsts: Vec<usize> = spans
-        .iter()
-        .scan(0, |first, span| {
-            *first += span.new;
-            Some(*first - span.new)
-        })
-        .collect();
+    let spans: Vec<(usize, KvSpan)> = KvSpan::with_rows(spans).collect();
     pool.each(spans.len() * net.value_heads, |_, item| {
         let (index, head) = (item / net.value_heads, item % net.value_heads);
-        let (span, first) = (&spans[index], firsts[index]);
+        let (first, span) = spans[index];
         let size = net.key_dim * net.value_dim;
         // SAFETY: each sequence is in one span, and each of its heads is one item.
         let matrix = unsafe { kept.range(span.sequence * net.kept() + head * size, size) };
@@ -208,7 +213,7 @@ impl RowKernel for TokenKernel<'_> {
         let Self { net, rows, row, head, matrix, out } = self;
         let all = &rows.projected.values[row * rows.projected.stride..][..net.width()];
         let keys = net.key_heads * net.key_dim;
-        let shared = head / (net.value_heads / net.key_heads) * net.key_dim;
+        let shared = net.key_head(head) * net.key_dim;
         let (q, k) = (&all[shared..][..net.key_dim], &all[keys + shared..][..net.key_dim]);
         let value = |from: usize| &all[from + head * net.value_dim..][..net.value_dim];
         let (v, z) = (value(2 * keys), value(net.channels()));
@@ -255,7 +260,8 @@ mod tests {
     use super::*;
     use crate::runtime::{Path, affinity};
 
-    const NET: DeltaNet = DeltaNet { key_heads: 2, value_heads: 4, key_dim: 5, value_dim: 7, taps: 4 };
+    const NET: DeltaNet =
+        DeltaNet { key_heads: 2, value_heads: 4, tiled: false, key_dim: 5, value_dim: 7, taps: 4 };
 
     fn numbers(count: usize, seed: usize) -> Vec<f32> {
         (0..count).map(|i| (((i + seed) * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect()
@@ -314,6 +320,12 @@ mod tests {
     #[test]
     fn the_first_token_of_a_sequence_gets_its_own_value() {
         let pool = Pool::new(&affinity::available_cores()[..1]).expect("our core");
+        for tiled in [false, true] {
+            check_first_token(&pool, &DeltaNet { tiled, ..NET });
+        }
+    }
+
+    fn check_first_token(pool: &Pool, net: &DeltaNet) {
         let (width, context) = (NET.width(), NET.value_heads * NET.value_dim);
         let projected = numbers(width, 3);
         let mut kept = vec![f32::NAN; NET.kept()];
@@ -328,10 +340,10 @@ mod tests {
         let span = [KvSpan { sequence: 0, past: 0, new: 1 }];
         let mut out = vec![0.0; context];
         let target = StridedRowsMut::new(&mut out, context);
-        gated_delta(&pool, &NET, rows, &mut DeltaState(&mut kept), &span, target);
+        gated_delta(pool, net, rows, &mut DeltaState(&mut kept), &span, target);
         let keys = NET.key_heads * NET.key_dim;
         for head in 0..NET.value_heads {
-            let shared = head / 2 * NET.key_dim;
+            let shared = if net.tiled { head % 2 } else { head / 2 } * NET.key_dim;
             let (q, k) = (&projected[shared..][..NET.key_dim], &projected[keys + shared..][..NET.key_dim]);
             let sign = q.iter().zip(k).map(|(q, k)| q * k).sum::<f32>().signum();
             let v = &projected[2 * keys + head * NET.value_dim..][..NET.value_dim];

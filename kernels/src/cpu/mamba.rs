@@ -36,17 +36,11 @@ pub fn mamba2(
     assert_eq!(lengths, [net.value_heads, net.value_heads, net.value_heads, inner], "the layer's vectors");
     let (stride, out) = (out.stride, Disjoint::new(out.values));
     let kept = Disjoint::new(state.0);
-    let firsts: Vec<usize> = spans
-        .iter()
-        .scan(0, |first, span| {
-            *first += span.new;
-            Some(*first - span.new)
-        })
-        .collect();
+    let spans: Vec<(usize, KvSpan)> = KvSpan::with_rows(spans).collect();
     let (width, size) = (inner / net.key_heads, net.matrices() / net.key_heads);
     pool.each(spans.len() * net.key_heads, |_, item| {
         let (index, group) = (item / net.key_heads, item % net.key_heads);
-        let (span, first) = (&spans[index], firsts[index]);
+        let (first, span) = spans[index];
         // SAFETY: each sequence is in one span, and each of its groups is one item.
         let states = unsafe { kept.range(span.sequence * net.kept() + group * size, size) };
         if span.past == 0 {
@@ -111,7 +105,8 @@ mod tests {
     use crate::cpu::strided::StridedRows;
     use crate::runtime::{Path, affinity};
 
-    const NET: DeltaNet = DeltaNet { key_heads: 2, value_heads: 4, key_dim: 5, value_dim: 6, taps: 4 };
+    const NET: DeltaNet =
+        DeltaNet { key_heads: 2, value_heads: 4, tiled: false, key_dim: 5, value_dim: 6, taps: 4 };
     const INNER: usize = 24;
     const WIDTH: usize = INNER + 20 + INNER + 4;
 

@@ -88,7 +88,7 @@ impl Roofline {
     ) -> Result<PhaseTimes, PlannerError> {
         let mut probe = Bounds(cost_model);
         let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
-            let sketch = Sketch::new(cost_model, placement, phase)?;
+            let sketch = Sketch::new(cost_model, &placement.in_phase(phase))?;
             let mut total = Seconds::ZERO;
             for steps in batch_steps.kinds(phase) {
                 let sums = sketch.sum(&steps, &mut probe)?;
@@ -144,6 +144,7 @@ impl Roofline {
 struct Bounds<'a>(&'a CostModel<'a>);
 
 impl StepProbe for Bounds<'_> {
+    type Program = Program;
     type Error = MissingRate;
 
     fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, MissingRate> {

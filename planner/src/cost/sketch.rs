@@ -8,10 +8,10 @@
 //! two short programs tells what each further layer adds.
 
 use crate::cost::cost_model::CostModel;
-use crate::placement::{LayerRun, Placement};
-use crate::program::{Lane, LowerError, Program};
-use scenarios::{Phase, Step};
-use std::collections::BTreeSet;
+use crate::placement::{PhasePlacement, Slice};
+use crate::program::{LowerError, OperandSource, Program};
+use hwprofiles::Machine;
+use scenarios::Step;
 
 /// Fewest layers after which a run is in steady state. A layer with one streamed matrix uses a slot
 /// again after as many layers as there are slots.
@@ -26,16 +26,22 @@ const CURVATURE: f64 = 0.005;
 
 /// Measures steps of programs for a [`Sketch`].
 pub trait StepProbe {
+    /// A program as this probe takes it.
+    type Program;
     /// The error of a measurement.
     type Error;
 
     /// Measures a step of `program`. Each call returns the same number of values, and each value
     /// adds up over layers.
-    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, Self::Error>;
+    fn step(&mut self, program: &Self::Program, step: &Step) -> Result<Vec<f64>, Self::Error>;
 
     /// An upper bound of the difference of each value between two steps that is known without
     /// measuring them. It adds up over layers too.
-    fn difference(&mut self, _program: &Program, _steps: [&Step; 2]) -> Result<Option<f64>, Self::Error> {
+    fn difference(
+        &mut self,
+        _program: &Self::Program,
+        _steps: [&Step; 2],
+    ) -> Result<Option<f64>, Self::Error> {
         Ok(None)
     }
 }
@@ -43,59 +49,69 @@ pub trait StepProbe {
 /// The program of one phase with shortened runs of layers, and for each shortened run a program
 /// with one period more of it.
 #[derive(Debug, Clone)]
-pub struct Sketch {
-    short: Program,
+pub struct Sketch<P = Program> {
+    short: P,
     /// The longer programs, each with the number of periods that the short one lacks.
-    longer: Vec<(Program, f64)>,
+    longer: Vec<(P, f64)>,
 }
 
 impl Sketch {
-    /// The sketch of `placement` in `phase`.
+    /// The sketch of `placement` in its phase.
     ///
     /// # Errors
     /// [`LowerError`] if bytes must move between two memories without a link.
-    pub fn new(cost_model: &CostModel<'_>, placement: &Placement, phase: Phase) -> Result<Self, LowerError> {
-        let runs = placement.runs();
+    pub fn new(cost_model: &CostModel<'_>, placement: &PhasePlacement) -> Result<Self, LowerError> {
+        let CostModel { machine, model, .. } = *cost_model;
         // Number of layers after which the use of slots repeats.
         let period = (placement.pipelining.slots as u64).max(2);
         let settled = STEADY.max(period + 1);
-        let lower = |runs: &[LayerRun]| {
-            Program::lower(cost_model.machine, cost_model.model, &placement.with_runs(runs), phase)
+        let lower = |counts: &[u64]| {
+            Program::lower_view(machine, model, &placement.with_counts(counts), placement.phase)
         };
-        let kept: u64 = runs.iter().map(|run| run.count.min(settled)).sum();
-        let lacking = runs.iter().filter(|run| run.count > settled).count() as u64;
+        let counts: Vec<u64> = placement.runs.iter().map(|run| run.count).collect();
+        let mut few: Vec<u64> = counts.iter().map(|count| *count.min(&settled)).collect();
+        let lacking = counts.iter().filter(|&&count| count > settled).count() as u64;
         // If the host issues kernels ahead in one run of layers, the next run waits less for them:
         // runs are not independent.
-        let issued = cost_model.machine.devices.iter().any(|device| device.issue.is_some());
+        let issued = machine.devices.iter().any(|device| device.issue.is_some());
         // A sketch with almost all layers saves nothing.
-        if issued || kept * (lacking + 1) >= placement.layers.len() as u64 {
-            return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
-        }
-        let cut = |run: &LayerRun| LayerRun { count: run.count.min(settled), ..run.clone() };
-        let mut few: Vec<_> = runs.iter().map(cut).collect();
-        let short = lower(&few)?;
+        let most = few.iter().sum::<u64>() * (lacking + 1) >= counts.iter().sum();
         // If only some layers stream, their fetches can overlap with the computation of the others,
         // and how much depends on the number of layers.
-        if streams_in_part(&short) {
-            return Ok(Self { short: lower(&runs)?, longer: Vec::new() });
+        if issued || most || streams_in_part(machine, placement) {
+            return Ok(Self { short: lower(&counts)?, longer: Vec::new() });
         }
+        let short = lower(&few)?;
         let mut longer = Vec::new();
-        for (index, run) in runs.iter().enumerate().filter(|(_, run)| run.count > settled) {
-            few[index].count += period;
-            longer.push((lower(&few)?, (run.count - settled) as f64 / period as f64));
-            few[index].count -= period;
+        for (run, &count) in counts.iter().enumerate().filter(|(_, count)| **count > settled) {
+            few[run] += period;
+            longer.push((lower(&few)?, (count - settled) as f64 / period as f64));
+            few[run] -= period;
         }
         Ok(Self { short, longer })
     }
 
+    /// The sketch with its programs as a probe takes them.
+    pub fn map<P>(self, mut program: impl FnMut(Program) -> P) -> Sketch<P> {
+        let short = program(self.short);
+        let longer = self.longer.into_iter().map(|(longer, lacking)| (program(longer), lacking));
+        Sketch { short, longer: longer.collect() }
+    }
+}
+
+impl<P> Sketch<P> {
     /// A program with all kinds of tasks of the whole one and fewer layers.
-    pub fn program(&self) -> &Program {
+    pub fn program(&self) -> &P {
         &self.short
     }
 
     /// The sum of the probe's values over `steps`: equally spaced steps that differ only in the
     /// tokens before them.
-    pub fn sum<L: StepProbe>(&self, steps: &[Step], probe: &mut L) -> Result<Vec<f64>, L::Error> {
+    pub fn sum<L: StepProbe<Program = P>>(
+        &self,
+        steps: &[Step],
+        probe: &mut L,
+    ) -> Result<Vec<f64>, L::Error> {
         let count = steps.len();
         if let [first, .., last] = steps
             && (last.past_tokens - first.past_tokens) as f64 <= NEARLY_EQUAL * first.past_tokens as f64
@@ -129,7 +145,7 @@ impl Sketch {
     /// The sum over `steps` that lie between a step with the values `before` and one with the
     /// values `after`: the parabola through these and the middle step, or the sum of both halves if
     /// it does not fit.
-    fn between<L: StepProbe>(
+    fn between<L: StepProbe<Program = P>>(
         &self,
         steps: &[Step],
         before: &[f64],
@@ -163,7 +179,7 @@ impl Sketch {
         Ok(total)
     }
 
-    fn step<L: StepProbe>(&self, step: &Step, probe: &mut L) -> Result<Vec<f64>, L::Error> {
+    fn step<L: StepProbe<Program = P>>(&self, step: &Step, probe: &mut L) -> Result<Vec<f64>, L::Error> {
         let short = probe.step(&self.short, step)?;
         let mut total = short.clone();
         for (longer, lacking) in &self.longer {
@@ -173,7 +189,11 @@ impl Sketch {
         Ok(total)
     }
 
-    fn difference<L: StepProbe>(&self, steps: [&Step; 2], probe: &mut L) -> Result<Option<f64>, L::Error> {
+    fn difference<L: StepProbe<Program = P>>(
+        &self,
+        steps: [&Step; 2],
+        probe: &mut L,
+    ) -> Result<Option<f64>, L::Error> {
         let Some(short) = probe.difference(&self.short, steps)? else { return Ok(None) };
         let mut total = short;
         for (longer, lacking) in &self.longer {
@@ -184,12 +204,13 @@ impl Sketch {
     }
 }
 
-/// Whether some layers (or embed or head) stream and others do not.
-fn streams_in_part(program: &Program) -> bool {
-    let fetched = program.tasks.iter().filter(|task| matches!(task.lane, Lane::Link(_)));
-    let streamed: BTreeSet<Option<u32>> = fetched.map(|task| task.layer).collect();
-    let layers: BTreeSet<Option<u32>> = program.tasks.iter().filter_map(|t| t.layer).map(Some).collect();
-    !streamed.is_empty() && !layers.is_subset(&streamed)
+/// Whether some layers or the head stream and other layers do not.
+fn streams_in_part(machine: &Machine, placement: &PhasePlacement) -> bool {
+    let fetched =
+        |slice: &Slice| OperandSource::in_place(machine, slice.home, slice.device(placement.phase)).is_none();
+    let mut layers = placement.runs.iter().map(|run| run.layer.sublayers.iter().flatten().any(fetched));
+    let all = layers.clone().all(|streams| streams);
+    !all && (layers.any(|streams| streams) || placement.head.iter().any(fetched))
 }
 
 fn add(total: &mut Vec<f64>, more: &[f64], times: f64) {

@@ -3,6 +3,7 @@
 
 use super::binding::{PhaseBinding, binding};
 use super::break_even::{BreakEven, break_evens};
+use super::brief::Brief;
 use super::worth::{Worth, worth};
 use crate::cost::CostModel;
 use crate::error::PlannerError;
@@ -31,6 +32,13 @@ pub struct Explanation {
     pub more: Vec<Worth>,
     /// The gain of whole parts.
     pub parts: Vec<Worth>,
+}
+
+impl Explanation {
+    /// Its answer in at most 25 lines of at most 80 columns.
+    pub fn brief(&self) -> Brief<'_> {
+        Brief(self)
+    }
 }
 
 /// A memory and the plan's bytes in it.

@@ -2,6 +2,7 @@
 
 mod binding;
 mod break_even;
+mod brief;
 mod explanation;
 mod larger_machine;
 mod text;
@@ -9,5 +10,6 @@ mod worth;
 
 pub use binding::{Busy, PhaseBinding};
 pub use break_even::{Axis, BreakEven, Scope, Turn};
+pub use brief::Brief;
 pub use explanation::{Explanation, Filled, explain};
 pub use worth::Worth;

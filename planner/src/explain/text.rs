@@ -16,7 +16,7 @@ use scenarios::Sublayer;
 use std::fmt;
 
 /// Gains below this share are within the solver's tolerance.
-const NOTHING: f64 = 1e-3;
+pub(super) const NOTHING: f64 = 1e-3;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,7 +33,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-fn head(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
+pub(super) fn head(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let load = &plan.workload;
     writeln!(
         text,
@@ -71,16 +71,9 @@ fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let wide = words.fold(10, usize::max);
     writeln!(text, "\n{:<7} {:<wide$} {:<17} {:<17} decode", "layers", "sublayer", "home", "prefill")?;
     let mut rows = |layers: &str, sublayer: &str, parts: &NamedSlices| -> fmt::Result {
-        let list = |word: fn(&NamedSlice) -> &String| {
-            let words: Vec<_> = parts.0.iter().map(|part| word(part).as_str()).collect();
-            if words.windows(2).all(|pair| pair[0] == pair[1]) {
-                words[0].to_owned()
-            } else {
-                words.join(" + ")
-            }
-        };
         let shares: Vec<_> =
             parts.0.iter().filter_map(|p| p.share).map(|s| format!("{:.0} %", s * 100.0)).collect();
+        let list = |word| list_words(parts, word);
         let (home, prefill, decode) = (list(|p| &p.home), list(|p| &p.prefill), list(|p| &p.decode));
         let line = format!("{layers:<7} {sublayer:<wide$} {home:<17} {prefill:<17} {decode}");
         writeln!(text, "{}", line.trim_end())?;
@@ -115,8 +108,17 @@ fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     Ok(())
 }
 
+/// A name of each part, or one where all have the same.
+pub(super) fn list_words(parts: &NamedSlices, word: fn(&NamedSlice) -> &String) -> String {
+    let words: Vec<_> = parts.0.iter().map(|part| word(part).as_str()).collect();
+    match words.windows(2).all(|pair| pair[0] == pair[1]) {
+        true => words[0].to_owned(),
+        false => words.join(" + "),
+    }
+}
+
 /// Numbers of layers as short text, with ranges.
-fn range(first: u64, count: u64) -> String {
+pub(super) fn range(first: u64, count: u64) -> String {
     if count == 1 { first.to_string() } else { format!("{first}-{}", first + count - 1) }
 }
 
@@ -191,12 +193,17 @@ fn in_words(turn: Turn) -> String {
     }
 }
 
-fn binding(text: &mut fmt::Formatter<'_>, phase: &PhaseBinding) -> fmt::Result {
-    let what = match &*phase.bound_by {
+/// What limits a phase.
+pub(super) fn bound_words(bound_by: &str) -> String {
+    match bound_by {
         CHAIN => "the chain of its tasks".to_owned(),
         busy if busy.ends_with(" bandwidth") || busy.starts_with(LAUNCHES) => format!("the {busy}"),
         lane => format!("{lane}, which is never idle"),
-    };
+    }
+}
+
+fn binding(text: &mut fmt::Formatter<'_>, phase: &PhaseBinding) -> fmt::Result {
+    let what = bound_words(&phase.bound_by);
     writeln!(text, "\n{}: at least {}, bound by {what}", phase.phase, phase.at_least)?;
     for busy in &phase.busy {
         let share = 100.0 * busy.share.map_or(0.0, Ratio::get);
@@ -307,7 +314,7 @@ fn gain(text: &mut fmt::Formatter<'_>, worth: &Worth) -> fmt::Result {
 }
 
 /// One paragraph in lines of at most 80 columns.
-fn wrapped(text: &mut fmt::Formatter<'_>, paragraph: &str) -> fmt::Result {
+pub(super) fn wrapped(text: &mut fmt::Formatter<'_>, paragraph: &str) -> fmt::Result {
     const WIDTH: usize = 80;
     let mut column = 0;
     for word in paragraph.split_whitespace() {

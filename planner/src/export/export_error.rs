@@ -28,4 +28,7 @@ pub enum ExportError {
     /// The plan is not for this machine and model.
     #[error("plan: {0}")]
     Plan(#[from] PlanError),
+    /// There is no plan to export.
+    #[error("{0}")]
+    Planner(#[from] PlannerError),
 }

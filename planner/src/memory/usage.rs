@@ -8,6 +8,7 @@ use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
 use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Sublayer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add;
 
 /// Bytes of one memory, by purpose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,6 +32,20 @@ impl MemoryUsage {
     /// Sum of all purposes; `state` is in `kv`.
     pub fn total(&self) -> Bytes {
         self.weights + self.kv + self.activations + self.staging
+    }
+}
+
+impl Add for MemoryUsage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            weights: self.weights + other.weights,
+            kv: self.kv + other.kv,
+            state: self.state + other.state,
+            activations: self.activations + other.activations,
+            staging: self.staging + other.staging,
+        }
     }
 }
 

@@ -104,15 +104,43 @@ impl Placement {
 
     /// Every sublayer with its layer (`None` for embed and head), in the order of computation.
     pub fn sublayers(&self) -> impl Iterator<Item = (Option<u32>, Sublayer, &Slices)> {
-        let layers = self.layers.iter().enumerate().flat_map(|(i, layer)| {
-            layer.iter().map(move |(sublayer, slices)| (Some(i as u32), sublayer, slices))
-        });
-        std::iter::once((None, Sublayer::Embed, &self.embed)).chain(layers).chain(std::iter::once((
-            None,
-            Sublayer::Head,
-            &self.head,
-        )))
+        sublayers(&self.embed, self.layers.iter(), &self.head)
     }
+
+    /// The same without a copy of its layers.
+    pub(crate) fn view(&self) -> PlacementView<'_> {
+        let Self { embed, layers, head, pipelining } = self;
+        PlacementView { embed, layers: layers.iter().collect(), head, pipelining: *pipelining }
+    }
+}
+
+/// A placement whose layers are elsewhere, some of them several times.
+#[derive(Debug, Clone)]
+pub(crate) struct PlacementView<'p> {
+    pub embed: &'p Slices,
+    pub layers: Vec<&'p LayerPlacement>,
+    pub head: &'p Slices,
+    pub pipelining: Pipelining,
+}
+
+impl<'p> PlacementView<'p> {
+    /// See [`Placement::sublayers`].
+    pub fn sublayers(&self) -> impl Iterator<Item = (Option<u32>, Sublayer, &'p Slices)> {
+        sublayers(self.embed, self.layers.iter().copied(), self.head)
+    }
+}
+
+fn sublayers<'p>(
+    embed: &'p Slices,
+    layers: impl Iterator<Item = &'p LayerPlacement>,
+    head: &'p Slices,
+) -> impl Iterator<Item = (Option<u32>, Sublayer, &'p Slices)> {
+    let layers = layers.enumerate().flat_map(|(i, layer)| {
+        layer.iter().map(move |(sublayer, slices)| (Some(i as u32), sublayer, slices))
+    });
+    let ends = [(None, Sublayer::Embed, embed), (None, Sublayer::Head, head)].map(std::iter::once);
+    let [first, last] = ends;
+    first.chain(layers).chain(last)
 }
 
 /// The single slice of an undivided sublayer of layers of `model`'s shape.

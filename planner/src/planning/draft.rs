@@ -55,7 +55,7 @@ impl DraftPlan {
         if overfilled(machine, &used).is_some() {
             return Ok(None);
         }
-        let times = scorer(cost_model, &alone, &placement, chunk)?;
+        let times = scorer(cost_model, alone)(&placement, chunk)?;
         let own = device_work(&cost_model, &placement, &BatchSteps::new(&alone, chunk))?;
         let proposed = (workload.step_tokens() - 1) as f64;
         let names = machine.memories.iter().map(|memory| memory.name.clone());

@@ -69,6 +69,14 @@ impl LayerSet {
         sets
     }
 
+    /// The numbers of its layers that a single edit takes: all of them, one at either end, half.
+    pub fn portions(&self) -> impl Iterator<Item = (usize, Order)> + use<> {
+        let length = self.members.len();
+        let ends = [(1, Order::First), (1, Order::Last)].into_iter().filter(move |_| length > 1);
+        let half = (length > 3).then_some((length / 2, Order::Spread));
+        std::iter::once((length, Order::First)).chain(ends).chain(half)
+    }
+
     /// `count` of its layers.
     pub fn some(&self, count: usize, order: Order) -> Vec<usize> {
         let all = self.members.len();
@@ -202,14 +210,8 @@ impl<'a> Edits<'a> {
         for set in &sets {
             let used = sets.iter().filter(|other| other.layer.kind == set.layer.kind);
             let used = used.map(|other| other.layer.clone()).filter(|layer| *layer != set.layer);
-            let length = set.members.len();
-            let counts = [(length, Order::First), (1, Order::First), (1, Order::Last)];
-            let counts = counts.into_iter().chain((length > 3).then_some((length / 2, Order::Spread)));
             for to in self.of_layer(&set.layer, true).into_iter().chain(used) {
-                for (count, order) in counts
-                    .clone()
-                    .filter(|&(count, order)| length > 1 || (count == 1 && order == Order::First))
-                {
+                for (count, order) in set.portions() {
                     let next = from.with_layers(&set.some(count, order), &to);
                     if !all.contains(&next) {
                         all.push(next);

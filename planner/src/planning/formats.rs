@@ -112,9 +112,7 @@ fn planned(
         None => plan_with_value(problem, known, effort, score),
     };
     let Some((draft, device, speculation)) = proposal else {
-        let score: &Scorer<'_> =
-            &|placement, chunk| scorer(problem.cost_model, &problem.requirements.workload, placement, chunk);
-        return plan(problem, score);
+        return plan(problem, &*scorer(problem.cost_model, problem.requirements.workload));
     };
     let machine = problem.cost_model.machine;
     let gpus = IdenticalGpus::from_machine(machine).count();
@@ -129,14 +127,13 @@ fn planned(
         return Err(PlannerError::NoDraft { memory: memory.name.clone(), capacity: memory.capacity.value });
     };
     let cost_model = CostModel { machine: &left, ..problem.cost_model };
-    let score: &Scorer<'_> = &|placement, chunk| scorer(cost_model, &workload, placement, chunk);
     plan(
         &Problem {
             cost_model,
             draft: Some(&beside),
             requirements: Requirements { workload, ..problem.requirements },
         },
-        score,
+        &*scorer(cost_model, workload),
     )
 }
 

@@ -25,6 +25,8 @@ const WORTH: f64 = 5e-4;
 /// Edits that gain, and edits that make room, that are combined with each other.
 const GAINS: usize = 6;
 const RELIEFS: usize = 3;
+/// Single edits that are simulated together.
+const SOME: usize = 16;
 /// Of edits of the same sublayers, the number that is combined.
 const ALIKE: usize = 2;
 /// Layers before and behind an edited one that are simulated with it.
@@ -46,6 +48,8 @@ pub(crate) struct Improvement<'a, 's> {
     left: usize,
     /// Layers that another start may simulate.
     reserve: usize,
+    /// Single edits of one placement that are simulated: a quarter of the budget.
+    most_edits: usize,
     known: HashSet<ChunkedPlacement>,
     /// Some layers alone: the objective and the bytes of each memory; `None` if bytes would have to
     /// move without a link.
@@ -86,6 +90,7 @@ impl<'a, 's> Improvement<'a, 's> {
             edits,
             left,
             reserve: 0,
+            most_edits: left / 4 / (problem.cost_model.model.layers as usize).max(1),
             known: HashSet::new(),
             excerpts: HashMap::new(),
         }
@@ -153,8 +158,15 @@ impl<'a, 's> Improvement<'a, 's> {
         let value = if self.goal.keeps(&start.times) { start.value } else { f64::INFINITY };
         let mut best = Trial { candidate: from, value, bytes };
         let first = best.value;
-        while let Some(next) = self.round(&best)? {
-            let enough = next.value >= best.value * (1.0 - WORTH);
+        loop {
+            let worth = |next: &Trial| next.value < best.value * (1.0 - WORTH);
+            let rounded = self.round(&best)?;
+            let found = match rounded.as_ref().is_some_and(worth) {
+                true => rounded,
+                false => self.polished(&best)?.filter(worth).or(rounded),
+            };
+            let Some(next) = found else { break };
+            let enough = !worth(&next);
             best = next;
             if enough {
                 break;
@@ -177,6 +189,34 @@ impl<'a, 's> Improvement<'a, 's> {
         let trials = self.simulated(candidates)?;
         let best = trials.into_iter().filter(|trial| trial.value < from.value);
         Ok(best.min_by(|a, b| a.value.total_cmp(&b.value)))
+    }
+
+    /// The best of the first single edits that are better than `from`: every other placement of the
+    /// layers of a set, all of them, half of them, or one at either end, those that gain most or
+    /// cost least first.
+    fn polished(&mut self, from: &Trial) -> Result<Option<Trial>, PlannerError> {
+        let sets = LayerSet::all(&from.candidate.placement);
+        let mut slopes = self.slopes(from, &sets)?;
+        slopes.retain(|slope| slope.value.is_finite());
+        slopes.sort_by(|a, b| a.value.total_cmp(&b.value));
+        let room = self.room(from);
+        let candidates = slopes.iter().flat_map(|slope| {
+            let set = &sets[slope.set];
+            let most = slope.fitting(&room).min(set.members.len());
+            let fits = move |&(count, _): &(usize, Order)| count > 0 && count <= most;
+            set.portions()
+                .filter(fits)
+                .map(|(count, order)| from.candidate.with_layers(&set.some(count, order), &slope.to))
+        });
+        let candidates: Vec<_> = candidates.take(self.most_edits).collect();
+        for some in candidates.chunks(SOME) {
+            let trials = self.simulated(some.to_vec())?;
+            let better = trials.into_iter().filter(|trial| trial.value < from.value);
+            if let Some(best) = better.min_by(|a, b| a.value.total_cmp(&b.value)) {
+                return Ok(Some(best));
+            }
+        }
+        Ok(None)
     }
 
     /// What each other placement of one layer of each set brings, the largest sets first.

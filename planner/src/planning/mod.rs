@@ -25,3 +25,4 @@ pub use problem::{PLANNED, Problem};
 pub use scorer::{FormatScorer, Scorer};
 
 pub(crate) use infeasible::{infeasible, too_slow};
+pub(crate) use problem::{ScoredPlacement, is_better};

@@ -89,6 +89,12 @@ impl Problem<'_> {
         Err(NoRule::NoDevice("accelerator with room for its share"))
     }
 
+    /// The placements of the rules and of the rules with one number.
+    pub(crate) fn simple_placements(&self, goal: &Goal, scorer: &Scorer<'_>) -> Vec<Placement> {
+        let named = Rule::ALL.into_iter().filter_map(|rule| self.rule_candidate(goal, rule, scorer).ok());
+        named.chain(self.parameter_rules(goal, scorer)).map(|scored| scored.placement).collect()
+    }
+
     /// The best placement of each rule with one number, over its numbers, the prefill chunks, and
     /// whether the GPU computes prefill: first the largest number that fits, then others with the
     /// best of the rest. The name says the rule and its number.

@@ -10,6 +10,5 @@ use scenarios::Workload;
 /// sequence.
 pub type Scorer<'s> = dyn Fn(&Placement, u64) -> Result<PhaseTimes, PlannerError> + Sync + 's;
 
-/// Simulates a placement with contention, for a cost model, a workload and a prefill chunk.
-pub type FormatScorer<'s> =
-    dyn Fn(CostModel<'_>, &Workload, &Placement, u64) -> Result<PhaseTimes, PlannerError> + Sync + 's;
+/// Makes the scorer of a cost model and a workload.
+pub type FormatScorer<'s> = dyn for<'c> Fn(CostModel<'c>, Workload) -> Box<Scorer<'c>> + Sync + 's;

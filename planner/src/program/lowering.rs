@@ -1,7 +1,7 @@
 //! The lowering of a placement to a program: it visits the operators in order and brings each its
 //! inputs.
 
-use crate::placement::{Pipelining, Placement, Slice};
+use crate::placement::{Pipelining, Placement, PlacementView, Slice};
 use crate::program::micro_batch::MicroBatch;
 use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
 
@@ -107,6 +107,15 @@ impl Program {
         placement: &Placement,
         phase: Phase,
     ) -> Result<Self, LowerError> {
+        Self::lower_view(machine, model, &placement.view(), phase)
+    }
+
+    pub(crate) fn lower_view(
+        machine: &Machine,
+        model: &Model,
+        placement: &PlacementView<'_>,
+        phase: Phase,
+    ) -> Result<Self, LowerError> {
         Ok(Self { phase, tasks: Lowering::tasks(machine, model, placement, phase)? })
     }
 }
@@ -122,7 +131,7 @@ impl<'a> Lowering<'a> {
     pub fn tasks(
         machine: &'a Machine,
         model: &'a Model,
-        placement: &Placement,
+        placement: &PlacementView<'_>,
         phase: Phase,
     ) -> Result<Vec<Task>, LowerError> {
         let Pipelining { slots, micro_batches } = placement.pipelining;
@@ -161,7 +170,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The operators of the step, in order.
-    fn placed_operators<'p>(&self, placement: &'p Placement) -> Vec<PlacedOperator<'p>> {
+    fn placed_operators<'p>(&self, placement: &PlacementView<'p>) -> Vec<PlacedOperator<'p>> {
         let mut placed_operators = Vec::new();
         for (layer, sublayer, slices) in placement.sublayers() {
             for &operator in sublayer.operators(self.shape(layer)) {

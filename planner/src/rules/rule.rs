@@ -61,6 +61,19 @@ impl Rule {
         }
     }
 
+    /// What it does, in a few words.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Rule::AllCpu => "the CPU computes everything",
+            Rule::AllGpu => "the GPU holds and computes everything",
+            Rule::FillMemory => "as many whole layers as fit with the GPU, the rest with the CPU",
+            Rule::AllStreamed => "the GPU computes everything and fetches all weights",
+            Rule::Lia => "LIA's choice of a device for each part, then whole layers that fit",
+            Rule::FlexGen => "FlexGen's shares of weights and KV in whole layers",
+            Rule::MoeLightning => "attention with the CPU, the GPU fetches the weights of the rest",
+        }
+    }
+
     /// The rule of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|rule| rule.name() == name)

@@ -498,3 +498,37 @@ fn the_best_options_of_an_engine_are_exported_as_they_are() {
         assert_eq!(export.nearest.head, placement.head, "{options:?}: {}", export.command);
     }
 }
+
+#[test]
+fn a_plan_for_an_engine_is_its_own_export_and_no_worse_than_the_export_of_the_free_plan() {
+    let (dense, experts) = (model(5, 256), mixture(5));
+    let (few, mut planned) = (planner::Effort::new(4), 0);
+    for (model, capacity) in [(&dense, 9_000_000), (&dense, 30_000_000), (&experts, 6_000_000)] {
+        let machine = Spec::gpu(capacity).machine(model);
+        let formats = formats();
+        let cost_model = CostModel { machine: &machine, model, formats: &formats };
+        let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
+        let requirements = Requirements { workload: WORKLOAD, objective, slo, costs };
+        let problem = Problem { cost_model, draft: None, requirements };
+        let score = |placement: &Placement, chunk| {
+            crate::scorer::roofline_times(&machine, model, &WORKLOAD, placement, chunk)
+        };
+        let latency = |plan: &Plan| {
+            let times = plan.predicted.simulated;
+            times.ttft.get() + times.tpot.unwrap().get() * (WORKLOAD.output_tokens - 1) as f64
+        };
+        let free = planner::plan_improved(&problem, few, &score).unwrap();
+        for engine in ExportTarget::ALL {
+            let Ok((plan, options)) = planner::plan_for_engine(&problem, engine, few, &score) else {
+                continue;
+            };
+            planned += 1;
+            assert_eq!(plan.placement(&machine, model).unwrap(), options.nearest, "{engine}");
+            if let Ok(rounded) = export(&free, &machine, model, engine) {
+                let rounded = evaluate(&problem, "rounded", rounded.nearest, free.prefill_chunk, &score);
+                assert!(latency(&plan) <= latency(&rounded.unwrap()), "{engine}");
+            }
+        }
+    }
+    assert!(planned > 5, "{planned}");
+}

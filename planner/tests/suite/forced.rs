@@ -4,11 +4,11 @@ use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId, Seconds};
 use planner::{
     CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError,
-    Problem, Program, Rule, evaluate, export, plan_among,
+    Problem, Program, Rule, Scorer, evaluate, export, plan_among,
 };
 use scenarios::{
-    Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Phase, Requirements, Slo, Sublayer,
-    TensorOverride, Workload,
+    Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Phase, Requirements, Slo,
+    Sublayer, TensorOverride, Workload,
 };
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
@@ -55,8 +55,9 @@ fn requirements() -> Requirements {
 fn follow(machine: &Machine, model: &Model, forced: &ForcedPlacement) -> Result<Plan, PlannerError> {
     let cost_model = CostModel { machine, model, formats: &formats() };
     let problem = Problem { cost_model, draft: None, requirements: requirements() };
-    let none = PhaseTimes { ttft: Seconds::ZERO, tpot: None };
-    let score = |_: CostModel<'_>, _: &Workload, _: &Placement, _: u64| Ok(none);
+    fn score(_: CostModel<'_>, _: Workload) -> Box<Scorer<'_>> {
+        Box::new(|_, _| Ok(PhaseTimes { ttft: Seconds::ZERO, tpot: None }))
+    }
     let machines = std::slice::from_ref(machine);
     Ok(plan_among(&problem, machines, None, &[formats()], None, Some(forced), Effort::SOLVE, &score)?.plan)
 }

@@ -4,7 +4,7 @@ use crate::fixture::{Spec, model};
 use hwprofiles::{DType, Machine, Seconds};
 use planner::{
     Action, ChosenFormats, CostModel, Effort, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem,
-    Roofline, Task, plan, plan_among, steps,
+    Roofline, Scorer, Task, plan, plan_among, steps,
 };
 use proptest::prelude::*;
 use scenarios::{
@@ -63,13 +63,8 @@ fn score(cost_model: CostModel<'_>, placement: &Placement, chunk: u64) -> Result
     Ok(PhaseTimes { ttft, tpot: Some(rest / (WORKLOAD.output_tokens - 1) as f64) })
 }
 
-fn judged(
-    cost_model: CostModel<'_>,
-    _: &Workload,
-    placement: &Placement,
-    chunk: u64,
-) -> Result<PhaseTimes, PlannerError> {
-    score(cost_model, placement, chunk)
+fn judged(cost_model: CostModel<'_>, _: Workload) -> Box<Scorer<'_>> {
+    Box::new(move |placement, chunk| score(cost_model, placement, chunk))
 }
 
 fn problem<'a>(machine: &'a Machine, model: &'a Model, objective: Objective, slo: Slo) -> Problem<'a> {
@@ -141,9 +136,9 @@ proptest! {
 fn of_equals_the_one_of_most_bits_is_taken() {
     let model = model(3, 256);
     let machine = machine(Spec::loopback(1 << 30), &model, 1.0);
-    let same = |_: CostModel<'_>, _: &Workload, _: &Placement, _: u64| {
-        Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(0.1)) })
-    };
+    fn same(_: CostModel<'_>, _: Workload) -> Box<Scorer<'_>> {
+        Box::new(|_, _| Ok(PhaseTimes { ttft: Seconds::new(1.0), tpot: Some(Seconds::new(0.1)) }))
+    }
     let problem = problem(&machine, &model, Objective::Latency, Slo::default());
     assert_eq!(
         plan_among(&problem, std::slice::from_ref(&machine), None, &ALL, None, None, Effort::SOLVE, &same)

@@ -242,6 +242,12 @@ fn an_explanation_keeps_to_80_columns() {
         let text = explain(&plan, &machine, &model).unwrap().to_string();
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{text}");
+        let brief = explain(&plan, &machine, &model).unwrap().brief().to_string();
+        assert!(brief.lines().count() <= 25, "{brief}");
+        assert!(brief.lines().all(|line| line.chars().count() <= 80), "{brief}");
+        for word in ["TTFT", "tok/s", "prefill: at least", "memory: "] {
+            assert!(brief.contains(word), "{word}: {brief}");
+        }
         insta::assert_snapshot!(if spec.loopback { "loopback" } else { "gpu" }, text);
     }
 }

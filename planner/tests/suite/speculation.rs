@@ -3,21 +3,19 @@
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ratio};
 use planner::{
-    ChosenFormats, CostModel, DraftModel, DraftPlan, Effort, PhaseTimes, Placement, Plan, PlannerError,
-    Problem, plan, plan_among,
+    ChosenFormats, CostModel, DraftModel, DraftPlan, Effort, PhaseTimes, Plan, PlannerError, Problem, Scorer,
+    plan, plan_among,
 };
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Requirements, Slo, Speculation, Workload};
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 33, speculation: None };
 
-fn score(
-    cost_model: CostModel<'_>,
-    workload: &Workload,
-    placement: &Placement,
-    chunk: u64,
-) -> Result<PhaseTimes, PlannerError> {
-    crate::scorer::roofline_times(cost_model.machine, cost_model.model, workload, placement, chunk)
+fn score(cost_model: CostModel<'_>, workload: Workload) -> Box<Scorer<'_>> {
+    let CostModel { machine, model, .. } = cost_model;
+    Box::new(move |placement, chunk| {
+        crate::scorer::roofline_times(machine, model, &workload, placement, chunk)
+    })
 }
 
 fn speculation(tokens: u64, acceptance: f64) -> Speculation {
@@ -174,6 +172,5 @@ fn no_draft_is_the_plan_that_there_was() {
         draft: None,
         requirements: Requirements { workload: WORKLOAD, objective, slo, costs },
     };
-    let score = |placement: &Placement, chunk: u64| score(cost_model, &WORKLOAD, placement, chunk);
-    assert_eq!(plan(&problem, &score).unwrap(), found.plan);
+    assert_eq!(plan(&problem, &score(cost_model, WORKLOAD)).unwrap(), found.plan);
 }

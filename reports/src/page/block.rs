@@ -25,6 +25,8 @@ pub(crate) enum PageBlock {
     Details { summary: String, open: bool, tables: Vec<Table> },
     /// Commands for a terminal.
     Commands(Vec<String>),
+    /// A text in columns of its own that is folded away.
+    Folded { summary: String, text: String },
     /// Terms and their explanations.
     Words(&'static [(&'static str, &'static str)]),
     /// A table that readers can explore.
@@ -165,6 +167,7 @@ impl PageBlock {
                 context! { kind => "details", summary, open, tables }
             }
             Self::Commands(lines) => context! { kind => "commands", lines },
+            Self::Folded { summary, text } => context! { kind => "folded", summary, text },
             Self::Words(words) => context! { kind => "words", words => words.to_vec() },
             Self::Explorer(explorer) => {
                 context! { kind => "explorer", label => explorer.label.as_str(), data => explorer.data(), notes => explorer.notes() }

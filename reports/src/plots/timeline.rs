@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 const WIDTH: f64 = 840.0;
 /// The width for all kinds in one row of the legend.
-const LEGEND: f64 = 864.0;
+const LEGEND: f64 = 950.0;
 const BAR: f64 = 17.0;
 
 /// What a task does, which chooses its colour.
@@ -19,15 +19,17 @@ const BAR: f64 = 17.0;
 enum TaskKind {
     MatrixProduct,
     Attention,
+    Experts,
     WeightTransfer,
     ActivationTransfer,
     Other,
 }
 
 /// The entries of the legend: what a colour means, and its class.
-const LEGEND_ENTRIES: [(&str, Class); 6] = [
+const LEGEND_ENTRIES: [(&str, Class); 7] = [
     ("matrix product", TaskKind::MatrixProduct.class()),
     ("attention", TaskKind::Attention.class()),
+    ("experts", TaskKind::Experts.class()),
     ("weights or KV moved", TaskKind::WeightTransfer.class()),
     ("activations moved", TaskKind::ActivationTransfer.class()),
     ("norms and the rest", TaskKind::Other.class()),
@@ -41,6 +43,7 @@ impl TaskKind {
             name if name.starts_with("hop ") => Self::ActivationTransfer,
             name if name.ends_with("_proj") => Self::MatrixProduct,
             "attention" => Self::Attention,
+            "experts" | "shared_expert" => Self::Experts,
             _ => Self::Other,
         }
     }
@@ -51,6 +54,7 @@ impl TaskKind {
             Self::Attention => Class::Bar(1),
             Self::WeightTransfer => Class::Bar(2),
             Self::ActivationTransfer => Class::Bar(3),
+            Self::Experts => Class::Bar(4),
             Self::Other => Class::Bar(5),
         }
     }

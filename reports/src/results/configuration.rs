@@ -99,6 +99,18 @@ impl MemoryUse {
     }
 }
 
+/// What came of the tokens that a draft proposed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DraftOutcome {
+    /// Tokens that the model verified, in all repeats.
+    pub proposed: u64,
+    /// Those that it accepted.
+    pub accepted: u64,
+    /// The plan's probability that a proposed token is accepted.
+    pub planned: f64,
+}
+
 /// A request with its prediction and its measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -110,8 +122,12 @@ pub struct Configuration {
     /// The measured times of each repeat, in the order of the runs.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub runs: Vec<RunTimes>,
-    /// The prediction joined with the repeat of median total duration.
+    /// The prediction joined with the repeat of median total duration. With a draft it is the
+    /// prediction of the measured steps.
     pub comparison: Comparison,
+    /// What came of the draft's tokens, where the plan has a draft.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<DraftOutcome>,
     /// The planned use of each memory.
     #[serde(serialize_with = "line_by_line::serialize")]
     pub memory: Vec<MemoryUse>,
@@ -138,7 +154,14 @@ impl Configuration {
         let middle = ordered.len().saturating_sub(1) / 2;
         let shown = ordered.into_iter().nth(middle).map(|(comparison, _)| comparison);
         let comparison = shown.ok_or_else(|| refused(JoinError::NothingMeasured))?;
-        Ok(Self { predicted: RunTimes::from_trace(predicted), runs, comparison, memory, placement, label })
+        let (predicted, draft) = (RunTimes::from_trace(predicted), None);
+        Ok(Self { predicted, runs, comparison, draft, memory, placement, label })
+    }
+
+    /// The same configuration with a draft: `promised` are the times that the plan predicts, with
+    /// its own acceptance.
+    pub fn with_draft(self, draft: DraftOutcome, promised: &Trace) -> Self {
+        Self { draft: Some(draft), predicted: RunTimes::from_trace(promised), ..self }
     }
 
     /// TTFT: the prediction, and the median of the repeats.

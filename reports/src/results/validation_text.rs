@@ -4,6 +4,7 @@ use crate::numbers::format::{duration, percent, signed_percent};
 use crate::numbers::pair::Pair;
 use crate::numbers::text::{csv_text, markdown, shortened};
 use crate::results::comparison::Comparison;
+use crate::results::configuration::{Configuration, DraftOutcome};
 use crate::results::rule_comparison::rule_comparison_text;
 use crate::results::validation::{ERROR_BAND, ErrorSummary, Validation};
 use hwprofiles::Seconds;
@@ -22,6 +23,10 @@ impl Validation {
             let [[p, m, e], [q, n, f]] = [cells(Some(it.ttft())), cells(it.tpot())];
             let name = shortened(&it.label.name, NAME_WIDTH);
             text += &format!("{name:NAME_WIDTH$} {p:>9} {m:>8} {e:>7}  {q:>9} {n:>8} {f:>7}\n");
+        }
+        let drafted = self.configurations.iter().filter_map(|it| Some((it, draft_lines(it)?)));
+        for (it, lines) in drafted {
+            text += &format!("\n{}\n{lines}", shortened(&it.label.name, NAME_WIDTH));
         }
         for (metric, errors) in self.metrics() {
             let worst = shortened(&errors.worst_name, NAME_WIDTH);
@@ -124,6 +129,21 @@ impl Comparison {
         });
         csv_text(header, rows)
     }
+}
+
+/// What came of a draft's tokens, and how well the steps that were made are predicted: the plan's
+/// own prediction is for the acceptance that it assumes.
+fn draft_lines(it: &Configuration) -> Option<String> {
+    let DraftOutcome { proposed, accepted, planned } = it.draft?;
+    let share = percent(accepted as f64 / proposed.max(1) as f64);
+    let mut lines = format!(
+        "  draft: {accepted} of {proposed} proposed tokens accepted ({share}, {} planned for each)\n",
+        percent(planned)
+    );
+    if let Some([p, m, e]) = cells(it.comparison.tpot) {
+        lines += &format!("  its steps as they were made: TPOT {p} predicted, {m} measured, {e}\n");
+    }
+    Some(lines)
 }
 
 /// Median, 90th percentile, worst.

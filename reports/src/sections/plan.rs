@@ -23,6 +23,34 @@ pub struct PlannedRun {
     pub trace: Trace,
     placement: PlacementMap,
     memory: Vec<MemoryUse>,
+    words: PlanWords,
+}
+
+/// What is said about a plan beside its numbers.
+#[derive(Debug, Clone, Default)]
+pub struct PlanWords {
+    /// What binds it, and what more would bring: the text of `fulcrum explain`.
+    pub explanation: Option<String>,
+    /// An engine, the command that starts it with this plan's options, and what of the plan it
+    /// cannot express.
+    pub command: Option<(String, String, Vec<String>)>,
+}
+
+impl PlanWords {
+    fn blocks(&self) -> Vec<PageBlock> {
+        let mut blocks = Vec::new();
+        if let Some(text) = &self.explanation {
+            let summary = "What binds it, and what more would bring".to_owned();
+            blocks.push(PageBlock::Folded { summary, text: text.clone() });
+        }
+        if let Some((engine, command, cannot)) = &self.command {
+            blocks.push(PageBlock::Heading(format!("Run it with {engine}")));
+            blocks.push(PageBlock::Commands(vec![command.clone()]));
+            let cannot = cannot.iter().map(|what| format!("{engine} cannot express {what}."));
+            blocks.extend(cannot.map(PageBlock::Text));
+        }
+        blocks
+    }
 }
 
 impl PlannedRun {
@@ -35,13 +63,20 @@ impl PlannedRun {
             .map(|it| plan.memory.get(&it.name).copied().unwrap_or_default())
             .collect();
         let memory = MemoryUse::from_usage(&machine, &usage, |_| None);
-        Self { plan, machine, trace, placement, memory }
+        Self { plan, machine, trace, placement, memory, words: PlanWords::default() }
+    }
+
+    /// The same with what is said about the plan.
+    #[must_use]
+    pub fn with_words(self, words: PlanWords) -> Self {
+        Self { words, ..self }
     }
 
     pub(crate) fn section(&self) -> PageSection {
-        let Self { plan, machine, trace, placement: map, memory: memories } = self;
+        let Self { plan, machine, trace, placement: map, memory: memories, words } = self;
         let load = plan.workload;
         let mut blocks = vec![PageBlock::Tiles(self.tiles()), PageBlock::Table(self.rules())];
+        blocks.extend(words.blocks());
         blocks.push(PageBlock::Heading("Placement".to_owned()));
         blocks.push(PageBlock::wide("placement", placement::draw(map)));
         blocks.push(PageBlock::wide("homes", placement::draw_homes(map)));

@@ -1,27 +1,44 @@
 //! The section of a sweep: its keys, its results, and a table to explore.
 
-use crate::numbers::format::counted;
-use crate::numbers::format::{plain, whole_percent};
+use crate::numbers::format::{counted, duration, plain, whole_percent};
 use crate::page::block::{NumberTile, PageBlock, Plot, Table, TableCell, TableColumn};
 use crate::page::explorer::Explorer;
 use crate::page::section::PageSection;
 use crate::plots::chart::{AxisScale, Chart, PlotPoint, PlotSeries, TickFormat};
 use crate::plots::legend::tick_label;
 use crate::results::data_table::{ColumnValues, DataTable};
+use hwprofiles::Seconds;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 /// A chart has at most this many lines. The explorer shows the rest.
 const MOST_LINES: usize = 6;
 /// At most this many messages of failed points are listed.
 const MOST_MESSAGES: usize = 20;
 
-/// The measures that are drawn against the load in a sweep of serving.
-const AGAINST_LOAD: [(&str, &str); 4] = [
+/// Measures that are drawn: their columns, and their titles.
+type DrawnMeasures = &'static [(&'static str, &'static str)];
+
+/// Against the load in a sweep of serving.
+const AGAINST_LOAD: DrawnMeasures = &[
     ("slo_attainment", "Requests within the limits"),
     ("goodput_per_s", "Goodput, requests per second"),
     ("ttft_s_p95", "TTFT, 95th percentile"),
     ("tpot_s_p95", "TPOT, 95th percentile"),
+];
+
+/// Against a number in a sweep of batches.
+const AGAINST_NUMBER: DrawnMeasures =
+    &[("output_tokens_per_s", "Output tokens per second"), ("ttft_s_mean", "TTFT, time to first token")];
+
+/// What the best rows have, and whether most of it is best.
+const BEST: [(&str, &str, bool); 7] = [
+    ("output_tokens_per_s", "most output tokens/s", true),
+    ("goodput_per_s", "most goodput, requests/s", true),
+    ("ttft_s_mean", "least TTFT", false),
+    ("tpot_s_mean", "least TPOT", false),
+    ("ttft_s_p95", "least TTFT, 95th percentile", false),
+    ("energy_j", "least energy", false),
+    ("cost", "least cost", false),
 ];
 
 pub(crate) fn section(table: &DataTable) -> PageSection {
@@ -36,10 +53,16 @@ pub(crate) fn section(table: &DataTable) -> PageSection {
             .map(|(status, count)| NumberTile::new(&status, count.to_string()))
             .collect(),
     ));
-    let loads = loads(table, &keys);
-    let curves: Vec<_> = loads.iter().flat_map(|(load, values)| curves(table, &keys, load, values)).collect();
-    if !curves.is_empty() {
-        blocks.push(PageBlock::Heading("Against the load".to_owned()));
+    if table.rows > 1 {
+        blocks.extend(best_rows(table, &keys).map(PageBlock::Table));
+    }
+    let drawn = match loads(table, &keys) {
+        Some((load, values)) => Some((load, curves(table, &keys, (load, &values), AGAINST_LOAD))),
+        None => varied_number(table, &keys)
+            .map(|(key, values)| (key, curves(table, &keys, (key, values), AGAINST_NUMBER))),
+    };
+    if let Some((key, curves)) = drawn.filter(|(_, curves)| !curves.is_empty()) {
+        blocks.push(PageBlock::Heading(format!("Against {key}")));
         blocks.push(PageBlock::Plots(curves));
     }
     if table.rows > 0 {
@@ -89,6 +112,44 @@ fn loads<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, Vec<Opt
     })
 }
 
+/// The first key with several numbers.
+fn varied_number<'t>(table: &'t DataTable, keys: &[&'t str]) -> Option<(&'t str, &'t [Option<f64>])> {
+    let numbers = keys.iter().filter_map(|key| Some((*key, table.numbers(key)?)));
+    numbers.into_iter().find(|(_, values)| values.iter().any(|it| *it != values[0]))
+}
+
+/// A table of the best row by each measure: its keys, its placement, and the measure.
+fn best_rows(table: &DataTable, keys: &[&str]) -> Option<Table> {
+    let shown: Vec<_> = keys.iter().copied().chain(["plan"]).filter_map(|it| table.index(it)).collect();
+    let best = |&(column, title, most): &(&str, &str, bool)| {
+        let values = table.numbers(column)?;
+        let known = (0..table.rows).filter_map(|row| Some((row, values[row]?)));
+        let better =
+            |a: &(usize, f64), b: &(usize, f64)| if most { b.1.total_cmp(&a.1) } else { a.1.total_cmp(&b.1) };
+        let (row, value) = known.min_by(better)?;
+        let cells = shown.iter().map(|column| shortened(&table.text(*column, row)));
+        let shown = match column {
+            "ttft_s_mean" | "tpot_s_mean" | "ttft_s_p95" => duration(Seconds::new(value)),
+            "energy_j" => format!("{} J", plain(value)),
+            _ => plain(value),
+        };
+        let cells = [title.to_owned()].into_iter().chain(cells).chain([shown]);
+        Some(cells.map(TableCell::from).collect::<Vec<_>>())
+    };
+    let rows: Vec<_> = BEST.iter().filter_map(best).collect();
+    let columns = shown.iter().map(|column| TableColumn::text(&table.columns[*column].name));
+    (!rows.is_empty()).then(|| Table {
+        label: "The best points".to_owned(),
+        caption: "The best point by each measure.".to_owned(),
+        columns: [TableColumn::name("best by")]
+            .into_iter()
+            .chain(columns)
+            .chain([TableColumn::number("value")])
+            .collect(),
+        rows,
+    })
+}
+
 /// The number before `req/s` in a text, if there is one.
 fn per_second(text: &str) -> Option<f64> {
     let before =
@@ -100,20 +161,30 @@ fn per_second(text: &str) -> Option<f64> {
 
 /// A chart for each measure, with a line for each combination of the other keys. Empty where there
 /// are too many lines.
-fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[Option<f64>]) -> Vec<Plot> {
+fn curves(
+    table: &DataTable,
+    keys: &[&str],
+    (load, loads): (&str, &[Option<f64>]),
+    measures: DrawnMeasures,
+) -> Vec<Plot> {
     let others: Vec<_> = keys.iter().filter(|key| **key != load).filter_map(|key| table.index(key)).collect();
-    let mut groups: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
+    // In the order of the table, which is that of the lists.
+    let mut groups: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
     for row in (0..table.rows).filter(|row| loads[*row].is_some()) {
-        groups.entry(others.iter().map(|column| table.text(*column, row)).collect()).or_default().push(row);
+        let names: Vec<_> = others.iter().map(|column| table.text(*column, row)).collect();
+        match groups.iter_mut().find(|(known, _)| *known == names) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((names, vec![row])),
+        }
         if groups.len() > MOST_LINES {
             return vec![];
         }
     }
-    let charts = AGAINST_LOAD.into_iter().filter_map(|(measure, title)| {
+    let charts = measures.iter().filter_map(|&(measure, title)| {
         let values = table.numbers(measure)?;
         let (scale, write): (_, TickFormat) = match measure {
             "slo_attainment" => (AxisScale::linear("", whole_percent), whole_percent),
-            "goodput_per_s" => (AxisScale::linear("", plain), plain),
+            "goodput_per_s" | "output_tokens_per_s" => (AxisScale::linear("", plain), plain),
             _ => (AxisScale::logarithmic("", tick_label), tick_label),
         };
         let mut chart = Chart::new(title, [AxisScale::linear(load, plain), scale]);
@@ -133,12 +204,12 @@ fn curves(table: &DataTable, keys: &[&str], load: &str, loads: &[Option<f64>]) -
                 radius: 4.0,
             });
         }
-        Some(Plot::fitting(format!("load-{measure}"), chart.draw()))
+        Some(Plot::fitting(format!("curve-{measure}"), chart.draw()))
     });
     charts.collect()
 }
 
-/// The initial view: the first key with several numbers, the time per token, and the next key.
+/// The initial view: the first key with several numbers, the output rate, and the next key.
 fn explorer(table: &DataTable, keys: &[&str]) -> Explorer {
     let several = |key: &&&str| match table.index(key).map(|it| &table.columns[it].values) {
         Some(ColumnValues::Numbers(numbers)) => numbers.iter().any(|it| *it != numbers[0]),
@@ -146,8 +217,9 @@ fn explorer(table: &DataTable, keys: &[&str]) -> Explorer {
         None => false,
     };
     let varied: Vec<_> = keys.iter().filter(several).copied().collect();
-    let measure =
-        ["tpot_s_mean", "ttft_s_mean", "duration_s"].into_iter().find(|it| table.numbers(it).is_some());
+    let measure = ["output_tokens_per_s", "tpot_s_mean", "ttft_s_mean", "duration_s"]
+        .into_iter()
+        .find(|it| table.numbers(it).is_some());
     let x = varied.iter().find(|key| table.numbers(key).is_some()).or(varied.first()).copied();
     let colour = varied.iter().find(|key| Some(**key) != x).copied().or(Some("status"));
     let filters: Vec<_> = keys.iter().copied().chain(["status", "plan"]).collect();
@@ -216,7 +288,19 @@ fn messages(table: &DataTable) -> Option<Table> {
 
 #[cfg(test)]
 mod tests {
-    use super::per_second;
+    use super::{best_rows, per_second};
+    use crate::results::data_table::DataTable;
+    use std::path::Path;
+
+    #[test]
+    fn the_best_point_of_each_measure_is_named_by_its_keys() {
+        let text = "point,batch,status,output_tokens_per_s,ttft_s_mean\n0,1,ok,5,0.25\n1,8,ok,40,2\n2,64,infeasible,,\n";
+        let table = DataTable::from_csv(text, Path::new("sweep.csv")).expect("a table");
+        let best = best_rows(&table, &["batch"]).expect("two measures");
+        let words: Vec<Vec<_>> =
+            best.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect()).collect();
+        assert_eq!(words, [["most output tokens/s", "8", "40"], ["least TTFT", "1", "250 ms"]]);
+    }
 
     #[test]
     fn rates_are_found_in_what_was_set() {

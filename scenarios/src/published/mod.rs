@@ -16,3 +16,6 @@ pub use public_runs::{PublicMetric, PublicPoint, PublicSetup};
 pub use publication::{Constant, Publication, Resources, RowGroup, Unscored};
 pub use rows::{PublishedRow, read_rows};
 pub use scope::Scope;
+
+/// The id, the description (YAML) and the rows (CSV) of every publication of `published/`, by id.
+pub const SHIPPED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/published.rs"));

@@ -16,6 +16,18 @@ use crate::sweep::axis::SweepAxis;
 use serde_json::Value;
 
 impl Document {
+    /// The axes of a sweep: the document's own of keys that `given` does not set, then `given`.
+    ///
+    /// # Errors
+    /// As [`Document::sweep_axes`].
+    pub fn axes_with(&self, given: Vec<SweepAxis>) -> Result<Vec<SweepAxis>, ScenarioError> {
+        let is_given = |key: &String| given.iter().any(|axis| axis.keys.contains(key));
+        let mut axes = self.sweep_axes()?;
+        axes.retain(|axis| !axis.keys.iter().any(is_given));
+        axes.extend(given);
+        Ok(axes)
+    }
+
     /// Reads the axes under `sweep`, in the order of the file; none if the key is absent.
     ///
     /// # Errors

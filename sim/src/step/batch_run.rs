@@ -1,7 +1,7 @@
 //! A run: the steps of one static batch, one after the other.
 
 use crate::clock::{SimTime, Tick};
-use crate::step::drafts::{Drafting, RunStep, run_steps};
+use crate::step::drafts::{Drafting, RunStep, recorded_steps, run_steps};
 use crate::step::expert_loads::{StepExpertLoads, is_routed};
 use crate::step::random_draws::RandomDraws;
 use crate::step::simulator::{Simulator, StepOutcome};
@@ -37,7 +37,7 @@ impl<'a> BatchRun<'a> {
     /// Its times, without a list of events.
     pub fn times(&self) -> Result<PhaseTimes, MissingRate> {
         let mut steps = Vec::new();
-        self.simulate(|_, span, _, _| steps.push(span))?;
+        self.simulate(&mut self.random(), |_, span, _, _| steps.push(span))?;
         Ok(PhaseTimes::from_steps(&steps))
     }
 
@@ -45,7 +45,7 @@ impl<'a> BatchRun<'a> {
     pub fn trace(&self, plan: &str) -> Result<Trace, MissingRate> {
         let machine = self.cost_model.machine;
         let (mut steps, mut events) = (Vec::new(), Vec::new());
-        self.simulate(|index, span, program, outcome| {
+        self.simulate(&mut self.random(), |index, span, program, outcome| {
             steps.push(span);
             let at = |time: SimTime| span.start_ns.saturating_add(time.nanos());
             for (task, (ran, price)) in outcome.spans.iter().zip(outcome.prices()).enumerate() {
@@ -61,24 +61,47 @@ impl<'a> BatchRun<'a> {
                 ));
             }
         })?;
-        Ok(Trace {
-            recorder: Recorder::Simulated,
-            machine: machine.name.clone(),
-            model: self.cost_model.model.name.clone(),
-            plan: plan.to_owned(),
-            steps,
-            events,
-        })
+        Ok(self.traced(plan, steps, events))
+    }
+
+    /// The steps of a run that was recorded, each with its own shape and tokens, without events:
+    /// how many steps there are with a draft depends on what the model accepts. `plan` is the
+    /// plan's fingerprint.
+    pub fn repeat(&self, recorded: &[StepSpan], plan: &str) -> Result<Trace, MissingRate> {
+        let mut steps = Vec::new();
+        let visit = |_, span, _: &Program, _: &StepOutcome<'_>| steps.push(span);
+        self.simulate_steps(recorded_steps(recorded), &mut self.random(), visit)?;
+        Ok(self.traced(plan, steps, vec![]))
+    }
+
+    fn traced(&self, plan: &str, steps: Vec<StepSpan>, events: Vec<TraceEvent>) -> Trace {
+        let CostModel { machine, model, .. } = self.cost_model;
+        let (machine, model) = (machine.name.clone(), model.name.clone());
+        Trace { recorder: Recorder::Simulated, machine, model, plan: plan.to_owned(), steps, events }
+    }
+
+    fn random(&self) -> Pcg64 {
+        Pcg64::seed_from_u64(self.draws.seed)
+    }
+
+    /// Simulates the run's steps.
+    fn simulate(
+        &self,
+        random: &mut Pcg64,
+        visit: impl FnMut(u32, StepSpan, &Program, &StepOutcome<'_>),
+    ) -> Result<(), MissingRate> {
+        let steps = run_steps(self.steps, self.draft.as_ref(), self.draws, random);
+        self.simulate_steps(steps, random, visit)
     }
 
     /// Simulates step after step. The next one starts when the last task has ended and its token is
     /// sampled.
-    fn simulate(
+    fn simulate_steps(
         &self,
+        run_steps: Vec<RunStep>,
+        random: &mut Pcg64,
         mut visit: impl FnMut(u32, StepSpan, &Program, &StepOutcome<'_>),
     ) -> Result<(), MissingRate> {
-        let mut random = Pcg64::seed_from_u64(self.draws.seed);
-        let run_steps = run_steps(self.steps, self.draft.as_ref(), self.draws, &mut random);
         let mut model = (Simulator::new(self.cost_model), self.programs);
         let mut draft = self.draft.map(|draft| (Simulator::new(draft.cost_model), draft.programs));
         // A run may outlast `SimTime`, so it counts in the trace's nanoseconds.
@@ -88,7 +111,7 @@ impl<'a> BatchRun<'a> {
             let (cost_model, program) = (simulator.cost_model(), programs.program(step.phase));
             let outcome = match &cost_model.model.experts {
                 Some(experts) if self.draws.experts => {
-                    let loads = StepExpertLoads::draw(experts, program, &step, &mut random);
+                    let loads = StepExpertLoads::draw(experts, program, &step, random);
                     simulator
                         .step_priced_by(program, is_routed, |task| loads.price(&cost_model, task, &step))?
                 }

@@ -2,7 +2,7 @@
 //! them.
 
 use crate::step::random_draws::RandomDraws;
-use planner::{CostModel, PhasePrograms, steps};
+use planner::{CostModel, PhasePrograms, StepSpan, steps};
 use rand::{Rng, RngExt};
 use scenarios::{Phase, Step, Workload};
 
@@ -74,6 +74,18 @@ pub(crate) fn run_steps(
         run_steps.push(RunStep { draft: false, step, samples: true, tokens: Some(tokens) });
     }
     run_steps
+}
+
+/// The steps of a run that was recorded.
+pub(crate) fn recorded_steps(spans: &[StepSpan]) -> Vec<RunStep> {
+    let run_step = |(index, span): (usize, &StepSpan)| {
+        let &StepSpan { step, draft, tokens, .. } = span;
+        // Of the steps of a prompt the last one ends with a token.
+        let goes_on = |next: &StepSpan| next.step.phase == Phase::Prefill && next.draft == draft;
+        let samples = step.phase == Phase::Decode || !spans.get(index + 1).is_some_and(goes_on);
+        RunStep { draft, step, samples, tokens }
+    };
+    spans.iter().enumerate().map(run_step).collect()
 }
 
 /// Prefill steps: the last one ends with a token.

@@ -1,22 +1,12 @@
 //! The times of a run, without simulating steps that repeat.
 
 use crate::step::batch_run::sampling_time;
-use crate::step::simulator::Simulator;
-use hwprofiles::{MissingRate, Seconds};
-use planner::{CostModel, PhaseTimes, Placement, PlannerError, Program, Sketch, StepProbe};
-use scenarios::{Phase, Step, Workload};
-
-impl StepProbe for Simulator<'_> {
-    type Error = MissingRate;
-
-    fn step(&mut self, program: &Program, step: &Step) -> Result<Vec<f64>, MissingRate> {
-        Ok(vec![Simulator::step(self, program, step)?.seconds().get()])
-    }
-
-    fn difference(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Option<f64>, MissingRate> {
-        Ok(Some(self.time_difference(program, steps)?.get()))
-    }
-}
+use crate::step::priced_steps::PricedSteps;
+use hwprofiles::Seconds;
+use planner::{CostModel, PhasePlacement, PhaseTimes, Placement, PlannerError, Scorer, Sketch};
+use rustc_hash::FxHashMap;
+use scenarios::{Phase, Workload};
+use std::sync::{Mutex, PoisonError};
 
 /// The times of `workload` with `placement`, with prefill in chunks of `chunk` tokens per sequence.
 /// They agree with [`crate::BatchRun::times`] to a fraction of a per cent and take a fraction of
@@ -30,23 +20,69 @@ pub fn estimate(
     workload: &Workload,
     chunk: u64,
 ) -> Result<PhaseTimes, PlannerError> {
-    let steps = planner::steps(workload, chunk);
-    let (prefill, decode): (Vec<_>, Vec<_>) = steps.into_iter().partition(|s| s.phase == Phase::Prefill);
-    let (full, short): (Vec<_>, Vec<_>) = prefill.into_iter().partition(|s| s.new_tokens == chunk);
-    // The time of the steps, and of sampling after the last one.
-    let sum = |phase: Phase, parts: &[&[Step]]| -> Result<[Seconds; 2], PlannerError> {
-        let Some(last) = parts.iter().copied().flatten().last() else { return Ok([Seconds::ZERO; 2]) };
-        let mut simulator = Simulator::new(cost_model);
-        let sketch = Sketch::new(&cost_model, placement, phase)?;
+    Estimator::new(cost_model, *workload).times(placement, chunk)
+}
+
+/// [`estimate`] for many placements: what a phase takes is simulated once for all placements that
+/// are the same to it.
+pub fn scorer(cost_model: CostModel<'_>, workload: Workload) -> Box<Scorer<'_>> {
+    let estimator = Estimator::new(cost_model, workload);
+    Box::new(move |placement, chunk| estimator.times(placement, chunk))
+}
+
+/// The estimates of one cost model and workload.
+struct Estimator<'a> {
+    cost_model: CostModel<'a>,
+    workload: Workload,
+    /// The time of a phase, by its placement and the chunk of its steps.
+    known: Mutex<FxHashMap<(PhasePlacement, u64), Seconds>>,
+    /// The simulators that are not at work.
+    idle: Mutex<Vec<PricedSteps<'a>>>,
+}
+
+impl<'a> Estimator<'a> {
+    fn new(cost_model: CostModel<'a>, workload: Workload) -> Self {
+        Self { cost_model, workload, known: Mutex::default(), idle: Mutex::default() }
+    }
+
+    fn times(&self, placement: &Placement, chunk: u64) -> Result<PhaseTimes, PlannerError> {
+        // The steps of decode do not depend on the chunk.
+        let of = |phase, chunk| self.phase_time(placement.in_phase(phase), chunk);
+        let (prefill, decode) =
+            rayon::join(|| of(Phase::Prefill, chunk), || of(Phase::Decode, self.workload.prompt_tokens));
+        Ok(PhaseTimes { ttft: prefill?, tpot: (self.workload.decode_steps() > 0).then_some(decode?) })
+    }
+
+    /// The time of the prompt, or of one step of decode in the mean.
+    fn phase_time(&self, placement: PhasePlacement, chunk: u64) -> Result<Seconds, PlannerError> {
+        let key = (placement, chunk);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&time) = known().get(&key) {
+            return Ok(time);
+        }
+        let time = self.simulated(&key.0, chunk)?;
+        known().insert(key, time);
+        Ok(time)
+    }
+
+    fn simulated(&self, placement: &PhasePlacement, chunk: u64) -> Result<Seconds, PlannerError> {
+        let phase = placement.phase;
+        let (full, short): (Vec<_>, Vec<_>) = planner::steps(&self.workload, chunk)
+            .into_iter()
+            .filter(|step| step.phase == phase)
+            .partition(|step| phase == Phase::Decode || step.new_tokens == chunk);
+        // Sampling follows the last step of the prompt, and every step of decode.
+        let Some(last) = full.iter().chain(&short).last() else { return Ok(Seconds::ZERO) };
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = idle().pop();
+        let mut simulator = known.unwrap_or_else(|| PricedSteps::new(self.cost_model));
+        let sketch = Sketch::new(&self.cost_model, placement)?.map(|program| simulator.keyed(program));
         let mut steps = Seconds::ZERO;
-        for part in parts {
+        for part in [&full, &short] {
             steps += Seconds::new(sketch.sum(part, &mut simulator)?.into_iter().sum());
         }
-        Ok([steps, sampling_time(&cost_model, sketch.program(), last)])
-    };
-    let (prefilled, decoded) =
-        rayon::join(|| sum(Phase::Prefill, &[&full, &short]), || sum(Phase::Decode, &[&decode]));
-    let ([prefilled, first], [decoded, sampled]) = (prefilled?, decoded?);
-    let tpot = (!decode.is_empty()).then(|| decoded / decode.len() as f64 + sampled);
-    Ok(PhaseTimes { ttft: prefilled + first, tpot })
+        idle().push(simulator);
+        let sampled = sampling_time(&self.cost_model, &sketch.program().program, last);
+        Ok(if phase == Phase::Prefill { steps + sampled } else { steps / full.len() as f64 + sampled })
+    }
 }

@@ -6,13 +6,14 @@ mod estimate;
 mod expert_loads;
 mod fair_share;
 pub(crate) mod perfetto;
+mod priced_steps;
 mod random_draws;
 pub(crate) mod simulator;
 mod training;
 
 pub use batch_run::{BatchRun, sampling_time};
 pub use drafts::Drafting;
-pub use estimate::estimate;
+pub use estimate::{estimate, scorer};
 pub use expert_loads::ExpertLoads;
 pub use fair_share::{FairShare, Flow, MemoryDraw};
 pub use perfetto::perfetto;

@@ -71,8 +71,8 @@ pub(crate) fn step_seconds(time: SimTime) -> Seconds {
 
 /// The price of tasks that cost the same, as the simulation needs it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct TaskKind {
-    price: TaskCost,
+pub(crate) struct TaskKind {
+    pub price: TaskCost,
     overhead: SimTime,
     issue: SimTime,
     body: SimTime,
@@ -82,11 +82,27 @@ struct TaskKind {
 impl TaskKind {
     /// Rounds the overhead and the whole up, not the body: alone, a task takes its price rounded
     /// up.
-    fn new(machine: &Machine, price: TaskCost) -> Self {
+    pub fn new(machine: &Machine, price: TaskCost) -> Self {
         let overhead = SimTime::rounding_up(price.overhead, Tick::Nanosecond);
         let body = SimTime::rounding_up(price.alone, Tick::Nanosecond).saturating_sub(overhead);
         let issue = SimTime::rounding_up(price.issue, Tick::Nanosecond);
         Self { price, overhead, issue, body, flow: flow(machine, &price, body) }
+    }
+}
+
+/// The kinds of tasks of one step.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KindTable {
+    pub kinds: Vec<TaskKind>,
+    /// The speeds of bodies of these kinds: layers are alike, so the same kinds run together again
+    /// and again.
+    speeds: FxHashMap<SmallVec<[u32; FEW]>, SmallVec<[f64; FEW]>>,
+}
+
+impl KindTable {
+    fn clear(&mut self) {
+        self.kinds.clear();
+        self.speeds.clear();
     }
 }
 
@@ -98,7 +114,7 @@ pub struct Simulator<'a> {
     lanes: Vec<LaneState>,
     /// The lanes that have tasks.
     busy: Vec<usize>,
-    kinds: Vec<TaskKind>,
+    table: KindTable,
     spans: Vec<TaskSpan>,
     /// Per task: its kind, whether it has ended, and the next task of its lane.
     kind_of_task: Vec<u32>,
@@ -108,9 +124,6 @@ pub struct Simulator<'a> {
     body_lanes: Vec<usize>,
     body_kinds: SmallVec<[u32; FEW]>,
     speeds: Vec<f64>,
-    /// The speeds of bodies of these kinds: layers are alike, so the same kinds run together again
-    /// and again.
-    known_speeds: FxHashMap<SmallVec<[u32; FEW]>, SmallVec<[f64; FEW]>>,
 }
 
 #[derive(Debug, Clone)]
@@ -174,7 +187,7 @@ impl<'a> Simulator<'a> {
             sharing: FairShare::new(memories.chain(links)),
             lanes: device_syncs.chain(link_syncs).map(lane).collect(),
             busy: Vec::new(),
-            kinds: Vec::new(),
+            table: KindTable::default(),
             spans: Vec::new(),
             kind_of_task: Vec::new(),
             ended: Vec::new(),
@@ -182,7 +195,6 @@ impl<'a> Simulator<'a> {
             body_lanes: Vec::new(),
             body_kinds: SmallVec::new(),
             speeds: Vec::new(),
-            known_speeds: FxHashMap::default(),
         }
     }
 
@@ -206,23 +218,27 @@ impl<'a> Simulator<'a> {
         uneven: impl Fn(&Task) -> bool,
         price: impl Fn(&Task) -> Result<TaskCost, MissingRate>,
     ) -> Result<StepOutcome<'_>, MissingRate> {
-        self.kinds.clear();
+        self.table.clear();
         for task in self.classify(program, uneven) {
-            self.kinds.push(TaskKind::new(self.cost_model.machine, price(task)?));
+            self.table.kinds.push(TaskKind::new(self.cost_model.machine, price(task)?));
         }
         Ok(self.play(program))
     }
 
-    /// The sum over the tasks of `program` of the difference between their times in two steps.
-    /// Without contention, the durations of the steps differ by no more than this.
-    pub fn time_difference(&mut self, program: &Program, steps: [&Step; 2]) -> Result<Seconds, MissingRate> {
-        let cost_model = self.cost_model;
-        let mut differences = Vec::new();
-        for task in self.classify(program, |_| false) {
-            let [one, other] = steps.map(|step| cost_model.task_cost(task, step));
-            differences.push((one?.alone.get() - other?.alone.get()).abs());
-        }
-        Ok(Seconds::new(self.kind_of_task.iter().map(|&kind| differences[kind as usize]).sum()))
+    /// Simulates one step of `program` with known prices: task `i` is of the kind `kinds[i]` of
+    /// `table`.
+    pub(crate) fn step_of_kinds(
+        &mut self,
+        program: &Program,
+        kinds: &[u32],
+        table: &mut KindTable,
+    ) -> SimTime {
+        self.kind_of_task.clear();
+        self.kind_of_task.extend_from_slice(kinds);
+        std::mem::swap(&mut self.table, table);
+        let duration = self.play(program).duration;
+        std::mem::swap(&mut self.table, table);
+        duration
     }
 
     /// The first task of each kind. Notes the kind of each task. Layers of a kind are alike: a task
@@ -246,8 +262,8 @@ impl<'a> Simulator<'a> {
     /// Simulates one step of `program` in which task `i` costs `prices[i]`.
     pub fn step_priced(&mut self, program: &Program, prices: &[TaskCost]) -> StepOutcome<'_> {
         assert_eq!(program.tasks.len(), prices.len(), "every task has a price");
-        self.kinds.clear();
-        self.kinds.extend(prices.iter().map(|&price| TaskKind::new(self.cost_model.machine, price)));
+        self.table.clear();
+        self.table.kinds.extend(prices.iter().map(|&price| TaskKind::new(self.cost_model.machine, price)));
         self.kind_of_task.clear();
         self.kind_of_task.extend(0..prices.len() as u32);
         self.play(program)
@@ -269,7 +285,12 @@ impl<'a> Simulator<'a> {
         }
         debug_assert!(self.ended.iter().all(|&ended| ended), "every task ends");
         let duration = self.spans.iter().map(|span| span.end).max().unwrap_or(SimTime::ZERO);
-        StepOutcome { spans: &self.spans, duration, kinds: &self.kinds, kind_of_task: &self.kind_of_task }
+        StepOutcome {
+            spans: &self.spans,
+            duration,
+            kinds: &self.table.kinds,
+            kind_of_task: &self.kind_of_task,
+        }
     }
 
     fn reset(&mut self, program: &Program) {
@@ -287,7 +308,6 @@ impl<'a> Simulator<'a> {
             let lane = lane_index(self.cost_model.machine, task);
             self.next[index] = self.lanes[lane].head.replace(index as u32);
         }
-        self.known_speeds.clear();
         self.busy.clear();
         self.busy.extend((0..self.lanes.len()).filter(|&lane| self.lanes[lane].head.is_some()));
     }
@@ -303,7 +323,7 @@ impl<'a> Simulator<'a> {
             }
             let ready = after.iter().map(|earlier| self.spans[earlier.0 as usize].end).max();
             let had_to_wait = ready.is_some_and(|ready| ready > lane.free);
-            let kind = &self.kinds[self.kind_of_task[task as usize] as usize];
+            let kind = &self.table.kinds[self.kind_of_task[task as usize] as usize];
             lane.issued += kind.issue;
             let start = if had_to_wait { now + lane.sync } else { now }.max(lane.issued);
             self.spans[task as usize].start = start;
@@ -341,11 +361,12 @@ impl<'a> Simulator<'a> {
     }
 
     fn share(&mut self, now: SimTime) {
-        let flow = |&kind: &u32| &self.kinds[kind as usize].flow;
+        let KindTable { kinds, speeds } = &mut self.table;
+        let flow = |&kind: &u32| &kinds[kind as usize].flow;
         let speeds: &[f64] = match &self.body_kinds[..] {
             [] => &[],
             [_] => &[1.0],
-            _ => self.known_speeds.entry(self.body_kinds.clone()).or_insert_with(|| {
+            _ => speeds.entry(self.body_kinds.clone()).or_insert_with(|| {
                 let flows: SmallVec<[&Flow; FEW]> = self.body_kinds.iter().map(flow).collect();
                 self.sharing.share(&flows, &mut self.speeds);
                 self.speeds.iter().copied().collect()

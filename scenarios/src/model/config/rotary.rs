@@ -16,8 +16,15 @@ pub(crate) fn read_rotary(
     family: &FamilyDefaults,
     model: &mut Model,
 ) -> Result<(), ScenarioError> {
-    let key = if config.get("rope_scaling").is_some() { "rope_scaling" } else { "rope_parameters" };
-    let mut rope = config.section(key)?;
+    let [old, new] = [config.section("rope_scaling")?, config.section("rope_parameters")?];
+    if let (Some(old), Some(new)) = (&old, &new)
+        && let (Some(old_kind), Some(new_kind)) = (rope_kind(old)?, rope_kind(new)?)
+        && !are_alike(old_kind, new_kind)
+    {
+        let wanted = format!("rope_parameters says {new_kind}: the same rotation in both is wanted");
+        return Err(config.wrong("rope_scaling", &wanted));
+    }
+    let mut rope = old.or(new);
     if !family.has_own_defaults() {
         rope = by_kind(config, model)?.or(rope);
     }
@@ -46,6 +53,26 @@ fn by_kind<'a>(
         model.wiring.window_theta = window.positive("rope_theta")?;
     }
     Ok(config.section("rope_parameters.full_attention")?.or(config.section("rope_parameters.main")?))
+}
+
+/// The kind of a rotation, which transformers 4 calls `type`. Files may have both keys.
+fn rope_kind<'a>(rope: &DocumentSection<'a>) -> Result<Option<&'a str>, ScenarioError> {
+    match (rope.text("rope_type")?, rope.text("type")?) {
+        (Some(new), Some(old)) if !are_alike(new, old) => {
+            Err(rope.wrong("rope_type", &format!("type says {old}: the same rotation in both is wanted")))
+        }
+        (new, old) => Ok(new.or(old)),
+    }
+}
+
+/// Whether two words stand for the same rotation of text.
+fn are_alike(one: &str, other: &str) -> bool {
+    let meaning = |word| match word {
+        "mrope" => "default",
+        "su" => "longrope",
+        word => word,
+    };
+    meaning(one) == meaning(other)
 }
 
 /// The share of each head that is rotated where no key says so.
@@ -122,7 +149,7 @@ fn positions(
     };
     let theta = rope.positive("rope_theta")?.or(outer_theta).unwrap_or(family.theta);
     let type_key = if rope.get("rope_type").is_some() { "rope_type" } else { "type" };
-    let scaling = match rope.text(type_key)?.unwrap_or("default") {
+    let scaling = match rope_kind(&rope)?.unwrap_or("default") {
         // Text has the same position in all three dimensions of an image's position.
         "mrope" => None,
         // Frequencies of the whole head's width, of which only the first pairs rotate.

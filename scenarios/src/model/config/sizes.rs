@@ -186,14 +186,21 @@ fn tied_embeddings(
 
 /// `dtype` (transformers 5) or `torch_dtype` (transformers 4); without either it is float32.
 pub(crate) fn dtype(config: &DocumentSection<'_>) -> Result<Option<DType>, ScenarioError> {
-    let key = if config.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
-    let Some(text) = config.text(key)? else { return Ok(None) };
-    Ok(Some(match text.strip_prefix("torch.").unwrap_or(text) {
-        "float32" | "float" => DType::F32,
-        "float16" | "half" => DType::F16,
-        "bfloat16" => DType::Bf16,
-        _ => return Err(config.wrong(key, "one of float32, float16, bfloat16 is wanted")),
-    }))
+    let read = |key: &str| {
+        let Some(text) = config.text(key)? else { return Ok(None) };
+        Ok(Some(match text.strip_prefix("torch.").unwrap_or(text) {
+            "float32" | "float" => DType::F32,
+            "float16" | "half" => DType::F16,
+            "bfloat16" => DType::Bf16,
+            _ => return Err(config.wrong(key, "one of float32, float16, bfloat16 is wanted")),
+        }))
+    };
+    match (read("dtype")?, read("torch_dtype")?) {
+        (Some(new), Some(old)) if new != old => {
+            Err(config.wrong("dtype", &format!("torch_dtype says {old}: the same format in both is wanted")))
+        }
+        (new, old) => Ok(new.or(old)),
+    }
 }
 
 /// The non-linearity of a feed-forward network without a gate.

@@ -94,6 +94,9 @@ pub(super) fn read_later_family(
                 config.insert("intermediate_size".to_owned(), width.clone());
                 config.remove("moe_intermediate_size");
             }
+            // Files do not have these, and engines assume them: Maverick has 128 experts.
+            config.entry("attention_chunk_size").or_insert(json!(8192));
+            config.insert("use_qk_norm".to_owned(), json!(header.count("expert_count") != Some(128)));
         }
         "gpt-oss" => {
             if let Some(width) = header.value("expert_feed_forward_length") {

@@ -133,6 +133,12 @@ fn read_gemma4(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
     config.extend(width("attention.key_length_swa").map(|width| ("head_dim".to_owned(), width)));
     config.insert("enable_moe_block".to_owned(), json!(header.count("expert_count").is_some()));
     let listed = |key: &str| header.value(key).and_then(Value::as_array);
+    // The widths of the layers' networks: those of layers with shared keys may be twice as wide.
+    let widths = listed("feed_forward_length").into_iter().flatten().filter_map(Value::as_u64);
+    if let Some((narrow, wide)) = widths.clone().min().zip(widths.max()) {
+        config.insert("intermediate_size".to_owned(), json!(narrow));
+        config.insert("use_double_wide_mlp".to_owned(), json!(wide > narrow));
+    }
     let full = listed("attention.sliding_window_pattern")
         .and_then(|pattern| pattern.iter().position(|windowed| windowed == &json!(false)));
     let Some(full) = full else { return };

@@ -221,6 +221,12 @@ fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> R
             if header.architecture == "gpt-oss" {
                 scaling["truncate"] = json!(false);
             }
+            // DeepSeek's files have a tenth of the factor that its scores are scaled by.
+            let tenth = header.value("rope.scaling.yarn_log_multiplier").and_then(Value::as_f64);
+            for key in ["mscale", "mscale_all_dim"] {
+                let scale = tenth.map(|tenth| (1e6 * 10.0 * tenth).round() / 1e6);
+                scale.into_iter().for_each(|scale| scaling[key] = json!(scale));
+            }
             config.insert("rope_scaling".to_owned(), scaling);
         }
         Some("linear") => {

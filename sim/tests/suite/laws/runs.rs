@@ -115,6 +115,13 @@ fn estimate_error(parts: &[(Placement, usize)], [batch, prompt, output, chunk]: 
         scenarios::Workload { batch, prompt_tokens: prompt, output_tokens: output, speculation: None };
     let sketch = sim::estimate(cost_model, &placement, &workload, chunk).unwrap();
     assert_eq!(sketch.tpot.is_some(), whole.tpot.is_some());
+    // What a scorer keeps of other placements and chunks changes nothing.
+    let score = sim::scorer(cost_model, workload);
+    let equal =
+        Placement { layers: vec![placement.layers[0].clone(); placement.layers.len()], ..placement.clone() };
+    assert!(score(&equal, chunk).is_ok() && score(&placement, chunk + 1).is_ok());
+    assert_eq!(score(&placement, chunk).unwrap(), sketch);
+    assert_eq!(score(&placement, chunk).unwrap(), sketch);
     let off = |(a, b): (Seconds, Seconds)| (a.get() / b.get() - 1.0).abs();
     off((sketch.ttft, whole.ttft)).max(sketch.tpot.zip(whole.tpot).map_or(0.0, off))
 }

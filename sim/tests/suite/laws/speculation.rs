@@ -33,6 +33,9 @@ fn trace(workload: &Workload, draws: RandomDraws) -> Trace {
     let trace = run.trace("plan").unwrap();
     let times = run.times().unwrap();
     assert_eq!(times.ttft, Seconds::from_nanos(trace.ttft_ns()));
+    // The steps that were made take as long when they are repeated, whatever was drawn.
+    let plain = BatchRun { draws: RandomDraws::default(), ..run };
+    assert_eq!(plain.repeat(&trace.steps, "plan").unwrap().steps, trace.steps);
     // The mean run takes what the planner adds up: the model's steps, and the draft's steps before
     // each.
     if !draws.acceptance {

@@ -1,7 +1,7 @@
 //! What came of a choice among number formats and degrees of tensor parallelism, as a table.
 
-use super::phase_times::tpot;
-use fulcrum::FormatTrial;
+use super::format_trial::FormatTrial;
+use super::resolved_plan::ResolvedPlan;
 use planner::Variant;
 use scenarios::WeightClass;
 
@@ -33,9 +33,21 @@ const LAST: [(&str, Choice); 3] = [
     }),
 ];
 
-/// A line for each combination, with a mark at the one that was `chosen`; empty where there was no
-/// choice.
-pub fn table(tried: &[FormatTrial], chosen: &Variant) -> String {
+impl ResolvedPlan {
+    /// What each combination of number formats would give, a line for each, with a mark at the one
+    /// that was chosen; empty where there was no choice.
+    pub fn formats_table(&self) -> String {
+        let draft = self.plan.draft.as_ref().zip(self.plan.workload.speculation);
+        let chosen = Variant {
+            division: self.machine.division(),
+            formats: self.plan.formats,
+            draft: draft.map(|(draft, speculation)| (draft.device.clone(), speculation.tokens)),
+        };
+        table(&self.trials, &chosen)
+    }
+}
+
+fn table(tried: &[FormatTrial], chosen: &Variant) -> String {
     let Some(first) = tried.first() else { return String::new() };
     let grouped = tried
         .iter()
@@ -65,7 +77,8 @@ pub fn table(tried: &[FormatTrial], chosen: &Variant) -> String {
         let name = name(one);
         match &one.result {
             Ok(times) => {
-                let (ttft, tpot) = (times.ttft.to_string(), tpot(times));
+                let ttft = times.ttft.to_string();
+                let tpot = times.tpot.map_or("-".to_owned(), |tpot| tpot.to_string());
                 text += &format!("{mark} {name:<wide$} {ttft:>12} {tpot:>12}\n");
             }
             Err(why) => text += &format!("{mark} {name:<wide$} {why}\n"),

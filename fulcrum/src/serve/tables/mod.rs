@@ -1,9 +1,12 @@
 //! The tables of a day of serving.
 
+mod open_metrics;
+
 use super::time_window::TimeWindow;
-use crate::error::Result;
+use crate::error::{OrError, Result};
 use crate::table::{CellReader, TableColumn, write_table};
-use hwprofiles::Seconds;
+use hwprofiles::{Seconds, write_atomically};
+use open_metrics::open_metrics;
 use sim::SimTime;
 use sim::serving::{Series, SeriesBucket, ServedRequest};
 use std::path::Path;
@@ -75,8 +78,12 @@ const SERIES: [TableColumn<BucketRow>; 8] = [
     ("least_free_blocks", CellReader::Count(|row| row.bucket.least_free_blocks)),
 ];
 
-/// Writes a row for each stretch of time, in order.
+/// Writes a row for each stretch of time, in order; as OpenMetrics text where the name ends in
+/// `.prom`.
 pub(crate) fn write_series(path: &Path, series: &Series, replicas: u64) -> Result<()> {
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("prom")) {
+        return write_atomically(path, open_metrics(series)).or_failed();
+    }
     let every = series.bucket_time().to_seconds().get();
     let row = |(index, &bucket): (usize, &SeriesBucket)| BucketRow {
         start: index as f64 * every,

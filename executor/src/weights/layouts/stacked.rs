@@ -45,7 +45,7 @@ const CONTENTS: [(&str, Content); 3] =
 ///
 /// # Errors
 /// [`ExecutorError::MissingTensor`] for blocks without their exponents.
-pub(super) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), ExecutorError> {
+pub(in crate::weights) fn add_experts(model: &Model, shards: &mut [Shard]) -> Result<(), ExecutorError> {
     if !is_stacked(model) {
         return Ok(());
     }
@@ -76,7 +76,7 @@ fn is_stacked(model: &Model) -> bool {
 }
 
 /// The name under which a checkpoint has the tensor with our name.
-pub(super) fn published_name(model: &Model, name: &str) -> String {
+pub(in crate::weights) fn published_name(model: &Model, name: &str) -> String {
     let published = || {
         let (layer, rest) = name.split_once("experts.")?;
         let (_, part) = rest.split_once('.')?;
@@ -179,7 +179,7 @@ fn unstack(
 }
 
 /// Reads the matrix of which the rows of `stored` are columns into `whole`, once.
-pub(super) fn read_columns(
+pub(in crate::weights) fn read_columns(
     shard: &Shard,
     stored: &StoredTensor,
     [width, apart]: [u64; 2],
@@ -195,7 +195,7 @@ pub(super) fn read_columns(
 }
 
 /// Fills `rows` with rows from row `first` on, each a column of the matrix `whole`.
-pub(super) fn gather_columns(
+pub(in crate::weights) fn gather_columns(
     whole: &[u8],
     stored: &StoredTensor,
     [width, apart]: [u64; 2],
@@ -215,7 +215,7 @@ pub(super) fn gather_columns(
 
 /// Reads blocks and their exponents, and joins them to ggml's MXFP4 blocks: the exponent, then 16
 /// bytes whose low halves are the first 16 numbers. Here neighbours share a byte.
-pub(super) fn read_scaled(
+pub(in crate::weights) fn read_scaled(
     [shard, scale_shard]: [&Shard; 2],
     [start, scales_start]: [u64; 2],
     out: &mut [u8],
@@ -245,6 +245,7 @@ mod tests {
             shape: shape.to_vec(),
             start,
             norms_include_one,
+            rates: false,
             order: RowOrder::Same,
         }
     }
