@@ -58,7 +58,8 @@ pub use files::{
 };
 pub use library::{Library, PartSheet, Profile, SheetEntry, shipped, shipped_called, similar_names};
 pub use machine::{
-    CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, EngineAllReduce, EngineExecution, Finding,
+    CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, EngineAllReduce, EngineExecution,
+    ExecutionOnGpus, Finding,
     GroupDivision, Interleave, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId,
     MemoryKind, MissingRate, OpOffload, Ranks, Stripe,
 };

@@ -1,7 +1,7 @@
 //! The engines that advice is given for, and what each can do.
 
 use crate::error::{Error, Result};
-use hwprofiles::{DType, DeviceKind, Machine, Ratio, Seconds, Sourced, nearest};
+use hwprofiles::{DType, DeviceKind, Machine, nearest};
 use scenarios::{EngineProfile, Formats, GgufFileType, Model, WeightFormats};
 use serde::Serialize;
 use std::fmt;
@@ -83,21 +83,6 @@ impl AdvisedEngine {
             other => other.name(),
         };
         EngineProfile::shipped(name).expect("a test reads the profile of every engine")
-    }
-
-    /// The same where all layers are with GPUs. llama.cpp then replays one graph of kernels, and
-    /// its products read as fast as long streams do; with layers apart neither holds.
-    pub(super) fn profile_on_gpus(self) -> EngineProfile {
-        let mut profile = self.profile();
-        if profile.execution.op_offload.is_some() {
-            let reason = "prior: one graph is replayed; fitted to 26 users' runs on RTX 3060, 3090 and 5090";
-            let share = |value: f64| Ratio::new(value).map(|value| Sourced::estimated(value, reason));
-            let execution = &mut profile.execution;
-            (execution.gpu_read, execution.kv_read, execution.attention) =
-                (share(1.0), share(1.0), share(0.8));
-            execution.launch = Some(Sourced::estimated(Seconds::new(1e-6), reason));
-        }
-        profile
     }
 
     pub(super) fn placing(self) -> EnginePlacing {

@@ -141,7 +141,7 @@ impl EngineSite {
         let divided = question.engine.placing() == EnginePlacing::OnGpus && gpus > 1;
         let grouped = if divided { machine.with_tensor_parallel(gpus).or_input()? } else { machine.clone() };
         let machine = grouped.run_by(&profile.execution);
-        let on_gpus = grouped.run_by(&question.engine.profile_on_gpus().execution);
+        let on_gpus = grouped.run_by(&profile.execution.with_all_on_gpus());
         let (load, room) = (question.load(), question.room());
         Ok(Self { engine: question.engine, profile, machine, on_gpus, gpus, unified, load, room })
     }
@@ -161,7 +161,7 @@ impl EngineSite {
         let places = self.places(cost_model)?;
         let options = self.options(&places, model);
         let (placement, chunk) = self.placement(model, &options, &self.load)?;
-        let machine = if places.all_on_gpu() { &self.on_gpus } else { &self.machine };
+        let machine = if options.is_whole_on_gpus(model) { &self.on_gpus } else { &self.machine };
         let cost_model = CostModel { machine, ..cost_model };
         let times = sim::estimate(cost_model, &placement, &self.load, chunk).map_err(impossible)?;
         Ok(PlacedModel { places, times })
@@ -257,22 +257,14 @@ impl EngineSite {
         footprint(cost_model, &extent, &placement).map_err(|error| impossible(PlannerError::from(error)))
     }
 
-    /// The placement of the options, and the tokens of each sequence in a step of prefill. A GPU
-    /// that shares the host's memory reads the token table itself: no activation moves.
+    /// The placement of the options, and the tokens of each sequence in a step of prefill.
     fn placement(
         &self,
         model: &Model,
         options: &OffloadOptions,
         load: &Workload,
     ) -> Result<(Placement, u64), NotPlaced> {
-        let (mut placement, chunk) = offloaded(&self.machine, model, options, load).map_err(impossible)?;
-        let head = placement.head.iter().map(|slice| slice.decode).next();
-        if let Some(device) = head.filter(|_| self.unified) {
-            for slice in &mut placement.embed {
-                (slice.prefill, slice.decode) = (device, device);
-            }
-        }
-        Ok((placement, chunk))
+        offloaded(&self.machine, model, options, load).map_err(impossible)
     }
 
     fn options(&self, places: &ModelPlaces, model: &Model) -> OffloadOptions {

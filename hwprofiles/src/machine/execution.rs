@@ -4,11 +4,11 @@
 //! reach less. [`Machine::run_by`] puts the engine's values in the place of the part's, so nothing
 //! that prices operators on a machine needs to know of engines.
 
-use crate::machine::device::{Device, DeviceKind, Ranks};
+use crate::machine::device::{CeilingRates, Device, DeviceKind, Ranks};
 use crate::machine::graph::Machine;
 use crate::machine::memory::{MemoryId, MemoryKind};
 use crate::rates::{AllReduce, Bound};
-use crate::units::{BytesPerSec, FlopPerSec, Ratio, Seconds, Sourced};
+use crate::units::{BytesPerSec, DType, FlopPerSec, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,6 +20,17 @@ pub struct EngineExecution {
     /// memories whose peak is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_read: Option<Sourced<Ratio>>,
+    /// The same for memory of more than two channels, in the place of `host_read`. Memory that a GPU
+    /// shares stays as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_read: Option<Sourced<Ratio>>,
+    /// What each fork-join of its CPU kernels costs for each core, beyond the part's own: all threads
+    /// wait for the last of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_join: Option<Sourced<Seconds>>,
+    /// Whether its CPU kernels use tile instructions (AMX).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_tiles: Option<bool>,
     /// Multiply-adds of CPU products with quantised weights, for each value that the cores unpack
     /// in the same time: blocks are unpacked, scaled and multiplied as integers by one kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,9 +82,28 @@ pub struct EngineExecution {
     /// Whether activations are rounded to fp8 by a kernel of its own before each fp8 product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantises_activations: Option<bool>,
+    /// What differs where all layers are with GPUs: the kernels of a step are then one graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_gpus: Option<ExecutionOnGpus>,
     /// Its all-reduces, by the beginning of the name of the link between GPUs: `nvlink`, `pcie4`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub all_reduce: BTreeMap<String, EngineAllReduce>,
+}
+
+/// The values of an engine that differ where all layers are with GPUs, in the words of
+/// [`EngineExecution`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExecutionOnGpus {
+    /// What each launch costs beyond the part's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Sourced<Seconds>>,
+    /// The share of a GPU's attention rate where it computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Sourced<Ratio>>,
+    /// The share of its bandwidth where it reads the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_read: Option<Sourced<Ratio>>,
 }
 
 /// When weights in host memory are copied to the GPU to be multiplied there.
@@ -104,6 +134,26 @@ pub struct EngineAllReduce {
     pub bandwidth: Option<Sourced<BytesPerSec>>,
 }
 
+/// The peak above which a socket has more than two channels: that of two channels of DDR5-8000.
+pub(crate) const MOST_OF_TWO_CHANNELS: BytesPerSec = BytesPerSec::new(128e9);
+
+/// What is left of the rate at which a CPU with these ceilings computes attention over a cache in
+/// `kv`, where no tile instructions are used. `None` where it has none or nothing else.
+fn without_tiles(ceilings: &BTreeMap<DType, BTreeMap<String, CeilingRates>>, kv: DType) -> Option<Ratio> {
+    let formats = [kv, DType::Bf16, DType::F32];
+    let rate = |set: &str| {
+        let own = formats.iter().filter_map(|format| ceilings.get(format)?.get(set)?.streamed.as_ref());
+        own.map(|rate| rate.value.get()).next()
+    };
+    let tiles = rate(TILES)?;
+    let sets = ceilings.values().flat_map(BTreeMap::keys).filter(|set| *set != TILES);
+    let fastest = sets.filter_map(|set| rate(set)).fold(0.0, f64::max);
+    Ratio::new(fastest / tiles).filter(|factor| *factor < Ratio::ONE && fastest > 0.0)
+}
+
+/// The name of tile instructions among a CPU's ceilings.
+const TILES: &str = "amx";
+
 impl Machine {
     /// The machine as `engine` runs it: its devices, memories and links reach what the engine's
     /// kernels and copies reach. An empty description changes nothing.
@@ -131,12 +181,31 @@ impl Machine {
 }
 
 impl EngineExecution {
+    /// The values where all layers are with GPUs.
+    #[must_use]
+    pub fn with_all_on_gpus(&self) -> Self {
+        let Some(ExecutionOnGpus { launch, attention, kv_read }) = self.on_gpus.clone() else {
+            return self.clone();
+        };
+        Self {
+            launch: launch.or_else(|| self.launch.clone()),
+            attention: attention.or_else(|| self.attention.clone()),
+            kv_read: kv_read.or_else(|| self.kv_read.clone()),
+            on_gpus: None,
+            ..self.clone()
+        }
+    }
+
     /// Reads at the engine's share of the peak, by the CPU's kernels and by whoever else reads.
     fn slow_host_memory(&self, machine: &mut Machine) {
-        let Some(share) = &self.host_read else { return };
         for id in machine.memory_ids().collect::<Vec<_>>() {
+            let of_gpu = |device: &Device| device.memory == id && device.kind == DeviceKind::Gpu;
+            let is_shared = machine.devices.iter().any(of_gpu);
             let memory = &mut machine.memories[id.0];
             let Some(peak) = memory.details.peak.clone() else { continue };
+            let is_wide = peak.value > MOST_OF_TWO_CHANNELS && !is_shared;
+            let wide = self.server_read.as_ref().filter(|_| is_wide);
+            let Some(share) = wide.or(self.host_read.as_ref()) else { continue };
             let rate = peak.value * share.value.get();
             let factor = Ratio::new(rate / memory.bandwidth.value);
             let reason = format!("{} of the peak of {} ({})", share.value, peak.value, share.source);
@@ -165,6 +234,19 @@ impl EngineExecution {
     }
 
     fn change_host(&self, device: &mut Device) {
+        if let Some(join) = &self.host_join {
+            let cores = device.cores.len();
+            let reason = format!("{} and {} for each of {cores} cores", device.launch.value, join.value);
+            device.launch = Sourced::estimated(device.launch.value + join.value * cores as f64, &reason);
+        }
+        if self.host_tiles == Some(false) {
+            let ceilings = &device.details.ceilings;
+            for (kv, rates) in &mut device.attention {
+                if let Some(factor) = without_tiles(ceilings, *kv).filter(|_| rates.is_estimated()) {
+                    *rates = rates.with_faster_prefill(factor);
+                }
+            }
+        }
         if let Some(share) = &self.host_cache {
             let quantised = device.attention.iter_mut().filter(|(kv, _)| kv.is_quantised());
             quantised.for_each(|(_, rates)| *rates = rates.faster(Bound::Compute, share.value));

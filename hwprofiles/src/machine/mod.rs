@@ -19,7 +19,8 @@ mod times;
 
 pub use check::Finding;
 pub use device::{CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Ranks};
-pub use execution::{EngineAllReduce, EngineExecution, OpOffload};
+pub(crate) use execution::MOST_OF_TWO_CHANNELS;
+pub use execution::{EngineAllReduce, EngineExecution, ExecutionOnGpus, OpOffload};
 pub(crate) use footnotes::{Footnotes, wrapped};
 pub use graph::Machine;
 pub use link::{Link, LinkDetails, LinkId};

@@ -14,7 +14,8 @@
 
 use crate::files::ProfileError;
 use crate::machine::{
-    CeilingRates, Device, DeviceDetails, DeviceKind, Memory, MemoryDetails, MemoryId, MemoryKind,
+    CeilingRates, Device, DeviceDetails, DeviceKind, MOST_OF_TWO_CHANNELS, Memory, MemoryDetails, MemoryId,
+    MemoryKind,
 };
 use crate::parts::composition::DramChoice;
 use crate::parts::cpu::{CpuPart, InstructionSet, SheetRates};
@@ -29,10 +30,6 @@ const OF_PEAK_VECTORS: f64 = 0.65;
 const OF_PEAK_TWO_CHANNELS: f64 = 0.80;
 
 const OF_PEAK_MANY_CHANNELS: f64 = 0.58;
-
-/// The peak above which a socket of unknown channels has more than two: that of two channels of
-/// DDR5-8000.
-const MOST_OF_TWO_CHANNELS: BytesPerSec = BytesPerSec::new(128e9);
 
 /// The share of its power that a socket uses while its cores wait for work.
 const OF_POWER_WAITING: f64 = 0.30;

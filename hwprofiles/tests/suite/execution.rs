@@ -61,6 +61,69 @@ fn host_memory_is_read_at_the_engines_share_of_its_peak() {
 }
 
 #[test]
+fn memory_of_many_channels_has_a_share_of_its_own_unless_a_gpu_shares_it() {
+    let text = format!("host_read: {{value: 0.7, {s}}}\nserver_read: {{value: 0.5, {s}}}", s = source());
+    for (name, share) in [("rtx-4090", 0.7), ("h100-sxm", 0.5), ("radeon-8060s", 0.7)] {
+        let plain = machine(name, 1);
+        let run = plain.run_by(&engine(&text));
+        let dram = run.memories.iter().find(|memory| memory.details.peak.is_some()).unwrap();
+        let peak = dram.details.peak.as_ref().unwrap().value;
+        assert!((dram.bandwidth.value.get() / peak.get() - share).abs() < 1e-9, "{name}");
+    }
+}
+
+#[test]
+fn values_with_all_layers_on_gpus_stand_in_the_place_of_the_others() {
+    let text = format!(
+        "launch: {{value: 4 us, {s}}}\nhop: {{value: 60 us, {s}}}\non_gpus: {{launch: {{value: 1 us, {s}}}}}",
+        s = source()
+    );
+    let (plain, engine) = (machine("rtx-5090", 1), engine(&text));
+    let launch = |machine: &Machine| device(machine, DeviceKind::Gpu).launch.value.get();
+    let [divided, whole] = [engine.clone(), engine.with_all_on_gpus()].map(|engine| plain.run_by(&engine));
+    assert!((launch(&divided) - launch(&plain) - 4e-6).abs() < 1e-12);
+    assert!((launch(&whole) - launch(&plain) - 1e-6).abs() < 1e-12);
+    assert_eq!(engine.with_all_on_gpus().hop, engine.hop);
+    assert_eq!(EngineExecution::default().with_all_on_gpus(), EngineExecution::default());
+}
+
+#[test]
+fn a_fork_join_takes_longer_the_more_cores_there_are() {
+    let plain = machine("rtx-5090", 1);
+    let run = plain.run_by(&engine(&format!("host_join: {{value: 0.5 us, {}}}", source())));
+    let cores = device(&plain, DeviceKind::Cpu).cores.len() as f64;
+    let launch = |machine, kind| device(machine, kind).launch.value.get();
+    let more = launch(&run, DeviceKind::Cpu) - launch(&plain, DeviceKind::Cpu);
+    assert!(cores > 0.0 && (more - 0.5e-6 * cores).abs() < 1e-12);
+    assert_eq!(device(&run, DeviceKind::Gpu), device(&plain, DeviceKind::Gpu));
+}
+
+#[test]
+fn prompts_are_attended_to_by_vectors_where_an_engine_has_no_kernels_for_tiles() {
+    let prefill = AttentionShape {
+        phase: Phase::Prefill,
+        batch: 1,
+        new_tokens: 512,
+        past_tokens: 1 << 15,
+        heads: 128,
+        kv_heads: 128,
+        head_dim: 192,
+    };
+    let decode = AttentionShape { phase: Phase::Decode, new_tokens: 1, ..prefill };
+    for (name, slower) in [("spr-h100", true), ("rtx-5090", false)] {
+        let plain = Library::default().machine(name).unwrap_or_else(|_| machine(name, 1));
+        let run = plain.run_by(&engine("host_tiles: false"));
+        for kv in [DType::F16, DType::Int8] {
+            let time = |machine, shape| {
+                device(machine, DeviceKind::Cpu).attention_time(kv, shape).unwrap().time.get()
+            };
+            assert_eq!(time(&run, &prefill) > time(&plain, &prefill) * 1.2, slower, "{name}, {kv}");
+            assert!((time(&run, &decode) / time(&plain, &decode) - 1.0).abs() < 1e-9, "{name}, {kv}");
+        }
+    }
+}
+
+#[test]
 fn hops_links_and_graphs_are_the_engines() {
     let plain = machine("rtx-5090", 2);
     let text = format!(

@@ -1,7 +1,7 @@
 //! Placements of llama.cpp's options.
 //!
 //! - The GPUs hold the last layers with their KV caches, dealt out by their capacities; the token
-//!   table stays with the host.
+//!   table stays with the host, in whose memory a GPU without its own reads it.
 //! - A tensor lies in the buffer of the first pattern that its name matches, and is computed there.
 //! - The first GPU computes a product of many rows with a matrix of the host: it fetches the matrix
 //!   and then multiplies.
@@ -134,8 +134,11 @@ impl<'a> Offload<'a> {
             })
         };
         let head = self.layer_device(self.model.layers);
+        // A GPU that shares the host's memory reads the token table where it lies.
+        let shares_memory = self.machine.device(head).memory == self.machine.device(self.host).memory;
+        let embed = if shares_memory { head } else { self.host };
         Placement {
-            embed: self.slices(0, Sublayer::Embed, self.host, [0; 2]),
+            embed: self.slices(0, Sublayer::Embed, embed, [0; 2]),
             layers: (0..self.model.layers).map(layer).collect(),
             // The head works on the last token of each sequence alone.
             head: self.slices(0, Sublayer::Head, head, [workload.batch; 2]),

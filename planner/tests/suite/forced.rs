@@ -4,11 +4,11 @@ use crate::fixture::{Spec, formats, model};
 use hwprofiles::{DeviceId, Machine, MemoryId, Seconds};
 use planner::{
     CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError,
-    Problem, Rule, Scorer, evaluate, export, plan_among,
+    Problem, Program, Rule, Scorer, evaluate, export, plan_among,
 };
 use scenarios::{
-    Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Requirements, Slo, Sublayer,
-    TensorOverride, Workload,
+    Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Phase, Requirements, Slo,
+    Sublayer, TensorOverride, Workload,
 };
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
@@ -66,6 +66,18 @@ fn placed(machine: &Machine, model: &Model, options: OffloadOptions) -> Placemen
     let plan = follow(machine, model, &ForcedPlacement::Offload(options)).expect("a plan");
     assert_eq!(plan.predicted.chosen, FORCED);
     plan.placement(machine, model).expect("a placement")
+}
+
+#[test]
+fn a_gpu_in_the_hosts_memory_reads_the_token_table_itself() {
+    let model = model(4, 256);
+    let mut machine = Spec::gpu(80_000_000).machine(&model);
+    machine.devices[GPU.0].memory = machine.devices[HOST.0].memory;
+    let placement = placed(&machine, &model, OffloadOptions { gpu_layers: Some(5), ..options() });
+    assert!(placement.embed.iter().all(|slice| slice.decode == GPU && slice.prefill == GPU));
+    for phase in [Phase::Prefill, Phase::Decode] {
+        Program::lower(&machine, &model, &placement, phase).expect("nothing moves");
+    }
 }
 
 #[test]

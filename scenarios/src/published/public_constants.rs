@@ -43,7 +43,7 @@ enum ChannelCount {
 
 impl PublicConstant {
     /// The values that are tried, from one end of the prior to the other.
-    pub const CANDIDATES: usize = 3;
+    pub const CANDIDATES: usize = 5;
     /// The candidate that stands for the prior where no run speaks for another.
     pub const MIDDLE: usize = Self::CANDIDATES / 2;
 

@@ -72,6 +72,13 @@ impl OffloadOptions {
     /// With this many rows llama.cpp's GPU fetches the host's weights.
     pub const ROWS: u64 = 32;
 
+    /// Whether nothing but the token table of `model` is with the host, where there is a GPU.
+    pub fn is_whole_on_gpus(&self, model: &Model) -> bool {
+        self.gpu_layers.is_none_or(|layers| layers > model.layers)
+            && self.cpu_moe == CpuMoe::None
+            && self.override_tensor.iter().all(|one| !one.buffer.starts_with("CPU"))
+    }
+
     /// The same options, with what `engine` does where they do not say when weights are fetched.
     #[must_use]
     pub fn completed_by(&self, engine: &EngineProfile, model: &Model) -> Self {

@@ -11,7 +11,7 @@ use crate::model::transformer::Model;
 use crate::question::engine_choice::EngineChoice;
 use crate::question::format_choice::FormatChoice;
 use crate::question::lookup::{Catalog, Reference};
-use crate::question::placement_choice::PlacementChoice;
+use crate::question::placement_choice::{OffloadOptions, PlacementChoice};
 use crate::question::requirements::Requirements;
 use crate::question::scenario::Scenario;
 use hwprofiles::{EngineExecution, Machine};
@@ -99,7 +99,12 @@ impl Scenario {
         let speculative = self.find_draft(&model, &workload, catalog)?;
         let formats = self.format_choice(&model)?;
         let machines = catalog.machines(&self.machine, &self.groups)?;
-        let execution = &self.engine.profile.execution;
+        let mut engine = self.engine.clone();
+        let is_whole = |options: &OffloadOptions| options.is_whole_on_gpus(&model);
+        if matches!(&self.placement, Some(PlacementChoice::Offload(options)) if is_whole(options)) {
+            engine.profile.execution = engine.profile.execution.with_all_on_gpus();
+        }
+        let execution = &engine.profile.execution;
         let machines = match *execution == EngineExecution::default() {
             true => machines,
             false => machines.iter().map(|machine| machine.run_by(execution)).collect(),
@@ -117,7 +122,7 @@ impl Scenario {
             },
             serving: self.workload.serving().cloned(),
             training: self.workload.training(),
-            engine: self.engine.clone(),
+            engine,
             placement: self.placement.clone(),
         })
     }

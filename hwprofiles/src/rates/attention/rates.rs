@@ -200,6 +200,20 @@ impl AttentionRates {
     }
 }
 
+impl AttentionRates {
+    /// Whether they were not measured.
+    pub fn is_estimated(&self) -> bool {
+        !matches!(self.source, Provenance::Measured { .. })
+    }
+
+    /// The same rates with prefill that computes `factor` times as fast; decode stays as it is.
+    #[must_use]
+    pub(crate) fn with_faster_prefill(&self, factor: Ratio) -> Self {
+        let decode_rate = self.decode_rate.map(|rate| rate * (1.0 / factor.get()));
+        Self { decode_rate, ..self.faster(Bound::Compute, factor) }
+    }
+}
+
 /// Half the width of the 80 % band of a measured time, as a logarithm.
 const MEASURED_SPREAD: f64 = 0.03;
 
