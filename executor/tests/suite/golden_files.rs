@@ -200,7 +200,7 @@ impl Step {
                 let first = shape.remove(0);
                 shape[0] *= first;
             }
-            // In f64, whose last bit differs between libraries and does not matter.
+            // In f64: libraries differ in the last bit, which is rounded away here.
             Step::Zero((step,)) if step == "rate" => {
                 values.iter_mut().for_each(|x| *x = -f64::from(*x).exp() as f32);
             }

@@ -20,12 +20,12 @@ pub struct EngineExecution {
     /// memories whose peak is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_read: Option<Sourced<Ratio>>,
-    /// The same for memory of more than two channels, in the place of `host_read`. Memory that a GPU
-    /// shares stays as it is.
+    /// The same for memory of more than two channels, in the place of `host_read`. Memory that a
+    /// GPU shares stays as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_read: Option<Sourced<Ratio>>,
-    /// What each fork-join of its CPU kernels costs for each core, beyond the part's own: all threads
-    /// wait for the last of them.
+    /// What each fork-join of its CPU kernels costs for each core, beyond the part's own: all
+    /// threads wait for the last of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_join: Option<Sourced<Seconds>>,
     /// Whether its CPU kernels use tile instructions (AMX).

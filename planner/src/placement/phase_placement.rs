@@ -5,8 +5,8 @@ use crate::placement::pipelining::Pipelining;
 use crate::placement::slices::{LayerPlacement, Placement, PlacementView, Slice, Slices};
 use scenarios::Phase;
 
-/// A placement as one phase sees it: the device of the other phase is left out, so that layers which
-/// differ only there are equal. Placements that agree in this take equally long in the phase.
+/// A placement as one phase sees it: the device of the other phase is left out, so that layers
+/// which differ only there are equal. Placements that agree in this take equally long in the phase.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PhasePlacement {
     /// The phase.

@@ -224,7 +224,8 @@ fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> R
             // DeepSeek's files have a tenth of the factor that its scores are scaled by.
             let tenth = header.value("rope.scaling.yarn_log_multiplier").and_then(Value::as_f64);
             for key in ["mscale", "mscale_all_dim"] {
-                let scale = tenth.map(|tenth| (1e6 * 10.0 * tenth).round() / 1e6);
+                // Seven digits are what a 32-bit float of a file holds.
+                let scale = tenth.map(|tenth| f64::from((10.0 * tenth) as f32));
                 scale.into_iter().for_each(|scale| scaling[key] = json!(scale));
             }
             config.insert("rope_scaling".to_owned(), scaling);
