@@ -80,7 +80,8 @@ def advice(run):
         [FULCRUM, "--json", "advise", "--machine", machine, "--engine", engine, "--model", name, "--format", word,
          "--prompt", str(prompt), "--context", str(context)], capture_output=True, text=True)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "understood:" not in line]
+        text = json.loads(done.stderr.splitlines()[-1])["error"]["text"]
+        lines = [line for line in text.splitlines() if "understood:" not in line]
         return lines[min(1, len(lines) - 1)].strip()[:90] if "not clear" in lines[0] else lines[0][:90]
     row = json.loads(done.stdout)["rows"][0]
     seconds = row["ttft"].split()
