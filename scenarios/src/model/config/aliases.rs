@@ -1,7 +1,7 @@
 //! Other names of presets: of models with the same shape, and of shorter or longer spellings.
 
 /// Each with the preset's name.
-pub(crate) const ALIASES: [(&str, &str); 47] = [
+pub(crate) const ALIASES: [(&str, &str); 48] = [
     ("deepseek-coder-v2-lite", "deepseek-v2-lite"),
     ("deepseek-r1", "deepseek-v3"),
     ("deepseek-v2.5", "deepseek-v2"),
@@ -9,6 +9,7 @@ pub(crate) const ALIASES: [(&str, &str); 47] = [
     ("deepseek-v3.1-terminus", "deepseek-v3"),
     ("deepseek-v3.2-exp", "deepseek-v3.2"),
     ("devstral-small-24b", "mistral-small-24b"),
+    ("functiongemma-270m", "gemma-3-270m"),
     ("glm-4.7", "glm-4.6"),
     ("glm-5.1", "glm-5"),
     ("granite-4.0-h-small", "granite-4-small"),

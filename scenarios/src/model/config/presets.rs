@@ -9,7 +9,7 @@ use crate::model::config::aliases::ALIASES;
 use crate::model::transformer::Model;
 
 /// Names in ascending order, with their files. A test compares this table with the folder.
-const PRESETS: [(&str, &str); 109] = [
+const PRESETS: [(&str, &str); 115] = [
     ("deepseek-v2", include_str!("../../../models/deepseek-v2.json")),
     ("deepseek-v2-lite", include_str!("../../../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../../../models/deepseek-v3.json")),
@@ -28,6 +28,7 @@ const PRESETS: [(&str, &str); 109] = [
     ("gemma-2b", include_str!("../../../models/gemma-2b.json")),
     ("gemma-3-12b", include_str!("../../../models/gemma-3-12b.json")),
     ("gemma-3-1b", include_str!("../../../models/gemma-3-1b.json")),
+    ("gemma-3-270m", include_str!("../../../models/gemma-3-270m.json")),
     ("gemma-3-27b", include_str!("../../../models/gemma-3-27b.json")),
     ("gemma-3-4b", include_str!("../../../models/gemma-3-4b.json")),
     ("gemma-3n-e2b", include_str!("../../../models/gemma-3n-e2b.json")),
@@ -54,6 +55,8 @@ const PRESETS: [(&str, &str); 109] = [
     ("kimi-k3", include_str!("../../../models/kimi-k3.json")),
     ("kimi-linear-48b-a3b", include_str!("../../../models/kimi-linear-48b-a3b.json")),
     ("lfm2-1.2b", include_str!("../../../models/lfm2-1.2b.json")),
+    ("lfm2-350m", include_str!("../../../models/lfm2-350m.json")),
+    ("lfm2-700m", include_str!("../../../models/lfm2-700m.json")),
     ("lfm2-8b-a1b", include_str!("../../../models/lfm2-8b-a1b.json")),
     ("llama-2-13b", include_str!("../../../models/llama-2-13b.json")),
     ("llama-2-70b", include_str!("../../../models/llama-2-70b.json")),
@@ -117,6 +120,9 @@ const PRESETS: [(&str, &str); 109] = [
     ("qwen3.5-35b-a3b", include_str!("../../../models/qwen3.5-35b-a3b.json")),
     ("qwen3.5-397b-a17b", include_str!("../../../models/qwen3.5-397b-a17b.json")),
     ("seed-oss-36b", include_str!("../../../models/seed-oss-36b.json")),
+    ("smollm2-1.7b", include_str!("../../../models/smollm2-1.7b.json")),
+    ("smollm2-135m", include_str!("../../../models/smollm2-135m.json")),
+    ("smollm2-360m", include_str!("../../../models/smollm2-360m.json")),
     ("smollm3-3b", include_str!("../../../models/smollm3-3b.json")),
     ("tinyllama-1.1b", include_str!("../../../models/tinyllama-1.1b.json")),
 ];
