@@ -275,14 +275,15 @@ proptest! {
             let bytes = Bytes::new(rows * model.hidden * 2);
             ranks.send_time(bytes).get() * (stages - 1) as f64
         };
-        // One micro-batch fills one stage after the other.
+        // One micro-batch fills one stage after the other. Rounded times differ by up to 1.1e-6 of
+        // themselves.
         let one = times(&machine, &model, load(1));
         let alone = times(&group, &model, load(1));
-        prop_assert!((alone[1] - one[1] - hop(1)).abs() < 1e-6 * one[1], "{alone:?} {one:?} {}", hop(1));
-        prop_assert!((alone[0] - one[0] - hop(prompt)).abs() < 1e-6 * one[0]);
+        prop_assert!((alone[1] - one[1] - hop(1)).abs() < 1e-5 * one[1], "{alone:?} {one:?} {}", hop(1));
+        prop_assert!((alone[0] - one[0] - hop(prompt)).abs() < 1e-5 * one[0]);
         // As many micro-batches as stages: each token of all of them takes as long as one's.
         let (part, all) = (times(&machine, &model, load(each)), times(&group, &model, load(each * stages)));
-        prop_assert!((all[1] - part[1] - hop(each)).abs() < 1e-6 * part[1], "{all:?} {part:?}");
+        prop_assert!((all[1] - part[1] - hop(each)).abs() < 1e-5 * part[1], "{all:?} {part:?}");
         let filling = (2 * stages - 1) as f64 / stages as f64;
         prop_assert!((all[0] / filling - part[0] - hop(each * prompt)).abs() < 1e-3 * part[0], "{all:?} {part:?}");
     }
