@@ -87,7 +87,11 @@ fn kind(found: &Metadata) -> FileKind {
 
 #[cfg(not(unix))]
 fn kind(found: &Metadata) -> FileKind {
-    if found.is_dir() { FileKind::Folder } else { FileKind::Regular }
+    match () {
+        () if found.is_dir() => FileKind::Folder,
+        () if found.is_file() => FileKind::Regular,
+        () => FileKind::Other("neither a file nor a folder"),
+    }
 }
 
 #[cfg(all(test, unix))]

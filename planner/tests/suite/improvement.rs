@@ -73,8 +73,9 @@ proptest! {
         let before = planned(&machine, &model, Effort::PLAN);
         prop_assume!(before.is_ok());
         let (before, after) = (latency(&before.unwrap()), latency(&planned(&larger, &model, Effort::PLAN).unwrap()));
-        // The solver stops within 1 % of its bound; the search around its placement may end in another
-        // local optimum of so few layers, 3.3 % apart at 9,562,218 bytes and 1,051,866 more.
+        // The solver stops within 1 % of its bound; the search around its placement may end in
+        // another local optimum of so few layers, 3.3 % apart at 9,562,218 bytes and 1,051,866
+        // more.
         prop_assert!(after <= before * 1.05, "{after} after {before}");
     }
 }
