@@ -129,12 +129,16 @@ impl Model {
             Architecture::Mixtral | Architecture::GptOss | Architecture::MiniMaxM2 | Architecture::Llama4 => {
                 config["num_local_experts"] = json!(experts.count);
                 config["intermediate_size"] = json!(experts.intermediate);
+                if self.architecture == Architecture::MiniMaxM2 {
+                    config["shared_intermediate_size"] = json!(experts.shared);
+                }
             }
             Architecture::Qwen3Moe | Architecture::Qwen3Next | Architecture::Qwen35 => {
                 config["num_experts"] = json!(experts.count);
                 config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
-                if experts.shared > 0 {
+                // Families with shared experts have them where no key says how wide they are.
+                if experts.shared > 0 || self.architecture != Architecture::Qwen3Moe {
                     config["shared_expert_intermediate_size"] = json!(experts.shared);
                 }
             }

@@ -76,7 +76,7 @@ fn network_width(config: &DocumentSection<'_>, model: &Model) -> Result<u64, Sce
     let factor = config.positive("block_ffn_dim_multiplier")?.unwrap_or(1.0);
     let multiple = config.count("block_multiple_of", MAX_WIDTH)?.unwrap_or(256);
     let wide = ((2 * width / 3) as f64 * factor) as u64;
-    let wide = wide.div_ceil(multiple) * multiple;
+    let wide = wide.div_ceil(multiple).saturating_mul(multiple);
     match wide <= MAX_WIDTH {
         true => Ok(wide),
         false => {
