@@ -317,7 +317,7 @@ impl TensorReader<'_> {
         if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
             out.iter_mut().for_each(|value| *value += 1.0);
         }
-        if source.stored.rates {
+        if source.stored.negated_exp {
             out.iter_mut().for_each(|value| *value = (-*value).ln());
         }
         Ok(())

@@ -27,7 +27,7 @@ pub(crate) struct StoredTensor {
     /// Whether norms are stored whole where other files store the difference from 1.
     pub norms_include_one: bool,
     /// Whether it holds −eˣ of the values.
-    pub rates: bool,
+    pub negated_exp: bool,
     /// The order of its rows in the file.
     pub order: RowOrder,
 }
@@ -178,7 +178,7 @@ impl Shard {
                 shape: info.shape.iter().map(|&size| size as u64).collect(),
                 start: data + info.data_offsets.0 as u64,
                 norms_include_one: false,
-                rates: false,
+                negated_exp: false,
                 order: RowOrder::Same,
             };
             (name, tensor)
@@ -222,7 +222,7 @@ mod tests {
             shape,
             start: 0,
             norms_include_one: false,
-            rates: false,
+            negated_exp: false,
             order: RowOrder::PairsInterleaved { head: 8 },
         };
         let places: Vec<_> = (0..16).map(|row| stored.stored_row(row)).collect();

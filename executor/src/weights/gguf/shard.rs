@@ -129,7 +129,7 @@ fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(S
             },
             _ => RowOrder::Same,
         };
-        let stored = StoredTensor { order, rates: word == "ssm_a", ..place.whole() };
+        let stored = StoredTensor { order, negated_exp: word == "ssm_a", ..place.whole() };
         let shape = plain_shape(word, &stored.shape);
         return vec![(format!("{}{name}", names.layer), StoredTensor { shape, ..stored })];
     }
@@ -162,7 +162,7 @@ impl FilePlace<'_> {
             shape: self.tensor.shape.clone(),
             start: self.tensor.start,
             norms_include_one: true,
-            rates: false,
+            negated_exp: false,
             order: RowOrder::Same,
         }
     }

@@ -246,7 +246,7 @@ mod tests {
             shape: shape.to_vec(),
             start,
             norms_include_one,
-            rates: false,
+            negated_exp: false,
             order: RowOrder::Same,
         }
     }
