@@ -3,8 +3,8 @@
 use crate::error::{OrError, Result};
 use crate::pipeline::{ResolvedPlan, machine_library};
 use hwprofiles::Machine;
-use planner::ExportTarget;
-use reports::{PlanWords, PlannedRun, Report, ResultFile, ResultKind};
+use planner::{Export, ExportTarget};
+use reports::{EngineCommand, PlanWords, PlannedRun, Report, ResultFile, ResultKind};
 use scenarios::{MachineSource, MachineSpec};
 use sim::RandomDraws;
 use std::path::PathBuf;
@@ -73,11 +73,14 @@ fn planned_run(file: &ResultFile) -> Result<PlannedRun> {
 /// What is said about a plan: an engine that cannot run it is left out.
 fn words(planned: &ResolvedPlan) -> PlanWords {
     let explained = planner::explain(&planned.plan, &planned.machine, &planned.model);
-    let exported = planned.exported(ExportTarget::LlamaCpp).ok();
-    PlanWords {
-        explanation: explained.ok().map(|explained| explained.to_string()),
-        command: exported.map(|it| (it.engine.to_string(), it.export.command, it.export.cannot)),
-    }
+    let target = ExportTarget::LlamaCpp;
+    let exported = planned.export(target).ok();
+    let engine = exported.map(|Export { command, cannot, .. }| EngineCommand {
+        engine: target.to_string(),
+        command,
+        cannot,
+    });
+    PlanWords { explanation: explained.ok().map(|explained| explained.to_string()), engine }
 }
 
 /// The machine of that name, where it is known: a trace does not say where its machine is

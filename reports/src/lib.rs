@@ -40,4 +40,4 @@ pub use results::training_rates::TrainingRates;
 pub use results::validation::{
     ERROR_BAND, ErrorSummary, VALIDATION_KIND, VALIDATION_VERSION, Validation, ValidationSummary,
 };
-pub use sections::plan::{PlanWords, PlannedRun};
+pub use sections::plan::{EngineCommand, PlanWords, PlannedRun};

@@ -76,7 +76,7 @@ fn parts(group: &LayerGroup) -> String {
     let several = places.len() > 1;
     let phrase = |(slices, sublayers): &(&NamedSlices, Vec<Sublayer>)| {
         let what = match several {
-            true => sublayers.iter().map(|sublayer| sublayer.name()).collect::<Vec<_>>().join(" "),
+            true => sublayers.iter().map(|sublayer| sublayer.name()).collect::<Vec<_>>().join(", "),
             false => "all".to_owned(),
         };
         let [home, prefill, decode] = [
@@ -141,7 +141,7 @@ fn gains(text: &mut fmt::Formatter<'_>, more: &[Worth]) -> fmt::Result {
         .iter()
         .filter(worth)
         .take(GAINS)
-        .map(|worth| format!("of {} brings {:.1} %", worth.what, 100.0 * worth.gain))
+        .map(|worth| format!("{} brings {:.1} %", worth.what, 100.0 * worth.gain))
         .collect();
     match words.is_empty() {
         true => Ok(()),

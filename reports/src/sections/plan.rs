@@ -31,9 +31,19 @@ pub struct PlannedRun {
 pub struct PlanWords {
     /// What binds it, and what more would bring: the text of `fulcrum explain`.
     pub explanation: Option<String>,
-    /// An engine, the command that starts it with this plan's options, and the parts of the plan
-    /// that it cannot express.
-    pub command: Option<(String, String, Vec<String>)>,
+    /// How an engine runs it.
+    pub engine: Option<EngineCommand>,
+}
+
+/// A plan in the words of an engine.
+#[derive(Debug, Clone)]
+pub struct EngineCommand {
+    /// The engine's name.
+    pub engine: String,
+    /// The command that starts it with the plan's options.
+    pub command: String,
+    /// The parts of the plan that it cannot express, each with the nearest that it can.
+    pub cannot: Vec<String>,
 }
 
 impl PlanWords {
@@ -43,7 +53,7 @@ impl PlanWords {
             let summary = "What binds it, and what more would bring".to_owned();
             blocks.push(PageBlock::Folded { summary, text: text.clone() });
         }
-        if let Some((engine, command, cannot)) = &self.command {
+        if let Some(EngineCommand { engine, command, cannot }) = &self.engine {
             blocks.push(PageBlock::Heading(format!("Run it with {engine}")));
             blocks.push(PageBlock::Commands(vec![command.clone()]));
             let cannot = cannot.iter().map(|what| format!("{engine} cannot express {what}."));
