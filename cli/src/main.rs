@@ -33,6 +33,7 @@ use commands::run::RunArguments;
 use commands::schema::SchemaArguments;
 #[cfg(feature = "run")]
 use commands::serve::ServeArguments;
+use commands::share::ShareArguments;
 use commands::shell::{CompletionsArguments, ManualArguments};
 use commands::sim::SimArguments;
 use commands::sweep::SweepArguments;
@@ -103,6 +104,7 @@ enum Command {
     Reproduce(ReproduceArguments),
     #[cfg(feature = "run")]
     Web(WebArguments),
+    Share(ShareArguments),
     Schema(SchemaArguments),
     Manual(ManualArguments),
     Completions(CompletionsArguments),
@@ -137,6 +139,7 @@ impl Command {
             Self::Reproduce(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Web(arguments) => arguments.run(json),
+            Self::Share(arguments) => arguments.run(json),
             Self::Schema(arguments) => arguments.run(),
             Self::Manual(arguments) => arguments.run(),
             Self::Completions(arguments) => arguments.run(),

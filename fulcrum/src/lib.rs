@@ -20,7 +20,7 @@
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
 //! Rooms, each using only those before it: error, wrong_place, progress, identity, journal, table,
-//! pipeline, serve, sweep, capacity, advise, reproduce, report, page, run.
+//! pipeline, serve, sweep, capacity, advise, reproduce, report, share, page, run.
 #![forbid(unsafe_code)]
 
 mod advise;
@@ -36,6 +36,7 @@ mod reproduce;
 #[cfg(feature = "run")]
 mod run;
 mod serve;
+mod share;
 mod sweep;
 mod table;
 mod wrong_place;
@@ -70,6 +71,7 @@ pub use serve::{
     DayTables, KvResidency, LatencyErrors, LayerDifference, LockstepRange, RebalancedDay, Replay,
     ReplayOptions, ServedDay, Spread, StepDifference, TimeWindow, replay, serve_day,
 };
+pub use share::{SharedMeasurements, share};
 pub use sweep::{
     ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,
     SweepShard, merge_shards, sweep,

@@ -7,7 +7,6 @@ pub mod capacity;
 pub mod explain;
 pub mod export;
 pub mod machine;
-pub mod machine_fit;
 pub mod merge;
 pub mod model;
 pub mod plan;
@@ -22,6 +21,7 @@ pub mod run;
 pub mod schema;
 #[cfg(feature = "run")]
 pub mod serve;
+pub mod share;
 pub mod shell;
 pub mod sim;
 pub mod sweep;

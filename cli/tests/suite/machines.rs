@@ -1,5 +1,7 @@
 //! `fulcrum machine list | show | check` over the shipped profiles.
 
+use crate::place::Place;
+use std::fs;
 use std::process::{Command, Output};
 
 fn machine(arguments: &[&str]) -> Output {
@@ -58,4 +60,43 @@ fn every_kind_of_profile_can_be_checked() {
     }
     let output = machine(&["check", "h300"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// What was measured on somebody's machine.
+const MEASURED: &str = "\
+host: adas-laptop
+cpu: {model: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz, cores: [0, 1]}
+dram:
+  capacity: {value: 8 GB, source: {estimated: {reason: for a test}}}
+  bandwidth:
+    - stream: read
+      threads: 2
+      curve:
+        source: {measured: {date: 2026-11-23, command: /home/ada/fulcrum bench, spread: 0.01}}
+        points: [{size: 1 GiB, value: 20 GB/s}]
+teams:
+  - threads: 2
+    launch: {value: 1 us, source: {estimated: {reason: for a test}}}
+    elementwise: {value: 8 GB/s, source: {estimated: {reason: for a test}}}
+    gemm: {}
+    attention: {}
+";
+
+const VALIDATION: &str = r#"{"kind": "validation", "version": 1, "machine": "adas-laptop", "facts": [],
+"model": "MODEL", "commands": ["/home/ada/fulcrum validate"], "configurations": []}"#;
+
+#[test]
+fn measurements_are_shared_without_names_and_paths() {
+    let place = Place::with(&[("results.json", VALIDATION.as_bytes())]);
+    place.refused("share", 2, &["fulcrum bench"]);
+    fs::write(place.path("this.yaml"), MEASURED).expect("written");
+    let text = place.stdout("share results.json -o .");
+    assert!(text.contains("xeon-platinum-8481c-2-cores.yaml"), "{text}");
+    let part = fs::read_to_string(place.path("xeon-platinum-8481c-2-cores.yaml")).expect("a part");
+    assert!(!part.contains("ada") && part.contains("20 GB/s") && part.contains("fulcrum bench"), "{part}");
+    let shown = place.stdout("machine show xeon-platinum-8481c-2-cores.yaml");
+    assert!(!shown.contains("ada"), "{shown}");
+    assert!(place.stdout("share --name mine").starts_with("host: mine\n"));
+    place.refused("share missing.json", 2, &["missing.json"]);
+    place.refused("share this.yaml", 2, &["this.yaml"]);
 }

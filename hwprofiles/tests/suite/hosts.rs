@@ -239,6 +239,23 @@ fn a_host_of_before_these_keys_is_still_read_and_what_it_lacks_is_absent() {
 }
 
 #[test]
+fn a_shared_host_has_every_rate_and_no_name_or_path() {
+    let secret = "/home/ada/secret-project/fulcrum bench --gpu -o /home/ada/this.yaml";
+    let measured = format!("{{measured: {{date: 2026-11-21, command: {secret}, spread: 0.01}}}}");
+    let own = FULL.replace("{estimated: {reason: for a test}}", &measured).replace("host: ", "host: adas-");
+    let host = Host::from_yaml(&own, "host.yaml").expect("a host");
+    let shared = host.shared(&host.part_name());
+    let text = shared.to_yaml();
+    assert!(!text.contains("ada") && !text.contains("secret") && text.contains("fulcrum bench"), "{text}");
+    assert_eq!(shared.shared(&shared.host), shared, "nothing is left to take away");
+    let changes = HostChanges::between(&host, &shared);
+    assert!(changes.numbers.iter().all(|number| number.ratio == Some(1.0)) && changes.numbers.len() > 10);
+    assert_eq!((&changes.only_a, &changes.only_b), (&vec![], &vec![]));
+    let simple = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    assert!(simple(&host.part_name()) && host.part_name().ends_with("-cores"), "{}", host.part_name());
+}
+
+#[test]
 fn a_host_is_shown_in_eighty_columns_with_what_is_absent() {
     let full = Host::from_yaml(FULL, "host.yaml").expect("a host");
     let bare = Host {

@@ -6,6 +6,7 @@ mod dram;
 mod file;
 mod measured_gpu;
 mod numa;
+mod shared;
 mod show;
 
 pub use ceilings::{Crossover, MeasuredCeilings};

@@ -1,8 +1,10 @@
 //! `fulcrum machine list | show | check | fit`
 
-use super::machine_fit::MachineFitArguments;
+mod fit;
+
 use crate::text::terminal::{out_json, outln};
 use clap::{Args, Subcommand};
+use fit::MachineFitArguments;
 use fulcrum::{Error, OrError, Result, machine_library, this_host_file};
 use hwprofiles::Profile;
 use serde_json::json;
