@@ -64,8 +64,8 @@ proptest! {
     fn any_placement_takes_the_planned_bytes_and_gives_the_same_bits(
         seed in any::<u64>(),
         name in prop::sample::select([&rig::GOLDEN[..], &rig::MIXERS].concat()),
-        weights in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int4]),
-        ffn in prop::sample::select(vec![DType::Bf16, DType::Int8, DType::Int4]),
+        weights in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Fp8, DType::Int8, DType::Int4]),
+        ffn in prop::sample::select(vec![DType::Bf16, DType::Fp8, DType::Int8, DType::Int4]),
         kv in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int2]),
         (batch, prompt, output) in (1usize..=rig::BATCH, 1usize..24, 1u64..6),
     ) {

@@ -25,7 +25,8 @@ use std::ops::Range;
 /// Writes columns of a panel as `out.len() / 16` steps of sixteen pairs, each value rounded to
 /// bf16, with zeros where there are no columns or rows.
 ///
-/// `columns` start on an even column and, for integer weights, on a group.
+/// `columns` start on an even column; for integer weights on a group, for 8-bit floats where a scale
+/// begins.
 pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, out: &mut [f32]) {
     if let Some(wide) = w.wide_panel(panel).filter(|_| has_vector_expand()) {
         let groups = columns.start / GROUP_COLUMNS..columns.end.div_ceil(GROUP_COLUMNS);
@@ -201,7 +202,7 @@ unsafe fn scaled_pairs(scales: __m512, first: __m512, second: __m512) -> __m512 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::weights::Weights;
+    use crate::cpu::weights::{SCALE_COLUMNS, Weights};
     use crate::runtime::MemoryArena;
     use hwprofiles::units::Bytes;
 
@@ -221,7 +222,8 @@ mod tests {
                 let weights = Weights::from_f32(&memory, dtype, rows, columns, &values).expect("fits");
                 let steps = columns.next_multiple_of(GROUP_COLUMNS) / 2;
                 for panel in 0..rows.div_ceil(PANEL) {
-                    for from in (0..columns).step_by(GROUP_COLUMNS) {
+                    let step = if dtype == DType::Fp8Block { SCALE_COLUMNS } else { GROUP_COLUMNS };
+                    for from in (0..columns).step_by(step) {
                         let (mut got, mut wanted) = (vec![f32::NAN; steps * PANEL], vec![0.0; steps * PANEL]);
                         expand(weights.view(), panel, &(from..columns), &mut got);
                         expand_scalar(weights.view(), panel, from, &mut wanted);

@@ -99,24 +99,42 @@ impl Float8Panel {
     /// a scale becomes 448.
     pub(super) fn quantise(self, values: &[f32], stride: usize, out: &mut [u8]) {
         let row = |lane: usize| &values[lane * stride..][..self.columns];
-        let largest = |values: &[f32]| values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-        let shared: Vec<f32> = (0..row_scales(self.dtype, self.columns))
-            .map(|part| {
-                let from = part * SCALE_COLUMNS;
-                let part = from..self.columns.min(from + SCALE_COLUMNS);
-                (0..self.height).map(|lane| largest(&row(lane)[part.clone()])).fold(0.0, f32::max) / LARGEST
-            })
-            .collect();
         let mut numbers = vec![0; self.columns];
-        for lane in 0..self.height {
-            let own = [largest(row(lane)) / LARGEST];
-            let scales = if self.dtype == DType::Fp8 { &own[..] } else { &shared };
-            for (column, (number, value)) in numbers.iter_mut().zip(row(lane)).enumerate() {
-                let scale = scales[if self.dtype == DType::Fp8 { 0 } else { column / SCALE_COLUMNS }];
-                *number = if scale == 0.0 { 0 } else { nearest_float8(value / scale) };
+        if self.dtype == DType::Fp8 {
+            for lane in 0..self.height {
+                let scale = quantise_float8(row(lane), &mut numbers);
+                self.write_row(lane, &numbers, &[scale], out);
             }
-            self.write_row(lane, &numbers, scales, out);
+            return;
         }
+        let mut scales = vec![0.0f32; row_scales(self.dtype, self.columns)];
+        for lane in 0..self.height {
+            for (scale, values) in scales.iter_mut().zip(row(lane).chunks(SCALE_COLUMNS)) {
+                *scale = scale.max(scale_of(values));
+            }
+        }
+        for lane in 0..self.height {
+            let parts = row(lane).chunks(SCALE_COLUMNS).zip(numbers.chunks_mut(SCALE_COLUMNS));
+            parts.zip(&scales).for_each(|((values, numbers), &scale)| divide(values, scale, numbers));
+            self.write_row(lane, &numbers, &scales, out);
+        }
+    }
+}
+
+/// Rounds the values of a row of `fp8`. Returns their scale: the largest magnitude becomes 448.
+pub fn quantise_float8(values: &[f32], numbers: &mut [u8]) -> f32 {
+    let scale = scale_of(values);
+    divide(values, scale, numbers);
+    scale
+}
+
+fn scale_of(values: &[f32]) -> f32 {
+    values.iter().fold(0.0f32, |largest, value| largest.max(value.abs())) / LARGEST
+}
+
+fn divide(values: &[f32], scale: f32, numbers: &mut [u8]) {
+    for (number, value) in numbers.iter_mut().zip(values) {
+        *number = if scale == 0.0 { 0 } else { nearest_float8(value / scale) };
     }
 }
 

@@ -36,8 +36,8 @@ pub(in crate::cpu) mod panel;
 mod quantise;
 mod sparse;
 
-pub use float8::float8_value;
 pub(crate) use float8::{SCALE_COLUMNS, is_float8};
+pub use float8::{float8_value, quantise_float8};
 pub(crate) use layout::GROUP_COLUMNS;
 pub use panel::PANEL;
 pub(crate) use quantise::quantise;
