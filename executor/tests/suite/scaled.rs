@@ -262,7 +262,7 @@ fn values_of_other_folders_are_rounded_to_fp8_where_a_plan_says_so() {
             let rounded = run(&checkpoint, placement, formats(DType::Fp8), 1).1;
             for (a, b) in rounded.iter().zip(&exact) {
                 let cosine = rig::cosine(a, b);
-                assert!((0.99..0.999_999).contains(&cosine), "{name}: {cosine}");
+                assert!((0.95..0.999_999).contains(&cosine), "{name}: {cosine}");
             }
         }
     }
