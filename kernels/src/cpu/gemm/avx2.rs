@@ -140,7 +140,7 @@ impl Avx2Product<'_> {
                         self.tile(rows, &columns, w, TileScales::NONE, y, self.y_stride);
                     }
                     (DType::Fp8 | DType::Fp8Block, None) => {
-                        for columns in evenly_scaled(self.w, columns) {
+                        for columns in evenly_scaled(self.w, columns, usize::MAX) {
                             let start = bytes[self.w.header_bytes() + 16 * columns.start..].as_ptr();
                             let w = Float8Columns { start, fetch };
                             let scales = tile_scales(self.w, panel, columns.start, UNIT);

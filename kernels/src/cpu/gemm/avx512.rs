@@ -31,6 +31,9 @@ trait PanelStep: TileStep {
     type Remainder: TileStep;
     /// What multiplies the scales of 8-bit floats.
     const UNIT: f32 = 1.0;
+    /// Whether several tiles share weights that were widened once, as steps of `Remainder`: one for
+    /// each value.
+    const SHARED: bool = false;
 
     /// Unpacks columns of the given panel, from `from` on, into `out`: 64 bytes a step, with zeros
     /// where there are no values.
@@ -63,10 +66,12 @@ impl PanelStep for PairedBf16Step {
 impl PanelStep for WidenedFloat8Step {
     type Remainder = F32Step;
     const UNIT: f32 = UNIT;
+    const SHARED: bool = true;
 }
 
 impl PanelStep for PairedFloat8Step {
     type Remainder = PairedBf16Step;
+    const SHARED: bool = true;
 
     /// Numbers are exact in bf16, and their products with scales are not.
     fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
@@ -167,13 +172,14 @@ impl Avx512Product<'_> {
                     // A streamed panel continues in memory; otherwise the same panels' next block
                     // comes next.
                     let ahead = if streamed { AHEAD } else { steps.len() * S::BYTES };
-                    self.block::<S>(&rows, pair.clone(), steps, ahead);
+                    self.block::<S>(&rows, pair.clone(), steps, ahead, buffer);
                 }
             }
         } else {
             for steps in blocks {
                 for pair in pairs.clone() {
-                    self.block::<S>(&rows, pair.clone(), steps.clone(), pair.len() * self.panel_bytes());
+                    let ahead = pair.len() * self.panel_bytes();
+                    self.block::<S>(&rows, pair.clone(), steps.clone(), ahead, buffer);
                 }
             }
         }
@@ -198,27 +204,42 @@ impl Avx512Product<'_> {
         panels: Range<usize>,
         steps: Range<usize>,
         ahead: usize,
+        buffer: &mut [f32],
     ) {
         let values = &self.w.panel(panels.start)[self.w.header_bytes()..];
-        for (tile, rows) in even_tiles(rows, TILE_ROWS).enumerate() {
-            for columns in evenly_scaled(self.w, steps.start * S::COLUMNS..steps.end * S::COLUMNS) {
-                let steps = columns.start / S::COLUMNS..columns.end / S::COLUMNS;
-                let w = values[steps.start * S::BYTES..].as_ptr();
-                let tile = Avx512Tile {
-                    x: self.x.values[rows.start * self.x.stride + steps.start * S::VALUES..].as_ptr(),
-                    x_stride: self.x.stride,
-                    w,
-                    panel_bytes: self.panel_bytes(),
-                    steps: steps.len(),
-                    scales: tile_scales(self.w, panels.start, columns.start, S::UNIT),
-                    add: steps.start > 0,
-                    y: self.y.pointer(rows.start * self.y_stride + panels.start * PANEL),
-                    y_stride: self.y_stride,
-                    ahead: if tile == 0 { w.wrapping_add(ahead) } else { std::ptr::null() },
-                };
+        let shared = S::SHARED && rows.len() > TILE_ROWS;
+        let most = if shared { BUFFER / 2 / S::VALUES * S::COLUMNS } else { usize::MAX };
+        for columns in evenly_scaled(self.w, steps.start * S::COLUMNS..steps.end * S::COLUMNS, most) {
+            let steps = columns.start / S::COLUMNS..columns.end / S::COLUMNS;
+            let w = values[steps.start * S::BYTES..].as_ptr();
+            let mut tile = Avx512Tile {
+                x: std::ptr::null(),
+                x_stride: self.x.stride,
+                w,
+                panel_bytes: self.panel_bytes(),
+                steps: steps.len(),
+                scales: tile_scales(self.w, panels.start, columns.start, S::UNIT),
+                add: steps.start > 0,
+                y: std::ptr::null_mut(),
+                y_stride: self.y_stride,
+                ahead: w.wrapping_add(ahead),
+            };
+            if shared {
+                // SAFETY: the panels have these steps; the buffer has room for them.
+                unsafe { tile.widen::<S>(panels.len(), buffer) };
+            }
+            for rows in even_tiles(rows, TILE_ROWS) {
+                tile.x = self.x.values[rows.start * self.x.stride + steps.start * S::VALUES..].as_ptr();
+                tile.y = self.y.pointer(rows.start * self.y_stride + panels.start * PANEL);
                 // SAFETY: a CPU that runs this path has the instructions. The panels have these
                 // steps and x these rows; these values of y belong to this item.
-                unsafe { tile.run::<S>(rows.len(), panels.len()) };
+                unsafe {
+                    match shared {
+                        true => tile.run::<S::Remainder>(rows.len(), panels.len()),
+                        false => tile.run::<S>(rows.len(), panels.len()),
+                    }
+                }
+                tile.ahead = std::ptr::null();
             }
         }
     }

@@ -108,7 +108,7 @@ unsafe fn expand_groups(dtype: DType, panel: &[u8], columns: &Range<usize>, out:
 /// As [`expand_groups`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn expand_float8(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
-    for columns in evenly_scaled(w, from..from + out.len() / PANEL * 2) {
+    for columns in evenly_scaled(w, from..from + out.len() / PANEL * 2, usize::MAX) {
         let values = w.panel(panel)[w.header_bytes() + PANEL * columns.start..].chunks_exact(2 * PANEL);
         let out = out[(columns.start - from) / 2 * PANEL..].chunks_exact_mut(PANEL);
         // SAFETY: the panel has the scales.

@@ -5,12 +5,14 @@ use crate::cpu::weights::{PANEL, SCALE_COLUMNS, WeightsView, is_float8};
 use hwprofiles::DType;
 use std::ops::Range;
 
-/// The parts of `columns`, which start on a block of scales, in which no output's scale changes.
+/// The parts of `columns`, which start on a block of scales, in which no output's scale changes, of
+/// at most `most` columns: a power of two from [`SCALE_COLUMNS`] on.
 pub(super) fn evenly_scaled(
     w: WeightsView<'_>,
     columns: Range<usize>,
+    most: usize,
 ) -> impl Iterator<Item = Range<usize>> + use<> {
-    let step = if w.dtype() == DType::Fp8Block { SCALE_COLUMNS } else { columns.len().max(1) };
+    let step = if w.dtype() == DType::Fp8Block { SCALE_COLUMNS } else { columns.len().clamp(1, most) };
     columns.clone().step_by(step).map(move |from| from..columns.end.min(from + step))
 }
 

@@ -161,6 +161,31 @@ impl Avx512Tile {
         }
     }
 
+    /// Widens the weights into `buffer`, a vector for each value of x, and prefetches; from then on
+    /// these are the tile's weights and steps.
+    ///
+    /// # Safety
+    /// As [`Avx512Tile::run`].
+    ///
+    /// # Panics
+    /// Where `buffer` is too short.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    pub(crate) unsafe fn widen<S: TileStep>(&mut self, panels: usize, buffer: &mut [f32]) {
+        let panel_floats = 16 * S::VALUES * self.steps;
+        let vectors = buffer[..panels * panel_floats].chunks_exact_mut(16);
+        for (at, out) in vectors.enumerate() {
+            let (panel, value) = (at / (S::VALUES * self.steps), at % S::VALUES);
+            let offset = panel * self.panel_bytes + at / S::VALUES % self.steps * S::BYTES;
+            // SAFETY: the caller's promise; `out` has sixteen values. A prefetch never faults.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T1>(self.ahead.wrapping_add(offset).cast());
+                _mm512_storeu_ps(out.as_mut_ptr(), S::weights(self.w.add(offset), value));
+            }
+        }
+        (self.w, self.panel_bytes) = (buffer.as_ptr().cast(), 4 * panel_floats);
+        (self.steps, self.ahead) = (S::VALUES * self.steps, std::ptr::null());
+    }
+
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn panels<S: TileStep, const P: usize>(&self, m: usize) {
         // SAFETY: the caller's promises.
