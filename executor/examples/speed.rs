@@ -2,10 +2,10 @@
 //! bandwidth, prefill with the rate of bare matrix products, and the time between tasks is printed.
 //!
 //! `cargo run --release -p fulcrum-executor --example speed [PRESET [CORES [FORMAT]]]` (default:
-//! fulcrum-1b on all cores, weights in bf16). Measurements of the run and of the machine alternate, because the machine drifts.
-//! Medians are compared, and a second figure that other programs disturb less: the sum of each
-//! task's lower quartile over the steps, against the upper quartile of the machine's rates over
-//! pieces of a matrix's size.
+//! fulcrum-1b on all cores, weights in bf16). Measurements of the run and of the machine alternate,
+//! because the machine drifts. Medians are compared, and a second figure that other programs
+//! disturb less: the sum of each task's lower quartile over the steps, against the upper quartile
+//! of the machine's rates over pieces of a matrix's size.
 
 use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};

@@ -97,7 +97,8 @@ fn check(weights: &Weights, x: &[f32], y: &[f32], m: usize) {
     weights.view().row(N - 1, &mut row);
     let terms = x[(m - 1) * K..].iter().zip(&row).map(|(x, w)| f64::from(*x) * f64::from(*w));
     let (wanted, got) = (terms.sum::<f64>(), f64::from(y[m * N - 1]));
-    assert!((got - wanted).abs() < 1e-2, "{got} where {wanted} is right");
+    // Some paths round 4096 products to bf16.
+    assert!((got - wanted).abs() < 0.25, "{got} where {wanted} is right");
 }
 
 criterion_group! {

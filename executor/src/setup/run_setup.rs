@@ -17,7 +17,8 @@ pub struct RunSetup {
     pub machine: Machine,
     /// The model.
     pub model: Model,
-    /// Weights f32, bf16, fp8, fp8_block, int8 or int4, or a file's blocks; KV f32, bf16, int8 or int2; activations f32.
+    /// Weights f32, bf16, fp8, fp8_block, int8 or int4, or a file's blocks; KV f32, bf16, int8 or
+    /// int2; activations f32.
     pub formats: Formats,
     /// Which memory holds each part and which device computes it.
     pub placement: Placement,

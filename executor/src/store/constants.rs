@@ -172,10 +172,10 @@ fn pack(
 
 /// The parts of `rows`, one after another, and the format of each.
 ///
-/// Where a plan names a format of blocks, or 8-bit floats that the files have, each tensor keeps its
-/// own format from the file: files mix formats, and a plan has one for a class of matrices. What a
-/// file has in another form is packed in bf16 or, if it has few bits, in int8; so are 8-bit floats
-/// whose scales change within a panel.
+/// Where a plan names a format of blocks, or 8-bit floats that the files have, each tensor keeps
+/// its own format from the file: files mix formats, and a plan has one for a class of matrices.
+/// What a file has in another form is packed in bf16 or, if it has few bits, in int8; so are 8-bit
+/// floats whose scales change within a panel.
 fn parts(
     dtype: DType,
     checkpoint: &Checkpoint,

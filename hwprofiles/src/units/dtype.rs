@@ -26,8 +26,8 @@ pub enum DType {
     /// 8-bit float (E4M3 or E5M2). A matrix has an f32 scale per row, which is the same in all rows
     /// where its file has one scale.
     Fp8,
-    /// 8-bit float (E4M3) with one scale per 128 × 128 values, as DeepSeek-V3 publishes it. A matrix
-    /// has an f32 scale per 16 × 128 values: 8.02 bits a value.
+    /// 8-bit float (E4M3) with one scale per 128 × 128 values, as DeepSeek-V3 publishes it. A
+    /// matrix has an f32 scale per 16 × 128 values: 8.02 bits a value.
     Fp8Block,
     /// 8-bit integers with one f16 scale per group: 8.5 bits a value.
     Int8,

@@ -6,8 +6,9 @@
 //! panel is read from memory once. Weights are widened on the way into registers, so they are never
 //! unpacked to memory.
 
-use super::blocking::{BUFFER, CACHED_X, copy_x, even_tiles, needs_copy, padded_stride};
-use super::float8::{evenly_scaled, tile_scales};
+use super::blocking::{
+    BUFFER, CACHED_X, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales,
+};
 use super::group::{GemmGroup, each_part};
 use super::int16_input::Int16Rows;
 use super::integer::{IntegerInstructions, IntegerTile};

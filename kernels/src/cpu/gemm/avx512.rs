@@ -2,9 +2,8 @@
 //! a time.
 
 use super::bf16_input::Bf16Rows;
-use super::blocking::{BUFFER, copy_x, even_tiles, needs_copy, padded_stride};
+use super::blocking::{BUFFER, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales};
 use super::expand::expand_scalar;
-use super::float8::{evenly_scaled, tile_scales};
 use super::group::{GemmGroup, each_part};
 use crate::cpu::strided::StridedRows;
 use crate::cpu::tiles::avx512::{Avx512Tile, F32Step, PairedBf16Step, TILE_ROWS, TileStep, WidenedBf16Step};
@@ -116,8 +115,8 @@ pub(super) fn gemm(
     }
 }
 
-/// y = x·Wᵀ with bf16 weights or 8-bit floats, x rounded to bf16 and the sums in f32. Each output adds two products
-/// at a time, as VDPBF16PS does.
+/// y = x·Wᵀ with bf16 weights or 8-bit floats, x rounded to bf16 and the sums in f32. Each output
+/// adds two products at a time, as VDPBF16PS does.
 pub(super) fn gemm_bf16(
     pool: &Pool,
     y: &Disjoint<'_, f32>,

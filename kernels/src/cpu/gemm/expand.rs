@@ -11,7 +11,7 @@
 //! half of a 256th of the weight. Quantising to `int8` has an error of up to a 254th of the group's
 //! largest value.
 
-use super::float8::{evenly_scaled, tile_scales};
+use super::blocking::{evenly_scaled, tile_scales};
 use crate::cpu::blocks::expand_block_panel;
 use crate::cpu::tiles::avx512::TileStep;
 use crate::cpu::tiles::float8::{UNIT, WidenedFloat8Step};
@@ -25,8 +25,8 @@ use std::ops::Range;
 /// Writes columns of a panel as `out.len() / 16` steps of sixteen pairs, each value rounded to
 /// bf16, with zeros where there are no columns or rows.
 ///
-/// `columns` start on an even column; for integer weights on a group, for 8-bit floats where a scale
-/// begins.
+/// `columns` start on an even column; for integer weights on a group, for 8-bit floats where a
+/// scale begins.
 pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, out: &mut [f32]) {
     if let Some(wide) = w.wide_panel(panel).filter(|_| has_vector_expand()) {
         let groups = columns.start / GROUP_COLUMNS..columns.end.div_ceil(GROUP_COLUMNS);

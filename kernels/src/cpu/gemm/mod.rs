@@ -8,7 +8,6 @@ mod bf16_input;
 mod blocking;
 mod blocks;
 mod expand;
-mod float8;
 pub(crate) mod group;
 mod int16_input;
 mod integer;
