@@ -1,11 +1,11 @@
 //! How close a real run comes to what the machine can do: decode is compared with the read
 //! bandwidth, prefill with the rate of bare matrix products, and the time between tasks is printed.
 //!
-//! `cargo run --release -p fulcrum-executor --example speed [PRESET [CORES]]` (default: fulcrum-1b
-//! on all cores). Measurements of the run and of the machine alternate, because the machine drifts.
-//! Medians are compared, and a second figure that other programs disturb less: the sum of each
-//! task's lower quartile over the steps, against the upper quartile of the machine's rates over
-//! pieces of a matrix's size.
+//! `cargo run --release -p fulcrum-executor --example speed [PRESET [CORES [FORMAT]]]` (default:
+//! fulcrum-1b on all cores, weights in bf16). Measurements of the run and of the machine alternate,
+//! because the machine drifts. Medians are compared, and a second figure that other programs
+//! disturb less: the sum of each task's lower quartile over the steps, against the upper quartile
+//! of the machine's rates over pieces of a matrix's size.
 
 use executor::{Checkpoint, GeneratedBatch, RunSetup, Sampling, Session, make_random};
 use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
@@ -29,18 +29,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(count) = arguments.next() {
         cores.truncate(count.parse()?);
     }
+    let weights: DType = arguments.next().map_or(Ok(DType::Bf16), |word| word.parse())?;
     let parent = std::env::temp_dir().join(format!("fulcrum-speed-{}", std::process::id()));
     let folder = parent.join(&model.name);
     let start = Instant::now();
     make_random(&model, &folder, 1)?;
     let made = start.elapsed().as_secs_f64();
-    let result = measure(&model, &folder, &cores, made);
+    let result = measure(&model, weights, &folder, &cores, made);
     std::fs::remove_dir_all(&parent)?;
     result
 }
 
 fn measure(
     model: &Model,
+    weights: DType,
     folder: &std::path::Path,
     cores: &[usize],
     made: f64,
@@ -50,8 +52,7 @@ fn measure(
     let text = include_str!("../../hwprofiles/data/example-loopback.yaml");
     let mut machine = Machine::from_yaml(text, "example-loopback.yaml")?;
     machine.devices[0].cores = cores.to_vec();
-    let formats =
-        Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 };
+    let formats = Formats { weights: WeightFormats::all(weights), kv: DType::Bf16, activations: DType::F32 };
     let placement = Placement::uniform(model, DeviceId(0), MemoryId(0));
     let extent = RunExtent { batch: 1, context: PROMPT + OUTPUT, chunk: PROMPT, step_tokens: 1 };
     let setup = RunSetup { machine, model: model.clone(), formats, placement, extent, plan: String::new() };

@@ -133,6 +133,7 @@ fn quantised_weights_without_their_scales_are_refused() {
     let (before, tensors) = (config(&place), read_tensors(&place.path("model")));
     let nvfp4 = json!({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}});
     let fp8 = json!({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}});
+    let matrix = json!({"quantization_config": {"quant_method": "fp8"}});
     let one = || 1_f32.to_le_bytes().to_vec();
     let numbers = |name: &str, [rows, columns]: [u64; 2]| {
         (name.to_owned(), "U8".to_owned(), vec![rows, columns / 2], vec![0x22; (rows * columns / 2) as usize])
@@ -164,6 +165,19 @@ fn quantised_weights_without_their_scales_are_refused() {
     plan_for(&nvfp4);
     write_tensors(&place.path("model"), &all);
     place.stdout("run plan.yaml --model-dir model");
+    for (config, ending, side) in [(&fp8, "_scale_inv", 128), (&matrix, "_scale", u64::MAX)] {
+        let scales = |name: &str, [rows, columns]: [u64; 2]| {
+            let shape = vec![rows.div_ceil(side), columns.div_ceil(side)];
+            let count = shape.iter().product::<u64>() as usize;
+            (format!("{name}{ending}"), "F32".to_owned(), shape, one().repeat(count))
+        };
+        plan_for(config);
+        write_tensors(
+            &place.path("model"),
+            &quantise(&tensors, |name, size| vec![eight(name, size), scales(name, size)]),
+        );
+        place.stdout("run plan.yaml --model-dir model");
+    }
     // Scales of another shape are no scales of these numbers.
     let wide = |name: &str| (format!("{name}_scale_inv"), "F32".to_owned(), vec![5, 5], one().repeat(25));
     plan_for(&fp8);

@@ -17,7 +17,8 @@ pub struct RunSetup {
     pub machine: Machine,
     /// The model.
     pub model: Model,
-    /// Weights f32, bf16, int8 or int4; KV f32, bf16, int8 or int2; activations f32.
+    /// Weights f32, bf16, fp8, fp8_block, int8 or int4, or a file's blocks; KV f32, bf16, int8 or
+    /// int2; activations f32.
     pub formats: Formats,
     /// Which memory holds each part and which device computes it.
     pub placement: Placement,
@@ -114,6 +115,8 @@ impl RunSetup {
         let matrices = [
             DType::F32,
             DType::Bf16,
+            DType::Fp8,
+            DType::Fp8Block,
             DType::Int8,
             DType::Int4,
             DType::Q8_0,

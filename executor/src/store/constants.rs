@@ -9,7 +9,7 @@ use crate::weights::fused::FusedTensor;
 use crate::weights::rotation::RotaryEmbedding;
 use crate::weights::tensors;
 use hwprofiles::{Bytes, DType, DeviceId};
-use kernels::{Buffer, MemoryArena, RopeTable, Weights};
+use kernels::{Buffer, MemoryArena, RopeTable, Weights, quantise_float8};
 use rayon::prelude::*;
 use scenarios::Sublayer;
 use std::collections::BTreeSet;
@@ -138,23 +138,22 @@ fn pack_neurons(
     matrices: &[FusedTensor],
     neurons: &Range<u64>,
 ) -> Result<Vec<Weights>, ExecutorError> {
-    // A file's blocks are not divided by columns.
-    let dtype = if Weights::has_blocks(dtype) { DType::Int8 } else { dtype };
     let [front, back] = matrices else { unreachable!("a shared expert has two matrices") };
     let (count, all) = (neurons.end - neurons.start, back.columns());
-    let row = |row: u64| row / count * all + neurons.start + row % count;
+    let format = |fused: &FusedTensor| {
+        match parts(dtype, checkpoint, fused, &(0..fused.rows()))[..] {
+            // What a file has in blocks, or with their scales, is not divided by columns.
+            _ if Weights::has_blocks(dtype) => DType::Int8,
+            [(_, DType::Fp8Block)] if count < all => DType::Int8,
+            [(_, dtype)] => dtype,
+            _ => DType::Int8,
+        }
+    };
     let front_rows = front.rows() / all * count;
-    let columns = neurons.start as usize..neurons.end as usize;
-    let mut whole = vec![0.0; all as usize];
+    let row = |row: u64| row / count * all + neurons.start + row % count;
     Ok(vec![
-        pack_rows(dtype, checkpoint, memory, front, [front_rows, front.columns()], |reader, at, out| {
-            reader.read(row(at), out)
-        })?,
-        pack_rows(dtype, checkpoint, memory, back, [back.rows(), count], |reader, at, out| {
-            reader.read(at, &mut whole)?;
-            out.copy_from_slice(&whole[columns.clone()]);
-            Ok(())
-        })?,
+        pack_rows(format(front), checkpoint, memory, front, front_rows, row, &(0..front.columns()))?,
+        pack_rows(format(back), checkpoint, memory, back, back.rows(), |row| row, neurons)?,
     ])
 }
 
@@ -167,25 +166,45 @@ fn pack(
     fused: &FusedTensor,
     rows: &Range<u64>,
 ) -> Result<Vec<Weights>, ExecutorError> {
-    let parts = parts(dtype, &checkpoint.reader(fused), fused, rows);
+    let parts = parts(dtype, checkpoint, fused, rows);
     parts.into_iter().map(|(rows, dtype)| pack_part(dtype, checkpoint, memory, fused, &rows)).collect()
 }
 
 /// The parts of `rows`, one after another, and the format of each.
 ///
-/// Where a plan names a format of blocks, each tensor keeps its own format from the file: files mix
-/// formats, and a plan has one for a class of matrices. What a file has in another form is packed
-/// in bf16 or, if it has few bits, in int8.
+/// Where a plan names a format of blocks, or 8-bit floats that the files have, each tensor keeps
+/// its own format from the file: files mix formats, and a plan has one for a class of matrices.
+/// What a file has in another form is packed in bf16 or, if it has few bits, in int8; so are 8-bit
+/// floats whose scales change within a panel.
 fn parts(
     dtype: DType,
+    checkpoint: &Checkpoint,
+    fused: &FusedTensor,
+    rows: &Range<u64>,
+) -> Vec<(Range<u64>, DType)> {
+    let reader = checkpoint.reader(fused);
+    let mut parts = unequal_parts(dtype, checkpoint, &reader, fused, rows);
+    for (rows, dtype) in &mut parts {
+        if *dtype == DType::Fp8Block && !reader.panels_share_scales(rows) {
+            *dtype = DType::Int8;
+        }
+    }
+    parts
+}
+
+/// As [`parts`], whether or not panels share scales.
+fn unequal_parts(
+    dtype: DType,
+    checkpoint: &Checkpoint,
     reader: &TensorReader<'_>,
     fused: &FusedTensor,
     rows: &Range<u64>,
 ) -> Vec<(Range<u64>, DType)> {
-    if !Weights::has_blocks(dtype) {
+    let keeps = Weights::has_blocks(dtype) || Weights::keeps_float8(dtype) && checkpoint.has_float8();
+    if !keeps {
         return vec![(rows.clone(), dtype)];
     }
-    let format = |source| reader.kept(source).unwrap_or_else(|| reader.packed(source));
+    let format = |source| reader.kept(source, dtype).unwrap_or_else(|| reader.packed(source));
     if fused.interleaved {
         let formats: BTreeSet<_> = (0..fused.sources.len()).map(format).collect();
         let only = formats.first().filter(|_| formats.len() == 1);
@@ -211,10 +230,10 @@ fn pack_part(
     fused: &FusedTensor,
     rows: &Range<u64>,
 ) -> Result<Weights, ExecutorError> {
-    let size = [rows.end - rows.start, fused.columns()];
-    if Weights::keeps_blocks(dtype, size[1] as usize) {
+    let (count, columns) = (rows.end - rows.start, fused.columns());
+    if Weights::keeps_blocks(dtype, columns as usize) {
         let (mut reader, mut failed) = (checkpoint.reader(fused), None);
-        let [count, columns] = size.map(|size| size as usize);
+        let [count, columns] = [count, columns].map(|size| size as usize);
         let weights = Weights::from_blocks(memory, dtype, count, columns, |row, out| {
             if failed.is_none() {
                 failed = reader.read_blocks(rows.start + row as u64, out).err();
@@ -222,26 +241,48 @@ fn pack_part(
         })?;
         return failed.map_or(Ok(weights), Err);
     }
-    pack_rows(dtype, checkpoint, memory, fused, size, |reader, row, out| reader.read(rows.start + row, out))
+    pack_rows(dtype, checkpoint, memory, fused, count, |row| rows.start + row, &(0..columns))
 }
 
-/// Packs a matrix of this many rows and columns; `read` reads a row of it.
+/// Packs columns of `count` rows of a fused tensor; `row(i)` is the i-th of them.
 fn pack_rows(
     dtype: DType,
     checkpoint: &Checkpoint,
     memory: &MemoryArena,
     fused: &FusedTensor,
-    [rows, columns]: [u64; 2],
-    mut read: impl FnMut(&mut TensorReader<'_>, u64, &mut [f32]) -> Result<(), ExecutorError>,
+    count: u64,
+    row: impl Fn(u64) -> u64,
+    columns: &Range<u64>,
 ) -> Result<Weights, ExecutorError> {
     let (mut reader, mut failed) = (checkpoint.reader(fused), None);
-    let weights = Weights::from_rows(memory, dtype, rows as usize, columns as usize, |row, out| {
-        if failed.is_none() {
-            failed = read(&mut reader, row as u64, out).err();
-        }
-    })?;
-    match failed {
-        None => Ok(weights),
-        Some(error) => Err(error),
-    }
+    let mut values = vec![0.0; fused.columns() as usize];
+    let size = [count, columns.end - columns.start].map(|size| size as usize);
+    let part = columns.start as usize..columns.end as usize;
+    let kept = Weights::keeps_float8(dtype) && checkpoint.has_float8();
+    let weights = if kept || dtype == DType::Fp8 {
+        let mut whole = vec![0; values.len()];
+        Weights::from_float8(memory, dtype, size[0], size[1], |index, numbers, scales| {
+            let mut read = || match kept {
+                true => reader.read_float8(row(index as u64), &mut whole, scales),
+                // The scale is that of the whole row, however its columns are divided.
+                false => {
+                    reader.read(row(index as u64), &mut values)?;
+                    scales[0] = quantise_float8(&values, &mut whole);
+                    Ok(())
+                }
+            };
+            if failed.is_none() {
+                failed = read().err();
+            }
+            numbers.copy_from_slice(&whole[part.clone()]);
+        })?
+    } else {
+        Weights::from_rows(memory, dtype, size[0], size[1], |index, out| {
+            if failed.is_none() {
+                failed = reader.read(row(index as u64), &mut values).err();
+            }
+            out.copy_from_slice(&values[part.clone()]);
+        })?
+    };
+    failed.map_or(Ok(weights), Err)
 }

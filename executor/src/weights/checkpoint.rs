@@ -9,7 +9,8 @@ use crate::weights::layouts::stacked;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
 use crate::weights::tensors;
 use hwprofiles::DType;
-use scenarios::{Gguf, Model};
+use kernels::{PANEL, Weights};
+use scenarios::{Gguf, Model, WeightFormats};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -200,6 +201,12 @@ impl Checkpoint {
         Err(ExecutorError::refused("formats.weights", dtype, wanted))
     }
 
+    /// Whether the files have matrices of 8-bit floats beside others, which all keep their formats.
+    pub(crate) fn has_float8(&self) -> bool {
+        let published = self.model.published.as_deref().map(|formats| WeightFormats::from(*formats));
+        published.is_some_and(|formats| formats.distinct().any(Weights::keeps_float8))
+    }
+
     /// `fused`, whose rows of a larger tensor come from tensors of their own where the files have
     /// these.
     fn as_stored(&self, fused: &FusedTensor) -> FusedTensor {
@@ -262,6 +269,14 @@ struct SourceTensor<'a> {
 }
 
 impl SourceTensor<'_> {
+    /// The scales, which are read once; `None` where there are none.
+    fn scales(&mut self) -> Result<Option<&MatrixScales>, ExecutorError> {
+        if let (Some(place), None) = (self.scales, &self.read_scales) {
+            self.read_scales = Some(place.read()?);
+        }
+        Ok(self.read_scales.as_ref())
+    }
+
     /// Fills `bytes` with `rows` rows of `size` bytes from row `first` of the file on.
     fn fill(&mut self, first: u64, rows: u64, size: u64) -> Result<(), ExecutorError> {
         self.bytes.resize((rows * size) as usize, 0);
@@ -288,9 +303,29 @@ impl SourceTensor<'_> {
 }
 
 impl TensorReader<'_> {
-    /// The format in which a source's rows are multiplied as they are in the file.
-    pub fn kept(&self, source: usize) -> Option<DType> {
-        self.sources[source].stored.format?.kept(self.fused.columns())
+    /// The format in which a source's rows are multiplied as they are in the file, where the plan
+    /// says `planned`.
+    pub fn kept(&self, source: usize, planned: DType) -> Option<DType> {
+        let SourceTensor { stored, scales, .. } = &self.sources[source];
+        let by_rows = !matches!(stored.order, RowOrder::Columns { .. });
+        match stored.format? {
+            TensorFormat::Fp8 if by_rows && Weights::keeps_float8(planned) => {
+                Some(scales.and_then(|scales| scales.float8()).unwrap_or(planned))
+            }
+            format => format.kept(self.fused.columns()),
+        }
+    }
+
+    /// Whether each panel of `rows` is whole and has the same scales in all of its rows.
+    pub fn panels_share_scales(&self, rows: &Range<u64>) -> bool {
+        let place = |row: u64| {
+            let (index, row) = self.fused.locate(row);
+            let SourceTensor { stored, scales, .. } = &self.sources[index];
+            (index, scales.map_or(0, |scales| scales.scale_row(stored.stored_row(row))))
+        };
+        let mut panels = rows.clone().step_by(PANEL);
+        (rows.end - rows.start).is_multiple_of(PANEL as u64)
+            && panels.all(|panel| (panel + 1..panel + PANEL as u64).all(|row| place(row) == place(panel)))
     }
 
     /// The format in which a source's rows are packed where they are not kept.
@@ -306,19 +341,45 @@ impl TensorReader<'_> {
         let (index, format, at) = self.locate(row)?;
         let source = &mut self.sources[index];
         format.decode(&source.bytes[at], out);
-        if let Some(place) = source.scales {
-            let scales = match source.read_scales.take() {
-                Some(scales) => scales,
-                None => place.read()?,
-            };
-            scales.apply(source.stored.stored_row(self.fused.locate(row).1), out);
-            source.read_scales = Some(scales);
+        let stored_row = source.stored.stored_row(self.fused.locate(row).1);
+        if let Some(scales) = source.scales()? {
+            scales.apply(stored_row, out);
         }
         if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
             out.iter_mut().for_each(|value| *value += 1.0);
         }
         if source.stored.negated_exp {
             out.iter_mut().for_each(|value| *value = (-*value).ln());
+        }
+        Ok(())
+    }
+
+    /// Writes the 8-bit floats of row `row` as they are in the file, and their scales, as
+    /// [`Weights::from_float8`] takes them.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Malformed`] where one of them is no number.
+    pub fn read_float8(
+        &mut self,
+        row: u64,
+        numbers: &mut [u8],
+        scales: &mut [f32],
+    ) -> Result<(), ExecutorError> {
+        let (index, _, at) = self.locate(row)?;
+        let (name, row) = (&self.fused.sources[index].tensor.name, self.fused.locate(row).1);
+        let source = &mut self.sources[index];
+        numbers.copy_from_slice(&source.bytes[at]);
+        if let Some(column) = numbers.iter().position(|number| number & 127 == 127) {
+            let reason = format!(
+                "tensor '{name}' has {:#04x} in row {row}, column {column}, which is no number in E4M3: the weights were not finite, or the file is damaged",
+                numbers[column]
+            );
+            return Err(ExecutorError::Malformed { path: source.shard.path.clone(), reason });
+        }
+        let stored_row = source.stored.stored_row(row);
+        match source.scales()? {
+            Some(found) => found.row(stored_row, scales),
+            None => scales.fill(1.0),
         }
         Ok(())
     }

@@ -95,7 +95,9 @@ impl TensorFormat {
                     *out = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);
                 });
             }
-            TensorFormat::Fp8 => bytes.iter().zip(out).for_each(|(&byte, out)| *out = float8(byte)),
+            TensorFormat::Fp8 => {
+                bytes.iter().zip(out).for_each(|(&byte, out)| *out = kernels::float8_value(byte))
+            }
             TensorFormat::Fp4 => {
                 let pairs = bytes.iter().zip(out.chunks_exact_mut(2));
                 pairs.for_each(|(&pair, out)| out.copy_from_slice(&[float4(pair & 15), float4(pair >> 4)]));
@@ -106,19 +108,6 @@ impl TensorFormat {
             }
         }
     }
-}
-
-/// The value of an E4M3 number: a sign, four exponent bits with bias 7, three fraction bits. All
-/// ones are no number, and there is no infinity.
-fn float8(byte: u8) -> f32 {
-    let (sign, magnitude) = (u32::from(byte >> 7) << 31, u32::from(byte & 127));
-    let value = match magnitude {
-        127 => f32::NAN,
-        // Below the smallest exponent, units of 2⁻⁹.
-        0..8 => magnitude as f32 / 512.0,
-        _ => f32::from_bits((magnitude << 20) + (120 << 23)),
-    };
-    f32::from_bits(value.to_bits() | sign)
 }
 
 /// The value of an E2M1 number: a sign, two exponent bits with bias 1, one fraction bit.

@@ -64,8 +64,8 @@ proptest! {
     fn any_placement_takes_the_planned_bytes_and_gives_the_same_bits(
         seed in any::<u64>(),
         name in prop::sample::select([&rig::GOLDEN[..], &rig::MIXERS].concat()),
-        weights in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int4]),
-        ffn in prop::sample::select(vec![DType::Bf16, DType::Int8, DType::Int4]),
+        weights in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Fp8, DType::Int8, DType::Int4]),
+        ffn in prop::sample::select(vec![DType::Bf16, DType::Fp8, DType::Int8, DType::Int4]),
         kv in prop::sample::select(vec![DType::F32, DType::Bf16, DType::Int8, DType::Int2]),
         (batch, prompt, output) in (1usize..=rig::BATCH, 1usize..24, 1u64..6),
     ) {
@@ -215,7 +215,7 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     let expect = |message: String, words: &[&str]| {
         assert!(words.iter().all(|word| message.contains(word)), "{message:?} lacks one of {words:?}");
     };
-    expect(refused(&|s| s.formats.weights = DType::F16.into()), &["formats.weights", "f16", "bf16, int8"]);
+    expect(refused(&|s| s.formats.weights = DType::F16.into()), &["formats.weights", "f16", "bf16, fp8, fp8_block, int8"]);
     expect(refused(&|s| s.formats.kv = DType::Int4), &["formats.kv", "int4", "f32, bf16, int8, int2"]);
     expect(refused(&|s| s.extent.batch = 0), &["extent.batch", "at least 1"]);
     expect(refused(&|s| s.placement.pipelining.slots = 17), &["pipelining.slots", "17", "from 1 to 16"]);

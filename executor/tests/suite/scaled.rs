@@ -1,11 +1,13 @@
 //! Matrices of 8-bit and 4-bit floats with their scales in other tensors, as DeepSeek,
 //! compressed-tensors and Model Optimizer publish them.
 
+use crate::gguf_blocks::setup;
 use crate::rig;
-use executor::{Checkpoint, Sampling, make_random};
-use planner::RunExtent;
+use executor::{Checkpoint, Sampling, Session, make_random};
+use hwprofiles::DType;
+use planner::{PhasePrograms, Placement, RunExtent};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use scenarios::Model;
+use scenarios::{Formats, Model, WeightFormats};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -174,5 +176,94 @@ fn scaled_numbers_run_as_the_values_that_they_stand_for() {
         let (scaled, plain) = (run(true), run(false));
         assert!(scaled == plain, "{kind:?}");
         assert!(plain[0].iter().all(|logit| logit.is_finite()) && plain[0].iter().any(|logit| *logit != 0.0));
+    }
+}
+
+/// Tokens and last logits of two sequences, from memories that hold the planned bytes.
+fn run(
+    checkpoint: &Checkpoint,
+    placement: Placement,
+    formats: Formats,
+    output: u64,
+) -> (Vec<Vec<u32>>, Vec<Vec<f32>>) {
+    let extent = RunExtent { batch: 2, context: 32, chunk: 9, step_tokens: 1 };
+    let setup = setup(checkpoint.model(), placement, formats, extent);
+    let programs = PhasePrograms::lower(&setup.machine, &setup.model, &setup.placement).expect("it lowers");
+    let usage = planner::usage(&setup.machine, &setup.model, &formats, &setup.placement, &programs, &extent);
+    let mut session = Session::new(setup, checkpoint).expect("it fits");
+    let planned: Vec<_> = usage.iter().map(planner::MemoryUsage::total).collect();
+    assert_eq!(session.memory_used(), planned, "what the plan counts is what is allocated");
+    let prompts = [vec![5, 17, 200, 2, 9, 11, 40, 8, 300, 12, 7], vec![7; 11]];
+    let generation = session.generate(&prompts, output, Sampling::Greedy, |_| {}).expect("it runs");
+    (generation.tokens, session.logits().expect("they are read"))
+}
+
+#[test]
+fn a_folder_in_fp8_runs_as_it_lies_wherever_it_is_placed() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let from = parent.path().join("random");
+    make_random(&Model::preset("fulcrum-tiny").expect("a preset"), &from, 3).expect("written");
+    for kind in KINDS.into_iter().filter(|kind| kind.is_fp8()) {
+        let [kept, plain] = [true, false].map(|quantised| {
+            let folder = parent.path().join(format!("{kind:?}-{quantised}"));
+            std::fs::create_dir(&folder).expect("a folder");
+            write(&from, &folder, kind, quantised)
+        });
+        let model = kept.model();
+        // What a plan of this folder has without a word in the scenario.
+        let weights = WeightFormats::from(**model.published.as_ref().expect("it is quantised"));
+        let dtype = if kind == Kind::Blocks { DType::Fp8Block } else { DType::Fp8 };
+        assert!(weights.distinct().any(|it| it == dtype), "{kind:?}: {weights:?}");
+        let (tokens, logits) = run(&plain, rig::on(plain.model(), rig::CPU), rig::F32, 6);
+        for (name, placement) in rig::placements(model) {
+            let (kept_tokens, kept_logits) = run(&kept, placement, Formats { weights, ..rig::F32 }, 6);
+            for (a, b) in kept_logits.iter().zip(&logits) {
+                let cosine = rig::cosine(a, b);
+                assert!(cosine >= 0.9999, "{kind:?} {name}: {cosine}");
+            }
+            assert_eq!(kept_tokens, tokens, "{kind:?} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_number_that_is_none_is_refused_by_its_place() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let (from, folder) = (parent.path().join("random"), parent.path().join("blocks"));
+    make_random(&Model::preset("fulcrum-tiny").expect("a preset"), &from, 3).expect("written");
+    std::fs::create_dir(&folder).expect("a folder");
+    let weights =
+        *write(&from, &folder, Kind::Blocks, true).model().published.clone().expect("it is quantised");
+    let path = folder.join("model.safetensors");
+    let mut bytes = std::fs::read(&path).expect("a file");
+    let name = "model.layers.0.mlp.down_proj.weight";
+    let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let data = tensors.tensor(name).expect("it is there");
+    let (columns, start) = (data.shape()[1], data.data().as_ptr() as usize - bytes.as_ptr() as usize);
+    bytes[start + 3 * columns + 5] = 0xff;
+    std::fs::write(&path, bytes).expect("written");
+    let checkpoint = Checkpoint::open(&folder).expect("headers are right");
+    let formats = Formats { weights: weights.into(), ..rig::F32 };
+    let extent = RunExtent { batch: 1, context: 8, chunk: 4, step_tokens: 1 };
+    let model = checkpoint.model();
+    let setup = setup(model, rig::on(model, rig::CPU), formats, extent);
+    let error = Session::new(setup, &checkpoint).err().expect("it is no number").to_string();
+    assert!(error.contains(&format!("tensor '{name}' has 0xff in row 3, column 5")), "{error}");
+}
+
+#[test]
+fn values_of_other_folders_are_rounded_to_fp8_where_a_plan_says_so() {
+    for name in ["llama_gqa", "qwen3_moe"] {
+        let checkpoint = rig::checkpoint(name);
+        let model = checkpoint.model();
+        let exact = run(&checkpoint, rig::on(model, rig::CPU), rig::F32, 1).1;
+        let formats = |dtype| Formats { weights: WeightFormats::all(dtype), ..rig::F32 };
+        for placement in [rig::on(model, rig::CPU), rig::split(model), rig::streamed(model)] {
+            let rounded = run(&checkpoint, placement, formats(DType::Fp8), 1).1;
+            for (a, b) in rounded.iter().zip(&exact) {
+                let cosine = rig::cosine(a, b);
+                assert!((0.95..0.999_999).contains(&cosine), "{name}: {cosine}");
+            }
+        }
     }
 }

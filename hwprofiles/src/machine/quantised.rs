@@ -143,8 +143,9 @@ impl Device {
         };
         let integer = if dtype.bits() > DType::Int4.bits() { DType::Int8 } else { DType::Int4 };
         let exact = (dtype == DType::Fp8Block && self.table(DType::Fp8).is_some()).then_some(DType::Fp8);
-        // A GPU's integer products multiply integers without groups.
-        let grouped = dtype.is_quantised() && self.kind != DeviceKind::Gpu;
+        // A GPU's integer products multiply integers without groups. A CPU widens 8-bit floats too.
+        let widened = dtype.is_quantised() || dtype == DType::Fp8;
+        let grouped = widened && self.kind != DeviceKind::Gpu;
         let integer = || Some(integer).filter(|kin| grouped && *kin != dtype && measured(kin));
         let wide = || {
             let wide = [DType::Bf16, DType::F16, DType::F32].into_iter();

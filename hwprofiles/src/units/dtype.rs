@@ -23,9 +23,11 @@ pub enum DType {
     F16,
     /// bfloat16: the upper half of binary32.
     Bf16,
-    /// 8-bit float (E4M3 or E5M2) with at most one scale per matrix.
+    /// 8-bit float (E4M3 or E5M2). A matrix has an f32 scale per row, which is the same in all rows
+    /// where its file has one scale.
     Fp8,
-    /// 8-bit float (E4M3) with one f32 scale per 128 × 128 values, as DeepSeek-V3 publishes it.
+    /// 8-bit float (E4M3) with one scale per 128 × 128 values, as DeepSeek-V3 publishes it. A
+    /// matrix has an f32 scale per 16 × 128 values: 8.02 bits a value.
     Fp8Block,
     /// 8-bit integers with one f16 scale per group: 8.5 bits a value.
     Int8,
@@ -180,7 +182,7 @@ impl DType {
             DType::F16 => (1, 2),
             DType::Bf16 => (1, 2),
             DType::Fp8 => (1, 1),
-            DType::Fp8Block => (4096, 4097),
+            DType::Fp8Block => (512, 513),
             DType::Int8 => (32, 34),
             DType::Int4 => (32, 18),
             DType::Int4G128 => (256, 133),
@@ -271,18 +273,23 @@ impl DType {
     /// Bytes of a matrix of `rows` × `columns`, scales and padding of the last block included.
     pub fn matrix_bytes(self, rows: u64, columns: u64) -> Bytes {
         match self {
-            // Values are not padded. One scale of 4 bytes per 128 × 128 values is 1 byte per 4096.
-            DType::Fp8Block => Bytes::new(rows * (columns + columns.div_ceil(4096))),
-            _ => {
-                let BlockSize { values, bytes } = self.block();
-                Bytes::new(rows * columns.div_ceil(values) * bytes)
-            }
+            // Values are not padded. One scale of 4 bytes per 16 × 128 values is 1 byte per 512.
+            DType::Fp8Block => Bytes::new(rows * (columns + columns.div_ceil(512))),
+            DType::Fp8 if columns > 0 => Bytes::new(rows * (columns + 4)),
+            _ => self.cache_bytes(rows, columns),
         }
+    }
+
+    /// Bytes of `rows` rows of `width` values in a KV cache, or of activations: whole blocks. In
+    /// `fp8` they have no scales of their own.
+    pub fn cache_bytes(self, rows: u64, width: u64) -> Bytes {
+        let BlockSize { values, bytes } = self.block();
+        Bytes::new(rows * width.div_ceil(values) * bytes)
     }
 
     /// Bytes of a vector of `elements` values.
     pub fn bytes(self, elements: Elements) -> Bytes {
-        self.matrix_bytes(1, elements.get())
+        self.cache_bytes(1, elements.get())
     }
 }
 

@@ -58,7 +58,10 @@ proptest! {
         for dtype in DType::ALL {
             let row = dtype.matrix_bytes(1, columns);
             prop_assert_eq!(dtype.matrix_bytes(rows, columns), row * rows);
-            prop_assert_eq!(dtype.bytes(Elements::new(columns)), row);
+            prop_assert_eq!(dtype.cache_bytes(rows, columns), dtype.bytes(Elements::new(columns)) * rows);
+            if ![DType::Fp8, DType::Fp8Block].contains(&dtype) {
+                prop_assert_eq!(dtype.bytes(Elements::new(columns)), row);
+            }
         }
     }
 }
@@ -193,14 +196,17 @@ fn formats_have_the_bytes_of_their_files() {
         (DType::Q2K, 2.625),
         (DType::Iq2Xxs, 2.0625),
         (DType::Iq1S, 1.5625),
-        (DType::Fp8Block, 8.0 + 8.0 * 4.0 / 16384.0),
+        (DType::Fp8, 8.0),
+        (DType::Fp8Block, 8.0 + 8.0 * 4.0 / 2048.0),
         // 4 bits, and 16 + 4 bits for 128 values.
         (DType::Int4G128, 4.0 + 20.0 / 128.0),
     ] {
         assert_eq!(bits(dtype), expected, "{dtype}");
     }
-    // One scale of 4 bytes for 128 × 128 values.
-    assert_eq!(DType::Fp8Block.matrix_bytes(8192, 8192), Bytes::new(8192 * 8192 + 4 * 64 * 64));
+    // One scale of 4 bytes for 16 × 128 values, or for a row.
+    assert_eq!(DType::Fp8Block.matrix_bytes(8192, 8192), Bytes::new(8192 * 8192 + 4 * 512 * 64));
+    assert_eq!(DType::Fp8.matrix_bytes(8192, 4096), Bytes::new(8192 * (4096 + 4)));
+    assert_eq!(DType::Fp8.cache_bytes(8192, 128), Bytes::new(8192 * 128));
 }
 
 #[test]

@@ -39,4 +39,4 @@ pub use sampling::{SamplingParams, sample};
 pub use softmax::{argmax, softmax};
 pub use strided::{StridedRows, StridedRowsMut};
 pub use vector::{add, add_bias, scale};
-pub use weights::{PANEL, SparseWeights, Weights, WeightsView};
+pub use weights::{PANEL, SparseWeights, Weights, WeightsView, float8_value, quantise_float8};

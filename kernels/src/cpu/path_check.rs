@@ -96,7 +96,7 @@ fn agrees(path: Path) -> Option<bool> {
         gemm(&pool, m, StridedRowsMut::new(&mut y, n), StridedRows::new(&x, k), w.view(), &mut scratch);
         Some(y)
     };
-    for dtype in [DType::F32, DType::Bf16, DType::Int8, DType::Int4] {
+    for dtype in [DType::F32, DType::Bf16, DType::Fp8, DType::Int8, DType::Int4] {
         let w = Weights::from_f32(&memory, dtype, n, k, &w).ok()?;
         for m in [1, most] {
             let (got, wanted) = (product(path, m, &w)?, product(Path::Reference, m, &w)?);

@@ -82,6 +82,14 @@ pub enum KernelError {
         /// Columns of a block.
         block: usize,
     },
+    /// Rows that are not whole panels.
+    #[error("{rows} rows are not whole panels of 16, each of which has its scales in {dtype}")]
+    Panels {
+        /// Number format.
+        dtype: DType,
+        /// Rows.
+        rows: usize,
+    },
     /// A format to which values are not quantised.
     #[error("values are not quantised to {dtype}: only weights of a file in {dtype} are read")]
     Quantise {

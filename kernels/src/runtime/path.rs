@@ -70,6 +70,8 @@ impl Path {
             (Path::Reference, _) => 0.0,
             (_, DType::F32) => 0.0,
             (Path::Avx512Bf16 | Path::Amx, DType::Bf16) => 1.0 / 256.0,
+            (Path::Avx512Bf16, DType::Fp8 | DType::Fp8Block) => 1.0 / 256.0,
+            (Path::Avx2 | Path::Avx512, DType::Fp8 | DType::Fp8Block) => 0.0,
             (_, DType::Bf16) => 0.0,
             (Path::Amx, _) => 2.0 / 256.0,
             _ => 1.0 / 65_536.0,

@@ -8,7 +8,7 @@ use kernels::{
     affinity, gemm, grouped_gemm,
 };
 
-const FORMATS: [DType; 4] = [DType::F32, DType::Bf16, DType::Int8, DType::Int4];
+const FORMATS: [DType; 5] = [DType::F32, DType::Bf16, DType::Fp8, DType::Int8, DType::Int4];
 
 fn memory() -> MemoryArena {
     MemoryArena::new("test", Bytes::new(1 << 32))
@@ -58,7 +58,7 @@ fn check(pool: &Pool, m: usize, n: usize, k: usize, dtype: DType) {
             let (sum, size, weight) = exact[i * n + j];
             // Each sum is rounded to f32, and some paths round x, whose magnitude is at most 1.
             let rounding = match pool.path().rounding(dtype) {
-                share if dtype == DType::Bf16 => f64::from(share) * size,
+                share if matches!(dtype, DType::Bf16 | DType::Fp8) => f64::from(share) * size,
                 share => f64::from(share) * weight,
             };
             let bound = 1e-6 * size + 1.05 * rounding + 1e-6;
@@ -268,10 +268,10 @@ fn bf16_sources_pack_like_the_same_values_in_f32() {
 fn bytes_of_the_wrong_size_and_formats_without_a_kernel_are_refused() {
     let error = WeightsView::new(DType::Int8, 16, 64, &[0; 100]).expect_err("too short").to_string();
     assert_eq!(error, "a matrix of 16 × 64 in int8 needs 1088 bytes, not 100");
-    let error = WeightsView::new(DType::Fp8, 1, 1, &[0]).expect_err("no kernel").to_string();
+    let error = WeightsView::new(DType::F16, 1, 1, &[0]).expect_err("no kernel").to_string();
     assert_eq!(
         error,
-        "weights in fp8 are not supported: use one of f32, bf16, int8, int4, q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4"
+        "weights in f16 are not supported: use one of f32, bf16, fp8, fp8_block, int8, int4, q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4"
     );
     let error = Weights::from_f32(&memory(), DType::F32, 2, 2, &[0.0; 3]).expect_err("too few").to_string();
     assert!(error.contains("16 bytes, not 12"), "{error}");

@@ -160,7 +160,7 @@ impl Workload {
             * batch
             * context;
         let row = |shape: &Model| {
-            let row = |dtype: DType| dtype.matrix_bytes(1, shape.kv_numbers() / shape.kv_rows().max(1)).get();
+            let row = |dtype: DType| dtype.cache_bytes(1, shape.kv_numbers() / shape.kv_rows().max(1)).get();
             let widest = DType::ALL.into_iter().map(row).fold(0, u64::max);
             // Bounds the keys of an indexer too.
             let index = shape.index.map_or(0, |index| 8 * index.dim);

@@ -132,6 +132,21 @@ impl<'a> ScalePlace<'a> {
         }
     }
 
+    /// The format of 8-bit floats whose panels have these scales; `None` where any has a place for
+    /// them, because the matrix has one scale.
+    pub(in crate::weights) fn float8(&self) -> Option<DType> {
+        match self.shared {
+            [BLOCK, BLOCK] => Some(DType::Fp8Block),
+            [1, _] => Some(DType::Fp8),
+            _ => None,
+        }
+    }
+
+    /// The row of scales of row `row` of the matrix.
+    pub(in crate::weights) fn scale_row(&self, row: u64) -> u64 {
+        row / self.shared[0]
+    }
+
     /// Reads the scales.
     pub(in crate::weights) fn read(&self) -> Result<MatrixScales, ExecutorError> {
         let mut values = values(self.scales)?;
@@ -145,6 +160,12 @@ impl<'a> ScalePlace<'a> {
 }
 
 impl MatrixScales {
+    /// Writes the scales of row `row`: one for each 128 columns, or one.
+    pub(in crate::weights) fn row(&self, row: u64, out: &mut [f32]) {
+        let own = &self.values[(row / self.shared[0] * self.across) as usize..][..self.across as usize];
+        out.iter_mut().enumerate().for_each(|(at, out)| *out = own[at.min(own.len() - 1)]);
+    }
+
     /// Multiplies the numbers of row `row` by their scales.
     pub(in crate::weights) fn apply(&self, row: u64, numbers: &mut [f32]) {
         let [rows, columns] = self.shared;

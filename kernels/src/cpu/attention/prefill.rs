@@ -9,6 +9,7 @@ use crate::cpu::exponential::exponential;
 use crate::cpu::strided::StridedRows;
 use crate::cpu::tiles::avx2::{self, Avx2Tile, F32Columns};
 use crate::cpu::tiles::avx512::{self, Avx512Tile, F32Step};
+use crate::cpu::tiles::scales::TileScales;
 use crate::cpu::vector::{maximum, sum};
 use crate::runtime::{Disjoint, Path};
 use hwprofiles::DType;
@@ -187,19 +188,18 @@ unsafe fn multiply<'a>(
     (y, y_stride): (*mut f32, usize),
     add: bool,
 ) {
-    let count = panels.len();
+    let (count, scales) = (panels.len(), TileScales::NONE);
     for (panel, w) in panels.enumerate().step_by(if wide { 2 } else { 1 }) {
         // SAFETY: the caller's promises; panels follow each other in memory.
         unsafe {
             let y = y.add(16 * panel);
             if wide {
-                let (panel_bytes, ahead) = (4 * w.len(), std::ptr::null());
-                let w = w.as_ptr().cast();
-                Avx512Tile { x, x_stride, w, panel_bytes, steps: k, add, y, y_stride, ahead }
+                let (panel_bytes, ahead, w) = (4 * w.len(), std::ptr::null(), w.as_ptr().cast());
+                Avx512Tile { x, x_stride, w, panel_bytes, steps: k, scales, add, y, y_stride, ahead }
                     .run::<F32Step>(m, 2.min(count - panel));
             } else {
                 let w = F32Columns { start: w.as_ptr(), stride: 16 };
-                Avx2Tile { x, x_stride, w, y, y_stride, add }.run(m, k);
+                Avx2Tile { x, x_stride, w, scales, y, y_stride, add }.run(m, k);
             }
         }
     }

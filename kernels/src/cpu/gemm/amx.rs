@@ -301,7 +301,7 @@ mod tests {
             "expansion by AVX-512 BF16: {}",
             if has_vector_expand() { "real" } else { "absent, plain instead" }
         );
-        for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+        for dtype in [DType::Bf16, DType::Fp8, DType::Int8, DType::Int4] {
             for m in [1, 2, 15, 16, 17, 31, 32, 33, 47, 65] {
                 for (n, k) in [(1, 1), (15, 31), (16, 32), (17, 33), (32, 64), (33, 30), (50, 95)] {
                     check(dtype, 1, m, n, k);

@@ -6,12 +6,16 @@
 //! panel is read from memory once. Weights are widened on the way into registers, so they are never
 //! unpacked to memory.
 
-use super::blocking::{BUFFER, CACHED_X, copy_x, even_tiles, needs_copy, padded_stride};
+use super::blocking::{
+    BUFFER, CACHED_X, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales,
+};
 use super::group::{GemmGroup, each_part};
 use super::int16_input::Int16Rows;
 use super::integer::{IntegerInstructions, IntegerTile};
 use crate::cpu::strided::StridedRows;
 use crate::cpu::tiles::avx2::{Avx2Tile, Bf16Panel, F32Columns, F32Panel, Fetch, TILE_ROWS, WeightColumns};
+use crate::cpu::tiles::float8::{Float8Columns, UNIT};
+use crate::cpu::tiles::scales::TileScales;
 use crate::cpu::weights::{PANEL, WeightsView};
 use crate::runtime::{Disjoint, Pool};
 use hwprofiles::DType;
@@ -133,11 +137,21 @@ impl Avx2Product<'_> {
                     }
                     (DType::Bf16, None) => {
                         let start = bytes[32 * columns.start..].as_ptr();
-                        self.tile(rows, &columns, Bf16Panel { start, fetch }, y, self.y_stride);
+                        let w = Bf16Panel { start, fetch };
+                        self.tile(rows, &columns, w, TileScales::NONE, y, self.y_stride);
+                    }
+                    (DType::Fp8 | DType::Fp8Block, None) => {
+                        for columns in evenly_scaled(self.w, columns, usize::MAX) {
+                            let start = bytes[self.w.header_bytes() + 16 * columns.start..].as_ptr();
+                            let w = Float8Columns { start, fetch };
+                            let scales = tile_scales(self.w, panel, columns.start, UNIT);
+                            self.tile(rows.clone(), &columns, w, scales, y, self.y_stride);
+                        }
                     }
                     (_, None) => {
                         let start = bytes[64 * columns.start..].as_ptr();
-                        self.tile(rows, &columns, F32Panel { start, fetch }, y, self.y_stride);
+                        let w = F32Panel { start, fetch };
+                        self.tile(rows, &columns, w, TileScales::NONE, y, self.y_stride);
                     }
                 }
             }
@@ -155,11 +169,12 @@ impl Avx2Product<'_> {
         rows: Range<usize>,
         columns: &Range<usize>,
         w: L,
+        scales: TileScales,
         y: *mut f32,
         y_stride: usize,
     ) {
         let x = self.x.values[rows.start * self.x.stride + columns.start..].as_ptr();
-        let tile = Avx2Tile { x, x_stride: self.x.stride, w, y, y_stride, add: columns.start > 0 };
+        let tile = Avx2Tile { x, x_stride: self.x.stride, w, scales, y, y_stride, add: columns.start > 0 };
         // SAFETY: x has these rows; the rest is the caller's promise.
         unsafe { tile.run(rows.len(), columns.len()) };
     }
@@ -182,7 +197,7 @@ impl Avx2Product<'_> {
             }
             // SAFETY: `sums` is whole; the buffer has these columns; the CPU has the promised
             // features.
-            unsafe { self.tile(rows.clone(), &columns, w, sums.as_mut_ptr(), PANEL) };
+            unsafe { self.tile(rows.clone(), &columns, w, TileScales::NONE, sums.as_mut_ptr(), PANEL) };
             for (row, sums) in rows.zip(sums.chunks_exact(PANEL)) {
                 // SAFETY: as above.
                 let y = unsafe { self.y.range(row * self.y_stride + panel * PANEL, height) };

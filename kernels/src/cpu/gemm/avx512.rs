@@ -2,11 +2,13 @@
 //! a time.
 
 use super::bf16_input::Bf16Rows;
-use super::blocking::{BUFFER, copy_x, even_tiles, needs_copy, padded_stride};
+use super::blocking::{BUFFER, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales};
 use super::expand::expand_scalar;
 use super::group::{GemmGroup, each_part};
 use crate::cpu::strided::StridedRows;
 use crate::cpu::tiles::avx512::{Avx512Tile, F32Step, PairedBf16Step, TILE_ROWS, TileStep, WidenedBf16Step};
+use crate::cpu::tiles::float8::{PairedFloat8Step, UNIT, WidenedFloat8Step};
+use crate::cpu::tiles::scales::TileScales;
 use crate::cpu::weights::{PANEL, WeightsView};
 use crate::runtime::{Disjoint, Pool};
 use hwprofiles::DType;
@@ -26,11 +28,21 @@ trait PanelStep: TileStep {
     /// The step to which a last panel of fewer rows, or a last column without a partner, is
     /// unpacked.
     type Remainder: TileStep;
+    /// What multiplies the scales of 8-bit floats.
+    const UNIT: f32 = 1.0;
+    /// Whether several tiles share weights that were widened once, as steps of `Remainder`: one for
+    /// each value.
+    const SHARED: bool = false;
 
     /// Unpacks columns of the given panel, from `from` on, into `out`: 64 bytes a step, with zeros
     /// where there are no values.
     fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
         w.unpack(panel, from, out);
+    }
+
+    /// What multiplies sums of unpacked values.
+    fn unpacked_scale(_: WeightsView<'_>, _row: usize, _column: usize) -> f32 {
+        1.0
     }
 }
 
@@ -50,6 +62,35 @@ impl PanelStep for PairedBf16Step {
     }
 }
 
+impl PanelStep for WidenedFloat8Step {
+    type Remainder = F32Step;
+    const UNIT: f32 = UNIT;
+    const SHARED: bool = true;
+}
+
+impl PanelStep for PairedFloat8Step {
+    type Remainder = PairedBf16Step;
+    const SHARED: bool = true;
+
+    /// Numbers are exact in bf16, and their products with scales are not.
+    fn unpack(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+        for (step, out) in out.chunks_exact_mut(PANEL).enumerate() {
+            for (lane, out) in out.iter_mut().enumerate() {
+                let (row, column) = (panel * PANEL + lane, from + 2 * step);
+                let bits = |column| match row < w.rows() && column < w.columns() {
+                    true => w.float8(row, column).1.to_bits(),
+                    false => 0,
+                };
+                *out = f32::from_bits(bits(column) >> 16 | bits(column + 1));
+            }
+        }
+    }
+
+    fn unpacked_scale(w: WeightsView<'_>, row: usize, column: usize) -> f32 {
+        w.float8(row, column).0
+    }
+}
+
 /// y = x·Wᵀ with x and the sums in f32.
 pub(super) fn gemm(
     pool: &Pool,
@@ -66,14 +107,16 @@ pub(super) fn gemm(
         copy_x(pool, m, w.columns(), x, rest);
         x = StridedRows::new(rest, padded_stride(w.columns()));
     }
+    let product = Avx512Product { y, y_stride, x, w };
     match w.dtype() {
-        DType::F32 => Avx512Product { y, y_stride, x, w }.run::<F32Step>(pool, groups, buffers),
-        _ => Avx512Product { y, y_stride, x, w }.run::<WidenedBf16Step>(pool, groups, buffers),
+        DType::F32 => product.run::<F32Step>(pool, groups, buffers),
+        DType::Bf16 => product.run::<WidenedBf16Step>(pool, groups, buffers),
+        _ => product.run::<WidenedFloat8Step>(pool, groups, buffers),
     }
 }
 
-/// y = x·Wᵀ with bf16 weights, x rounded to bf16 and the sums in f32. Each output adds two products
-/// at a time, as VDPBF16PS does.
+/// y = x·Wᵀ with bf16 weights or 8-bit floats, x rounded to bf16 and the sums in f32. Each output
+/// adds two products at a time, as VDPBF16PS does.
 pub(super) fn gemm_bf16(
     pool: &Pool,
     y: &Disjoint<'_, f32>,
@@ -86,7 +129,11 @@ pub(super) fn gemm_bf16(
     let (buffers, rest) = scratch.split_at_mut(pool.members() * BUFFER * PANEL);
     let x = Bf16Rows::new(pool, m, w.columns(), x, rest);
     let x = StridedRows::new(bytemuck::cast_slice(x.values), x.stride / 2);
-    Avx512Product { y, y_stride, x, w }.run::<PairedBf16Step>(pool, groups, buffers);
+    let product = Avx512Product { y, y_stride, x, w };
+    match w.dtype() {
+        DType::Bf16 => product.run::<PairedBf16Step>(pool, groups, buffers),
+        _ => product.run::<PairedFloat8Step>(pool, groups, buffers),
+    }
 }
 
 /// The operands of one product.
@@ -124,13 +171,14 @@ impl Avx512Product<'_> {
                     // A streamed panel continues in memory; otherwise the same panels' next block
                     // comes next.
                     let ahead = if streamed { AHEAD } else { steps.len() * S::BYTES };
-                    self.block::<S>(&rows, pair.clone(), steps, ahead);
+                    self.block::<S>(&rows, pair.clone(), steps, ahead, buffer);
                 }
             }
         } else {
             for steps in blocks {
                 for pair in pairs.clone() {
-                    self.block::<S>(&rows, pair.clone(), steps.clone(), pair.len() * self.panel_bytes());
+                    let ahead = pair.len() * self.panel_bytes();
+                    self.block::<S>(&rows, pair.clone(), steps.clone(), ahead, buffer);
                 }
             }
         }
@@ -155,23 +203,43 @@ impl Avx512Product<'_> {
         panels: Range<usize>,
         steps: Range<usize>,
         ahead: usize,
+        buffer: &mut [f32],
     ) {
-        let w = self.w.panel(panels.start)[steps.start * S::BYTES..].as_ptr();
-        for (tile, rows) in even_tiles(rows, TILE_ROWS).enumerate() {
-            let tile = Avx512Tile {
-                x: self.x.values[rows.start * self.x.stride + steps.start * S::VALUES..].as_ptr(),
+        let values = &self.w.panel(panels.start)[self.w.header_bytes()..];
+        let shared = S::SHARED && rows.len() > TILE_ROWS;
+        let most = if shared { BUFFER / 2 / S::VALUES * S::COLUMNS } else { usize::MAX };
+        for columns in evenly_scaled(self.w, steps.start * S::COLUMNS..steps.end * S::COLUMNS, most) {
+            let steps = columns.start / S::COLUMNS..columns.end / S::COLUMNS;
+            let w = values[steps.start * S::BYTES..].as_ptr();
+            let mut tile = Avx512Tile {
+                x: std::ptr::null(),
                 x_stride: self.x.stride,
                 w,
                 panel_bytes: self.panel_bytes(),
                 steps: steps.len(),
+                scales: tile_scales(self.w, panels.start, columns.start, S::UNIT),
                 add: steps.start > 0,
-                y: self.y.pointer(rows.start * self.y_stride + panels.start * PANEL),
+                y: std::ptr::null_mut(),
                 y_stride: self.y_stride,
-                ahead: if tile == 0 { w.wrapping_add(ahead) } else { std::ptr::null() },
+                ahead: w.wrapping_add(ahead),
             };
-            // SAFETY: a CPU that runs this path has the instructions. The panels have these steps
-            // and x these rows; these values of y belong to this item.
-            unsafe { tile.run::<S>(rows.len(), panels.len()) };
+            if shared {
+                // SAFETY: the panels have these steps; the buffer has room for them.
+                unsafe { tile.widen::<S>(panels.len(), buffer) };
+            }
+            for rows in even_tiles(rows, TILE_ROWS) {
+                tile.x = self.x.values[rows.start * self.x.stride + steps.start * S::VALUES..].as_ptr();
+                tile.y = self.y.pointer(rows.start * self.y_stride + panels.start * PANEL);
+                // SAFETY: a CPU that runs this path has the instructions. The panels have these
+                // steps and x these rows; these values of y belong to this item.
+                unsafe {
+                    match shared {
+                        true => tile.run::<S::Remainder>(rows.len(), panels.len()),
+                        false => tile.run::<S>(rows.len(), panels.len()),
+                    }
+                }
+                tile.ahead = std::ptr::null();
+            }
         }
     }
 
@@ -199,6 +267,7 @@ impl Avx512Product<'_> {
                     w: buffer.as_ptr().cast(),
                     panel_bytes: 0,
                     steps,
+                    scales: TileScales::NONE,
                     add: false,
                     y: sums.as_mut_ptr(),
                     y_stride: PANEL,
@@ -209,7 +278,10 @@ impl Avx512Product<'_> {
                 for (row, sums) in rows.zip(sums.chunks_exact(PANEL)) {
                     // SAFETY: these values of y belong to this item.
                     let y = unsafe { self.y.range(row * self.y_stride + panel * PANEL, height) };
-                    y.iter_mut().zip(sums).for_each(|(y, sum)| *y = if from > 0 { *y + sum } else { *sum });
+                    for (lane, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
+                        let sum = sum * S::unpacked_scale(self.w, panel * PANEL + lane, from);
+                        *y = if from > 0 { *y + sum } else { sum };
+                    }
                 }
             }
         }

@@ -11,9 +11,11 @@
 //! half of a 256th of the weight. Quantising to `int8` has an error of up to a 254th of the group's
 //! largest value.
 
+use super::blocking::{evenly_scaled, tile_scales};
 use crate::cpu::blocks::expand_block_panel;
-use crate::cpu::weights::GROUP_COLUMNS;
-use crate::cpu::weights::{PANEL, WeightsView};
+use crate::cpu::tiles::avx512::TileStep;
+use crate::cpu::tiles::float8::{UNIT, WidenedFloat8Step};
+use crate::cpu::weights::{GROUP_COLUMNS, PANEL, WeightsView, is_float8};
 use crate::runtime::Path;
 use half::bf16;
 use hwprofiles::DType;
@@ -23,7 +25,8 @@ use std::ops::Range;
 /// Writes columns of a panel as `out.len() / 16` steps of sixteen pairs, each value rounded to
 /// bf16, with zeros where there are no columns or rows.
 ///
-/// `columns` start on an even column and, for integer weights, on a group.
+/// `columns` start on an even column; for integer weights on a group, for 8-bit floats where a
+/// scale begins.
 pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, out: &mut [f32]) {
     if let Some(wide) = w.wide_panel(panel).filter(|_| has_vector_expand()) {
         let groups = columns.start / GROUP_COLUMNS..columns.end.div_ceil(GROUP_COLUMNS);
@@ -31,8 +34,17 @@ pub(super) fn expand(w: WeightsView<'_>, panel: usize, columns: &Range<usize>, o
         return unsafe { expand_block_panel(w.dtype(), &wide.0, groups, out) };
     }
     let whole = w.rows() - panel * PANEL >= PANEL;
+    let floats = is_float8(w.dtype());
     let integers = matches!(w.dtype(), DType::Int8 | DType::Int4);
-    let steps = if integers && whole && has_vector_expand() {
+    let steps = if floats && whole && has_vector_expand() {
+        let steps = columns.len() / 2;
+        let (vectors, rest) = out.split_at_mut(steps * PANEL);
+        // SAFETY: the CPU has the instructions, and the panel these pairs of columns.
+        unsafe { expand_float8(w, panel, columns.start, vectors) };
+        let odd = columns.len() % 2;
+        expand_scalar(w, panel, columns.start + 2 * steps, &mut rest[..odd * PANEL]);
+        steps + odd
+    } else if integers && whole && has_vector_expand() {
         let steps = columns.len().next_multiple_of(GROUP_COLUMNS) / 2;
         // SAFETY: the CPU has the instructions.
         unsafe { expand_groups(w.dtype(), w.panel(panel), columns, &mut out[..steps * PANEL]) };
@@ -89,6 +101,29 @@ unsafe fn expand_groups(dtype: DType, panel: &[u8], columns: &Range<usize>, out:
     }
 }
 
+/// Expands whole pairs of columns of a whole panel of 8-bit floats, from column `from` on, which is
+/// the first of its scales.
+///
+/// # Safety
+/// As [`expand_groups`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn expand_float8(w: WeightsView<'_>, panel: usize, from: usize, out: &mut [f32]) {
+    for columns in evenly_scaled(w, from..from + out.len() / PANEL * 2, usize::MAX) {
+        let values = w.panel(panel)[w.header_bytes() + PANEL * columns.start..].chunks_exact(2 * PANEL);
+        let out = out[(columns.start - from) / 2 * PANEL..].chunks_exact_mut(PANEL);
+        // SAFETY: the panel has the scales.
+        let scales = unsafe { tile_scales(w, panel, columns.start, UNIT).wide(0) };
+        let scales = scales.expect("8-bit floats have scales");
+        for (pair, out) in values.zip(out).take(columns.len() / 2) {
+            // SAFETY: 32 bytes are a pair of columns, which becomes sixteen values of four bytes.
+            unsafe {
+                let [first, second] = [0, 1].map(|which| WidenedFloat8Step::weights(pair.as_ptr(), which));
+                _mm512_storeu_ps(out.as_mut_ptr(), scaled_pairs(scales, first, second));
+            }
+        }
+    }
+}
+
 /// # Safety
 /// As [`expand_groups`]; the slices are of one group.
 #[inline]
@@ -134,6 +169,17 @@ unsafe fn expand_int4(scales: __m512, values: &[u8], out: &mut [f32]) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn pairs(scales: __m512, first: __m512i, second: __m512i) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe { scaled_pairs(scales, _mm512_cvtepi32_ps(first), _mm512_cvtepi32_ps(second)) }
+}
+
+/// As [`pairs`], of floats.
+///
+/// # Safety
+/// As [`expand_groups`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn scaled_pairs(scales: __m512, first: __m512, second: __m512) -> __m512 {
     const ORDER: [u16; 32] = {
         let mut order = [0; 32];
         let mut lane = 0;
@@ -143,7 +189,7 @@ unsafe fn pairs(scales: __m512, first: __m512i, second: __m512i) -> __m512 {
         }
         order
     };
-    let scaled = |q| _mm512_mul_ps(scales, _mm512_cvtepi32_ps(q));
+    let scaled = |q| _mm512_mul_ps(scales, q);
     // SAFETY: ORDER is 64 bytes; a vector of bf16 and one of 16-bit integers have the same 64
     // bytes.
     unsafe {
@@ -156,7 +202,7 @@ unsafe fn pairs(scales: __m512, first: __m512i, second: __m512i) -> __m512 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::weights::Weights;
+    use crate::cpu::weights::{SCALE_COLUMNS, Weights};
     use crate::runtime::MemoryArena;
     use hwprofiles::units::Bytes;
 
@@ -165,8 +211,10 @@ mod tests {
         let word = if has_vector_expand() { "real" } else { "absent: the plain way alone" };
         println!("expansion by AVX-512 BF16: {word}");
         let memory = MemoryArena::new("test", Bytes::new(1 << 30));
-        for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
-            for (rows, columns) in [(16, 32), (16, 31), (16, 33), (20, 100), (3, 70), (33, 1)] {
+        for dtype in [DType::Bf16, DType::Fp8, DType::Fp8Block, DType::Int8, DType::Int4] {
+            let sizes = [(16, 32), (16, 31), (16, 33), (20, 100), (3, 70), (33, 1), (32, 300)];
+            let whole = |&(rows, _): &(usize, usize)| dtype != DType::Fp8Block || rows % PANEL == 0;
+            for (rows, columns) in sizes.into_iter().filter(whole) {
                 // From 2⁻³⁰ to 2³⁰, so that some scales are subnormal f16, some zero and some
                 // clipped.
                 let value = |i: usize| (i as f32 * 0.7).sin() * ((i / columns % 61) as f32 - 30.0).exp2();
@@ -174,7 +222,8 @@ mod tests {
                 let weights = Weights::from_f32(&memory, dtype, rows, columns, &values).expect("fits");
                 let steps = columns.next_multiple_of(GROUP_COLUMNS) / 2;
                 for panel in 0..rows.div_ceil(PANEL) {
-                    for from in (0..columns).step_by(GROUP_COLUMNS) {
+                    let step = if dtype == DType::Fp8Block { SCALE_COLUMNS } else { GROUP_COLUMNS };
+                    for from in (0..columns).step_by(step) {
                         let (mut got, mut wanted) = (vec![f32::NAN; steps * PANEL], vec![0.0; steps * PANEL]);
                         expand(weights.view(), panel, &(from..columns), &mut got);
                         expand_scalar(weights.view(), panel, from, &mut wanted);

@@ -22,7 +22,7 @@ pub use sparse::sparse_gemm;
 
 use crate::cpu::blocks::BlockLayout;
 use crate::cpu::strided::{StridedRows, StridedRowsMut};
-use crate::cpu::weights::WeightsView;
+use crate::cpu::weights::{WeightsView, is_float8};
 use crate::runtime::{Disjoint, Path, Pool, Scratch};
 use hwprofiles::DType;
 
@@ -30,8 +30,8 @@ use hwprofiles::DType;
 ///
 /// With integer weights and weights in blocks the fast paths round x to 16-bit integers, with a
 /// scale for each group of 32 columns: an error of at most 2⁻¹⁶ of the group's largest value. With
-/// bf16 weights the paths that multiply bf16 round x to bf16 ([`Path::rounding`]). AMX does both
-/// with integer weights: it rounds x and the weights to bf16.
+/// bf16 weights and 8-bit floats the paths that multiply bf16 round x to bf16 ([`Path::rounding`]).
+/// AMX rounds x and the weights to bf16 where they are not bf16 already.
 ///
 /// `x` is m × k (k = `w.columns()`), `y` is m × n (n = `w.rows()`), both row-major; values between
 /// the rows of y are left alone. FLOP: 2·m·n·k. Bytes: the weights once, while m is small enough
@@ -99,13 +99,20 @@ pub(crate) fn grouped_with(
     let in_blocks = BlockLayout::for_dtype(dtype).is_some();
     let mut run = |path, groups: &[_]| match (path, dtype) {
         (Path::Reference, _) => reference::gemm(pool, &y, y_stride, x, groups),
-        (Path::Amx, _) if in_blocks || matches!(dtype, DType::Bf16 | DType::Int8 | DType::Int4) => {
+        (Path::Amx, _)
+            if in_blocks || matches!(dtype, DType::Bf16 | DType::Int8 | DType::Int4) || is_float8(dtype) =>
+        {
             // SAFETY: the path is AMX only on a CPU that has it, in a process that may use it.
             unsafe { amx::gemm(pool, &y, y_stride, x, groups, scratch) };
         }
         _ if in_blocks => blocks::gemm(pool, &y, y_stride, x, groups, scratch),
-        (Path::Avx512Bf16, DType::Bf16) => avx512::gemm_bf16(pool, &y, y_stride, x, groups, scratch),
-        (Path::Avx512 | Path::Avx512Bf16 | Path::Amx, DType::F32 | DType::Bf16) => {
+        (Path::Avx512Bf16, DType::Bf16 | DType::Fp8 | DType::Fp8Block) => {
+            avx512::gemm_bf16(pool, &y, y_stride, x, groups, scratch)
+        }
+        (
+            Path::Avx512 | Path::Avx512Bf16 | Path::Amx,
+            DType::F32 | DType::Bf16 | DType::Fp8 | DType::Fp8Block,
+        ) => {
             avx512::gemm(pool, &y, y_stride, x, groups, scratch);
         }
         _ => avx2::gemm(pool, &y, y_stride, x, groups, scratch),

@@ -11,6 +11,7 @@ use super::scratch::scratch_bytes;
 use crate::cpu::strided::{StridedRows, StridedRowsMut};
 use crate::cpu::tiles::avx2::{self, Avx2Tile, Bf16Panel, Fetch};
 use crate::cpu::tiles::avx512::{self, PairedBf16Step, TileStep, WidenedBf16Step};
+use crate::cpu::tiles::scales::TileScales;
 use crate::cpu::weights::{PANEL, SparseWeights};
 use crate::runtime::{Disjoint, Path, Pool, Scratch};
 use std::ops::Range;
@@ -188,7 +189,8 @@ impl SparseProduct<'_> {
             (Path::Avx2, SparseInput::F32(x)) => unsafe {
                 let (x, stride) = (&x.values[rows.start * x.stride + columns.start..], x.stride);
                 let panel = Bf16Panel { start: w, fetch: Fetch::Nothing };
-                Avx2Tile { x: x.as_ptr(), x_stride: stride, w: panel, y, y_stride: PANEL, add: true }
+                let (x, y_stride, scales) = (x.as_ptr(), PANEL, TileScales::NONE);
+                Avx2Tile { x, x_stride: stride, w: panel, scales, y, y_stride, add: true }
                     .run(m, columns.len() / 2 * 2);
                 self.odd_column(rows, columns, tiles, sums);
             },
@@ -223,9 +225,18 @@ fn bf16_of_pair(pair: f32, which: usize) -> f32 {
 /// The CPU has the step's instructions. x has m rows of these steps, w has the steps, and y has m
 /// rows of sixteen values, which belong to the caller.
 unsafe fn wide<S: TileStep>(m: usize, steps: usize, x: &[f32], x_stride: usize, w: *const u8, y: *mut f32) {
-    let (x, ahead) = (x.as_ptr(), std::ptr::null());
-    let tile =
-        avx512::Avx512Tile { x, x_stride, w, panel_bytes: 0, steps, add: true, y, y_stride: PANEL, ahead };
+    let tile = avx512::Avx512Tile {
+        x: x.as_ptr(),
+        x_stride,
+        w,
+        panel_bytes: 0,
+        steps,
+        scales: TileScales::NONE,
+        add: true,
+        y,
+        y_stride: PANEL,
+        ahead: std::ptr::null(),
+    };
     // SAFETY: the caller's promises.
     unsafe { tile.run::<S>(m, 1) };
 }

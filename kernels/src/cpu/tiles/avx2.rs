@@ -5,6 +5,7 @@
 //! they fill the 16 registers of AVX2. Twelve independent chains also cover the latency (4) of two
 //! FMA units.
 
+use super::scales::TileScales;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -220,6 +221,8 @@ pub(crate) struct Avx2Tile<L> {
     pub(crate) x: *const f32,
     pub(crate) x_stride: usize,
     pub(crate) w: L,
+    /// What multiplies the products.
+    pub(crate) scales: TileScales,
     /// The first row of y, which has sixteen values, and the distance of its rows.
     pub(crate) y: *mut f32,
     pub(crate) y_stride: usize,
@@ -236,17 +239,18 @@ impl<L: WeightColumns> Avx2Tile<L> {
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     pub(crate) unsafe fn run(self, m: usize, k: usize) {
-        let Self { x, x_stride, w, y, y_stride, add } = self;
+        let Self { x, x_stride, w, scales, y, y_stride, add } = self;
+        let to = Avx2Outputs { y, y_stride, scales, add };
         // SAFETY: the caller's promises are the callee's. The second number is how many columns
         // have accumulators of their own: enough for at least eight chains.
         unsafe {
             match m {
-                1 => rows::<1, 4, L>(k, x, x_stride, w, y, y_stride, add),
-                2 => rows::<2, 2, L>(k, x, x_stride, w, y, y_stride, add),
-                3 => rows::<3, 2, L>(k, x, x_stride, w, y, y_stride, add),
-                4 => rows::<4, 1, L>(k, x, x_stride, w, y, y_stride, add),
-                5 => rows::<5, 1, L>(k, x, x_stride, w, y, y_stride, add),
-                _ => rows::<6, 1, L>(k, x, x_stride, w, y, y_stride, add),
+                1 => rows::<1, 4, L>(k, x, x_stride, w, to),
+                2 => rows::<2, 2, L>(k, x, x_stride, w, to),
+                3 => rows::<3, 2, L>(k, x, x_stride, w, to),
+                4 => rows::<4, 1, L>(k, x, x_stride, w, to),
+                5 => rows::<5, 1, L>(k, x, x_stride, w, to),
+                _ => rows::<6, 1, L>(k, x, x_stride, w, to),
             }
         }
     }
@@ -273,15 +277,22 @@ unsafe fn add_column<const M: usize>(
     }
 }
 
+/// Where the sums of a tile go, as [`Avx2Tile`] says.
+#[derive(Clone, Copy)]
+struct Avx2Outputs {
+    y: *mut f32,
+    y_stride: usize,
+    scales: TileScales,
+    add: bool,
+}
+
 #[target_feature(enable = "avx2,fma")]
 unsafe fn rows<const M: usize, const CHAINS: usize, L: WeightColumns>(
     k: usize,
     x: *const f32,
     x_stride: usize,
     w: L,
-    y: *mut f32,
-    y_stride: usize,
-    add: bool,
+    to: Avx2Outputs,
 ) {
     let mut sums = [[[_mm256_setzero_ps(); 2]; M]; CHAINS];
     let mut at = 0;
@@ -308,6 +319,8 @@ unsafe fn rows<const M: usize, const CHAINS: usize, L: WeightColumns>(
         // SAFETY: as above.
         unsafe { add_column(&mut sums[0], x.add(at), x_stride, w.last(at)) };
     }
+    // SAFETY: the caller promises the scales.
+    let scales = [0, 1].map(|half| unsafe { to.scales.half(half) });
     for row in 0..M {
         for half in 0..2 {
             let mut sum = sums[0][row][half];
@@ -316,9 +329,14 @@ unsafe fn rows<const M: usize, const CHAINS: usize, L: WeightColumns>(
             }
             // SAFETY: y has M rows of sixteen values, which belong to this tile.
             unsafe {
-                let to = y.add(row * y_stride + 8 * half);
-                let sum = if add { _mm256_add_ps(_mm256_loadu_ps(to), sum) } else { sum };
-                _mm256_storeu_ps(to, sum);
+                let y = to.y.add(row * to.y_stride + 8 * half);
+                let before = || if to.add { _mm256_loadu_ps(y) } else { _mm256_setzero_ps() };
+                let sum = match scales[half] {
+                    Some(scales) => _mm256_fmadd_ps(scales, sum, before()),
+                    None if to.add => _mm256_add_ps(before(), sum),
+                    None => sum,
+                };
+                _mm256_storeu_ps(y, sum);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! they leave a few of the 32 registers of AVX-512. Tiles of few rows have several accumulators for
 //! each output, so that at least eight chains cover the latency (4) of two FMA units.
 
+use super::scales::TileScales;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -112,7 +113,7 @@ impl TileStep for PairedBf16Step {
 /// The CPU has AVX512_BF16.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn add_pairs(mut sum: __m512, x: __m512, w: __m512) -> __m512 {
+pub(super) unsafe fn add_pairs(mut sum: __m512, x: __m512, w: __m512) -> __m512 {
     // SAFETY: the caller's promise; the instruction changes only `sum`.
     unsafe {
         asm!("vdpbf16ps {0}, {1}, {2}", inout(zmm_reg) sum, in(zmm_reg) x, in(zmm_reg) w,
@@ -131,6 +132,8 @@ pub(crate) struct Avx512Tile {
     pub(crate) w: *const u8,
     pub(crate) panel_bytes: usize,
     pub(crate) steps: usize,
+    /// What multiplies the products.
+    pub(crate) scales: TileScales,
     /// Whether the products are added to y; otherwise they overwrite it.
     pub(crate) add: bool,
     pub(crate) y: *mut f32,
@@ -144,8 +147,8 @@ impl Avx512Tile {
     /// Computes `m` rows of `panels` panels.
     ///
     /// # Safety
-    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2. x, w and y hold these rows,
-    /// panels and steps, and nobody else touches y.
+    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2. x, w, the scales and y hold
+    /// these rows, panels and steps, and nobody else touches y.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     pub(crate) unsafe fn run<S: TileStep>(&self, m: usize, panels: usize) {
@@ -156,6 +159,31 @@ impl Avx512Tile {
                 _ => self.panels::<S, 2>(m),
             }
         }
+    }
+
+    /// Widens the weights into `buffer`, a vector for each value of x, and prefetches; from then on
+    /// these are the tile's weights and steps.
+    ///
+    /// # Safety
+    /// As [`Avx512Tile::run`].
+    ///
+    /// # Panics
+    /// Where `buffer` is too short.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    pub(crate) unsafe fn widen<S: TileStep>(&mut self, panels: usize, buffer: &mut [f32]) {
+        let panel_floats = 16 * S::VALUES * self.steps;
+        let vectors = buffer[..panels * panel_floats].chunks_exact_mut(16);
+        for (at, out) in vectors.enumerate() {
+            let (panel, value) = (at / (S::VALUES * self.steps), at % S::VALUES);
+            let offset = panel * self.panel_bytes + at / S::VALUES % self.steps * S::BYTES;
+            // SAFETY: the caller's promise; `out` has sixteen values. A prefetch never faults.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T1>(self.ahead.wrapping_add(offset).cast());
+                _mm512_storeu_ps(out.as_mut_ptr(), S::weights(self.w.add(offset), value));
+            }
+        }
+        (self.w, self.panel_bytes) = (buffer.as_ptr().cast(), 4 * panel_floats);
+        (self.steps, self.ahead) = (S::VALUES * self.steps, std::ptr::null());
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -219,6 +247,8 @@ impl Avx512Tile {
             step(at, &mut sums[0]);
             at += 1;
         }
+        // SAFETY: the caller promises the scales of P panels.
+        let scales: [_; P] = std::array::from_fn(|panel| unsafe { self.scales.wide(panel) });
         for row in 0..M {
             for panel in 0..P {
                 let mut sum = sums[0][row][panel];
@@ -228,7 +258,12 @@ impl Avx512Tile {
                 // SAFETY: y has M rows of P·16 values, which belong to this tile.
                 unsafe {
                     let to = self.y.add(row * self.y_stride + 16 * panel);
-                    let sum = if self.add { _mm512_add_ps(_mm512_loadu_ps(to), sum) } else { sum };
+                    let before = || if self.add { _mm512_loadu_ps(to) } else { _mm512_setzero_ps() };
+                    let sum = match scales[panel] {
+                        Some(scales) => _mm512_fmadd_ps(scales, sum, before()),
+                        None if self.add => _mm512_add_ps(before(), sum),
+                        None => sum,
+                    };
                     _mm512_storeu_ps(to, sum);
                 }
             }

@@ -2,3 +2,5 @@
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
+pub(crate) mod float8;
+pub(crate) mod scales;

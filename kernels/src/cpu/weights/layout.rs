@@ -1,5 +1,6 @@
 //! Where each value of a packed matrix lies.
 
+use super::panel::PANEL;
 use crate::cpu::blocks::BlockLayout;
 use crate::runtime::KernelError;
 use hwprofiles::{DType, GROUP};
@@ -33,7 +34,7 @@ pub(super) fn row_bytes(dtype: DType, columns: usize) -> usize {
 
 /// The formats of matrices.
 pub(super) const ACCEPTED: &str =
-    "f32, bf16, int8, int4, q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4";
+    "f32, bf16, fp8, fp8_block, int8, int4, q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4";
 
 /// Those of them that a file has in blocks.
 pub(super) const BLOCKS: &str = "q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4";
@@ -42,10 +43,14 @@ pub(super) const BLOCKS: &str = "q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, m
 ///
 /// # Errors
 /// [`KernelError::DType`] for a format that no kernel reads; [`KernelError::Blocks`] where rows are
-/// not whole blocks; [`KernelError::TooLarge`] where a `usize` cannot hold the number.
+/// not whole blocks, [`KernelError::Panels`] where panels are not whole;
+/// [`KernelError::TooLarge`] where a `usize` cannot hold the number.
 pub(super) fn matrix_bytes(dtype: DType, rows: usize, columns: usize) -> Result<usize, KernelError> {
     match (dtype, BlockLayout::for_dtype(dtype)) {
-        (DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4, _) => {}
+        (DType::Fp8Block, _) if !rows.is_multiple_of(PANEL) => {
+            return Err(KernelError::Panels { dtype, rows });
+        }
+        (DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4 | DType::Fp8 | DType::Fp8Block, _) => {}
         (_, Some(BlockLayout { columns: block, .. })) if columns.is_multiple_of(block) => {}
         (_, Some(BlockLayout { columns: block, .. })) => {
             return Err(KernelError::Blocks { dtype, columns, block });

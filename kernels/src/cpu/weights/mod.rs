@@ -12,6 +12,8 @@
 //!   the lower half and the second in the upper. A last column without a partner is 16 values.
 //!   AVX512_BF16 and AMX multiply this form; one shift and one mask turn a pair into two columns of
 //!   f32.
+//! - `fp8` and `fp8_block`: scales, then a byte for each value in the order of `bf16` (see
+//!   `float8`).
 //! - `int8`: for each group of 32 columns 16 f16 scales, then for each pair of columns 16 × 2
 //!   signed bytes, a row's two bytes side by side.
 //! - `int4`: for each group 16 f16 scales, then for each 8 columns 16 words of 32 bits, one per
@@ -27,12 +29,15 @@
 //! (`int8`) or 7 (`int4`), the scale is s = f16(a / L) and q = clamp(round(w / s), −L, L), ties
 //! away from zero; q = 0 where s = 0. The dequantised value is s·q in f32.
 
+mod float8;
 mod layout;
 mod pack;
 pub(in crate::cpu) mod panel;
 mod quantise;
 mod sparse;
 
+pub(crate) use float8::{SCALE_COLUMNS, is_float8};
+pub use float8::{float8_value, quantise_float8};
 pub(crate) use layout::GROUP_COLUMNS;
 pub use panel::PANEL;
 pub(crate) use quantise::quantise;
@@ -42,6 +47,7 @@ pub(crate) use sparse::has_vector_expand;
 
 use crate::cpu::blocks::{BlockLayout, WidePanel, dequantise};
 use crate::runtime::{Buffer, KernelError, MemoryArena};
+use float8::{Float8Panel, header_bytes, row_scales};
 use half::{bf16, f16};
 use hwprofiles::DType;
 use layout::{bf16_slot, int4_nibble, int8_slot, matrix_bytes, row_bytes};
@@ -69,8 +75,8 @@ impl Weights {
     /// even.
     ///
     /// # Errors
-    /// [`KernelError::DType`]; [`KernelError::Size`] where `values` is not `rows · columns` long;
-    /// those of [`MemoryArena::allocate`].
+    /// [`KernelError::DType`]; [`KernelError::Panels`]; [`KernelError::Size`] where `values` is not
+    /// `rows · columns` long; those of [`MemoryArena::allocate`].
     pub fn from_f32(
         memory: &MemoryArena,
         dtype: DType,
@@ -186,6 +192,48 @@ impl Weights {
         Ok(Self { dtype, rows, columns, buffer })
     }
 
+    /// Keeps the E4M3 numbers of a file. `read(row, numbers, scales)` writes a row's numbers, none
+    /// of which is NaN, and its scales: in `fp8` one; in `fp8_block` one for each 128 columns, the
+    /// same in all rows of a panel. Rows are asked for once each, in order.
+    ///
+    /// # Errors
+    /// [`KernelError::DType`] for another format; [`KernelError::Panels`] where the rows of
+    /// `fp8_block` are not whole panels; [`KernelError::TooLarge`]; those of
+    /// [`MemoryArena::allocate`].
+    ///
+    /// # Panics
+    /// Where scales differ within a panel of `fp8_block`.
+    pub fn from_float8(
+        memory: &MemoryArena,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        mut read: impl FnMut(usize, &mut [u8], &mut [f32]),
+    ) -> Result<Self, KernelError> {
+        if !is_float8(dtype) {
+            return Err(KernelError::DType { what: "8-bit floats", dtype, accepted: "fp8, fp8_block" });
+        }
+        let len = matrix_bytes(dtype, rows, columns)?;
+        let buffer = memory.filled(len, |buffer| -> Result<(), KernelError> {
+            let (mut numbers, mut scales) = (vec![0; columns], vec![0.0; row_scales(dtype, columns)]);
+            let panel_bytes = (PANEL * row_bytes(dtype, columns)).max(1);
+            for (panel, out) in buffer.bytes_mut().chunks_mut(panel_bytes).enumerate() {
+                let height = PANEL.min(rows - panel * PANEL);
+                for lane in 0..height {
+                    read(panel * PANEL + lane, &mut numbers, &mut scales);
+                    Float8Panel { dtype, columns, height }.write_row(lane, &numbers, &scales, out);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Self { dtype, rows, columns, buffer })
+    }
+
+    /// Whether [`Weights::from_float8`] keeps numbers in `dtype`.
+    pub fn keeps_float8(dtype: DType) -> bool {
+        is_float8(dtype)
+    }
+
     /// The matrix to compute with.
     pub fn view(&self) -> WeightsView<'_> {
         WeightsView { dtype: self.dtype, rows: self.rows, columns: self.columns, bytes: self.buffer.bytes() }
@@ -281,6 +329,10 @@ impl<'a> WeightsView<'a> {
         let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let (group, offset) = (column / GROUP_COLUMNS, column % GROUP_COLUMNS);
         match self.dtype {
+            DType::Fp8 | DType::Fp8Block => {
+                let (scale, number) = self.float8(row, column);
+                scale * number
+            }
             DType::F32 => {
                 let at = 4 * (column * height + lane);
                 f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -300,6 +352,14 @@ impl<'a> WeightsView<'a> {
                 scale * (f32::from(nibble) - 8.0)
             }
         }
+    }
+
+    /// The scale and the number of a value in 8-bit floats.
+    pub(crate) fn float8(&self, row: usize, column: usize) -> (f32, f32) {
+        let (panel, lane) = (row / PANEL, row % PANEL);
+        let (dtype, columns, height) = (self.dtype, self.columns, PANEL.min(self.rows - panel * PANEL));
+        let bytes = &self.bytes[panel * PANEL * row_bytes(dtype, columns)..];
+        Float8Panel { dtype, columns, height }.scaled(bytes, lane, column)
     }
 
     /// One whole row, dequantised into `out`, which is `columns` long.
@@ -350,6 +410,11 @@ impl<'a> WeightsView<'a> {
         let layout = BlockLayout::for_dtype(self.dtype)?;
         let (row, height) = (row_bytes(self.dtype, self.columns), PANEL.min(self.rows - panel * PANEL));
         Some(WidePanel::new(layout, &self.bytes[panel * PANEL * row..][..height * row], height))
+    }
+
+    /// Bytes of scales in front of the numbers of a full panel of 8-bit floats; of other formats 0.
+    pub(crate) fn header_bytes(&self) -> usize {
+        header_bytes(self.dtype, self.columns, PANEL)
     }
 
     /// The bytes of full panel `panel`.

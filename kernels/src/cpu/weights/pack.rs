@@ -1,5 +1,6 @@
 //! Packing of rows into panels.
 
+use super::float8::{Float8Panel, is_float8};
 use super::layout::{GROUP_COLUMNS, bf16_slot, int4_nibble, int8_slot, row_bytes};
 use super::panel::PANEL;
 use super::quantise::quantise;
@@ -24,6 +25,10 @@ pub(super) fn pack(
         let height = PANEL.min(rows - panel * PANEL);
         for lane in 0..height {
             row(panel * PANEL + lane, &mut lines[lane * padded..][..columns]);
+        }
+        if is_float8(dtype) {
+            Float8Panel { dtype, columns, height }.quantise(&lines, padded, out);
+            continue;
         }
         let lines = PanelRows { values: &lines, stride: padded, height };
         match dtype {

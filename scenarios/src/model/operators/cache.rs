@@ -15,7 +15,7 @@ struct Entry {
 
 impl Entry {
     fn bytes(self, formats: &Formats, positions: u64) -> Bytes {
-        formats.kv.matrix_bytes(Elements::product(&[positions, self.rows]).get(), self.width)
+        formats.kv.cache_bytes(Elements::product(&[positions, self.rows]).get(), self.width)
     }
 }
 
@@ -69,7 +69,7 @@ impl Model {
     pub(crate) fn index_key_bytes(&self, formats: &Formats, positions: u64) -> Bytes {
         self.index.map_or(Bytes::ZERO, |index| match index.fp8_keys {
             true => Bytes::new(positions * (index.dim + 4 * index.dim.div_ceil(128))),
-            false => formats.kv.matrix_bytes(positions, index.dim),
+            false => formats.kv.cache_bytes(positions, index.dim),
         })
     }
 
@@ -169,7 +169,7 @@ impl Model {
             Mixer::Compressed(compressed) => Some(compressed.window),
             _ => self.wiring.window.map(|window| window.tokens),
         };
-        let rows = |entry: Entry| kv.matrix_bytes(entry.rows * window.unwrap_or(0), entry.width);
+        let rows = |entry: Entry| kv.cache_bytes(entry.rows * window.unwrap_or(0), entry.width);
         self.entries().map(rows).sum::<Bytes>() + self.state_bytes()
     }
 }

@@ -188,9 +188,9 @@ impl Model {
 fn shared_expert_bytes(model: &Model, format: WeightFormat, rows: &Range<u64>) -> Bytes {
     let (front, count) = (model.neuron_activations() - 1, rows.end - rows.start);
     match format.one() {
-        Some(dtype @ (DType::F32 | DType::Bf16 | DType::Int8 | DType::Int4)) => {
-            dtype.matrix_bytes(front * count, model.hidden) + dtype.matrix_bytes(model.hidden, count)
-        }
+        Some(
+            dtype @ (DType::F32 | DType::Bf16 | DType::Fp8 | DType::Fp8Block | DType::Int8 | DType::Int4),
+        ) => dtype.matrix_bytes(front * count, model.hidden) + dtype.matrix_bytes(model.hidden, count),
         _ => format.bytes_of_rows(rows, |dtype| dtype.matrix_bytes(front + 1, model.hidden)),
     }
 }
