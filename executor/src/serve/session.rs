@@ -222,6 +222,11 @@ impl Session {
         logits.map_err(|error| ExecutorError::from(error).naming_gpu(&self.engine.setup.machine))
     }
 
+    /// Notes that `pass` was the last one that was run.
+    pub(super) fn set_last(&mut self, pass: &Pass) {
+        self.last = Some(LastPass::new(pass));
+    }
+
     /// What its lanes run on.
     pub(super) fn engine(&self) -> &RunEngine {
         &self.engine

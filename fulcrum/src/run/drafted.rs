@@ -6,7 +6,7 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use executor::{Checkpoint, RunSetup, Session, SpeculativeBatch, SpeculativeSession};
 use hwprofiles::Bytes;
-use planner::{CostModel, PhasePrograms, RunExtent, StepSpan, Trace};
+use planner::{CostModel, PhasePrograms, StepSpan, Trace};
 use sim::{BatchRun, Drafting};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,7 +40,7 @@ impl ResolvedPlan {
             model: draft.clone(),
             formats,
             placement,
-            extent: RunExtent { step_tokens: RunExtent::DRAFT_STEP_TOKENS, ..model.extent },
+            extent: model.extent.for_draft(draft),
             plan: model.plan.clone(),
         };
         Ok([RunSetup { machine, ..model }, draft])

@@ -164,7 +164,16 @@ impl Work {
             }
             (Operator::Embed, _) => {
                 let columns = model.hidden + model.layer_embeddings();
-                work.weights = formats.weights.for_sublayer(sublayer).matrix_bytes(tokens, columns);
+                let format = formats.weights.for_sublayer(sublayer);
+                work.weights = format.matrix_bytes(tokens, columns);
+                if let Some(joining) = model.joining_product() {
+                    let [m, n, k] = [tokens, joining.rows, joining.columns];
+                    work.shape = Shape::Gemm { m, n, k };
+                    work.flop = Flop::new(2 * [m, n, k].map(u128::from).iter().product::<u128>());
+                    work.weights = work.weights + format.matrix_bytes(n, k);
+                    work.activations = work.activations + formats.activations.bytes(Elements::product(&[2, m, k]));
+                    work.launches = 2;
+                }
             }
             (Operator::Rotate, _) => {
                 work.kv_written = model.appended_bytes(formats, step.batch, step.new_tokens);
