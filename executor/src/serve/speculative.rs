@@ -240,6 +240,9 @@ impl SpeculativeSession {
             spans.extend(self.model.read_prompt(ours, &model, origin, |_| Ok(()))?);
             return Ok(last_of(&self.model, &model));
         }
+        for sequence in all {
+            theirs[sequence.slots[1]].tokens.drain(..self.skipped());
+        }
         for &step in &model {
             let pass = self.model.uniform(&step);
             spans.extend(self.model.read_prompt(ours, &[step], origin, |_| Ok(()))?);
