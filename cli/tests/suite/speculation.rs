@@ -67,7 +67,7 @@ fn errors_of_a_draft_name_the_key() {
     for (setting, words) in [
         ("speculative.draft=opt-125m", ["speculative.draft", "vocabulary", "same family"]),
         ("speculative.draft=nobody", ["speculative.draft", "nobody", "is wanted"]),
-        ("speculative.draft=mtp", ["speculative.draft", "llama-3.1-70b has no MTP module", "llama-3.1-8b"]),
+        ("speculative.draft=mtp", ["speculative.draft", "llama-3.1-70b has no MTP module", "llama-3.2-1b"]),
         ("speculative.tokens=0", ["tokens", "0", "from 1 to 64"]),
         ("speculative.tokens=[4,4]", ["tokens", "different", "from 1 to 64"]),
         ("speculative.acceptance=1.5", ["acceptance", "1.5", "at most 1"]),
@@ -185,7 +185,8 @@ workload: {batch: 2, prompt_tokens: 8, output_tokens: 17}
         if name.contains("eh_proj") {
             let one = |at: usize| at % shape[1] as usize == at / shape[1] as usize;
             // 1 in bf16.
-            *bytes = (0..bytes.len() / 2).flat_map(|at| if one(at) { [0x80, 0x3f] } else { [0; 2] }).collect();
+            *bytes =
+                (0..bytes.len() / 2).flat_map(|at| if one(at) { [0x80, 0x3f] } else { [0; 2] }).collect();
         }
     }
     write_tensors(&place.path("model"), &tensors);

@@ -80,9 +80,9 @@ impl Session {
     fn last_writer(&self, phase: Phase, part: MicroBatch) -> DeviceId {
         let tasks = &self.engine().programs.program(phase).tasks;
         let writer = tasks.iter().rev().find_map(|task| match (&task.action, task.lane) {
-            (Action::Compute { operator, .. }, Lane::Device(device)) => {
-                (task.micro_batch == part && operator.writes() == ActivationBuffer::Residual).then_some(device)
-            }
+            (Action::Compute { operator, .. }, Lane::Device(device)) => (task.micro_batch == part
+                && operator.writes() == ActivationBuffer::Residual)
+                .then_some(device),
             _ => None,
         });
         writer.expect("every program computes the residual")

@@ -85,12 +85,17 @@ fn a_module_changes_no_token_whatever_it_predicts() {
     for name in FAMILIES {
         let folder = module_folder(name, &with_module(name));
         let model = Checkpoint::open(folder.path()).expect("it opens");
-        let places: [Place; 3] = [|model| rig::on(model, rig::CPU), rig::mixed, |model| {
-            let mut placement = rig::on(model, rig::CPU);
-            placement.pipelining.micro_batches = 2;
-            placement
-        }];
-        for (place, sampling) in places.into_iter().flat_map(|place| [(place, Sampling::Greedy), (place, RANDOM)])
+        let places: [Place; 3] = [
+            |model| rig::on(model, rig::CPU),
+            rig::mixed,
+            |model| {
+                let mut placement = rig::on(model, rig::CPU);
+                placement.pipelining.micro_batches = 2;
+                placement
+            },
+        ];
+        for (place, sampling) in
+            places.into_iter().flat_map(|place| [(place, Sampling::Greedy), (place, RANDOM)])
         {
             let mut alone = rig::session(&model, place(model.model()), rig::F32, extent(1));
             let expected = alone.generate(&prompts(), OUTPUT, sampling, |_| {}).expect("valid").tokens;

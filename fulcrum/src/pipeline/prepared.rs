@@ -11,8 +11,8 @@ use planner::{
     ForcedPlacement, Front, Identity, Plan, PlanOrigin, PlannerError, Rule, Scorer,
 };
 use scenarios::{
-    Costs, CpuMoe, EngineChoice, FormatChoice, Formats, MTP_MODULE, Model, Objective, OffloadOptions, PlacementChoice,
-    ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
+    Costs, CpuMoe, EngineChoice, FormatChoice, Formats, MTP_MODULE, Model, Objective, OffloadOptions,
+    PlacementChoice, ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 

@@ -171,7 +171,8 @@ impl Work {
                     work.shape = Shape::Gemm { m, n, k };
                     work.flop = Flop::new(2 * [m, n, k].map(u128::from).iter().product::<u128>());
                     work.weights = work.weights + format.matrix_bytes(n, k);
-                    work.activations = work.activations + formats.activations.bytes(Elements::product(&[2, m, k]));
+                    work.activations =
+                        work.activations + formats.activations.bytes(Elements::product(&[2, m, k]));
                     work.launches = 2;
                 }
             }
