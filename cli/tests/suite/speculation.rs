@@ -167,8 +167,8 @@ const WITH_MODULE: &str = r#"{"architectures": ["Glm4MoeForCausalLM"], "model_ty
 "rope_theta": 10000.0, "routed_scaling_factor": 1.5, "tie_word_embeddings": false, "topk_group": 1,
 "use_qk_norm": false, "vocab_size": 384}"#;
 
-/// A folder with a model whose layers add nothing and whose MTP module projects the embedding alone,
-/// so that it chooses the model's tokens; and plans with and without it.
+/// A folder with a model whose layers add nothing and whose MTP module projects the embedding
+/// alone, so that it chooses the model's tokens; and plans with and without it.
 fn with_an_accepting_module() -> Place {
     const SCENARIO: &str = "machine: example-loopback
 model: model

@@ -8,11 +8,11 @@
 //! Both models have their own session. A rejected token stays in both KV caches until the next
 //! token of its position overwrites it.
 //!
-//! The draft may be the model's own MTP module. Its row i joins the model's hidden state of token i
-//! with the embedding of token i + 1, and predicts token i + 2. So its sequences begin with the
+//! The draft may be the model's own MTP module. Its row i joins the model's hidden state of token
+//! i with the embedding of token i + 1, and predicts token i + 2. So its sequences begin with the
 //! second token, its prompts follow the model's chunk by chunk, and what the model has verified
-//! enters its cache again with the model's hidden states. To propose further tokens it reads its own
-//! hidden states.
+//! enters its cache again with the model's hidden states. To propose further tokens it reads its
+//! own hidden states.
 
 use crate::batch::pass::{Pass, ScheduledSequence, slots_of};
 use crate::batch::sampling::{Sampler, Sampling};

@@ -55,9 +55,9 @@ impl ModuleNames {
         format!("{}{}", self.prefix, self.norm)
     }
 
-    /// Where a tensor that the module may share with its model is. DeepSeek-V3's shape has copies of
-    /// token table and head, which some checkpoints leave out; a model whose head is its token table
-    /// has no other head.
+    /// Where a tensor that the module may share with its model is. DeepSeek-V3's shape has copies
+    /// of token table and head, which some checkpoints leave out; a model whose head is its token
+    /// table has no other head.
     pub fn places(&self, name: &str) -> Vec<String> {
         let copy = |part: &str| format!("{}{part}.weight", self.layer);
         match name {

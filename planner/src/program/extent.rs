@@ -17,9 +17,9 @@ pub struct RunExtent {
 }
 
 impl RunExtent {
-    /// The extent of `draft`, which proposes tokens for a model that runs with this extent. Where all
-    /// proposed tokens were accepted, a model of its own has not yet seen the last of them; an MTP
-    /// module reads all accepted ones again, with the model's hidden states.
+    /// The extent of `draft`, which proposes tokens for a model that runs with this extent. Where
+    /// all proposed tokens were accepted, a model of its own has not yet seen the last of them; an
+    /// MTP module reads all accepted ones again, with the model's hidden states.
     #[must_use]
     pub fn for_draft(self, draft: &Model) -> Self {
         let step_tokens = if draft.wiring.module_behind.is_some() { self.step_tokens } else { 2 };

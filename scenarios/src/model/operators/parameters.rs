@@ -58,11 +58,11 @@ impl Model {
         Self { index, layers: 1, ..last.clone() }
     }
 
-    /// The first module that predicts several tokens, as a model of one layer, which drafts for this
-    /// one: its first residual is W·\[norm(e); norm(h)\], with the embedding e of a token and the
-    /// hidden state h behind the final norm one token before (DeepSeek-V3, arXiv:2412.19437, section
-    /// 2.2). For the next token after that it reads its own hidden state. It has its own copies of
-    /// embedding and head. `None` for a model without such modules.
+    /// The first module that predicts several tokens, as a model of one layer which drafts for
+    /// this one: its first residual is W·\[norm(e); norm(h)\], with the embedding e of a token and
+    /// the hidden state h behind the final norm one token before (DeepSeek-V3, arXiv:2412.19437,
+    /// section 2.2). For the token after the next it reads its own hidden state. It has its own
+    /// copies of embedding and head. `None` for a model without such modules.
     pub fn mtp_module(&self) -> Option<Self> {
         let shape = (self.mtp > 0).then(|| self.mtp_shape())?;
         let wiring = Wiring { module_behind: Some(self.layers), ..shape.wiring };
