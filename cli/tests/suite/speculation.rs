@@ -222,7 +222,7 @@ fn a_models_own_module_drafts_in_every_command() {
     let explained = place.stdout("explain drafted.plan.yaml");
     assert!(explained.contains("model-mtp on "), "{explained}");
     assert!(!place.stdout("sim drafted.plan.yaml --draw acceptance").is_empty());
-    place.refused("export drafted.plan.yaml --to llama.cpp", 2, &["MTP module", "vllm or ktransformers"]);
+    place.refused("export drafted.plan.yaml --to llama.cpp", 2, &["MTP module", "vllm, sglang or ktransformers"]);
     for command in ["run", "validate"] {
         let command = format!("{command} drafted.plan.yaml --model-dir model --draft-dir model");
         place.refused(&command, 2, &["--draft-dir", "leave it out"]);

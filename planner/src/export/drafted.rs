@@ -22,20 +22,21 @@ impl Site<'_> {
         if module.as_ref() == Some(&draft.model.fingerprint) {
             return self.module_words(tokens, on_gpu);
         }
+        let layers = if on_gpu { 999 } else { 0 };
+        let file = format!("-md {} -ngld {layers}", quoted(&format!("{name}.gguf")));
         match self.engine {
             ExportTarget::LlamaCpp => {
-                let layers = if on_gpu { 999 } else { 0 };
-                let file = quoted(&format!("{name}.gguf"));
                 let spec =
                     format!("--spec-type draft-simple --spec-draft-n-max {tokens} --spec-draft-n-min 1");
-                Ok(vec![format!("-md {file} -ngld {layers} {spec}")])
+                Ok(vec![format!("{file} {spec}")])
             }
+            ExportTarget::IkLlamaCpp => Ok(vec![format!("{file} --draft-max {tokens} --draft-min 1")]),
             ExportTarget::Vllm if on_gpu => {
                 let name = serde_json::Value::from(name.as_str());
                 let config = format!("{{\"model\": {name}, \"num_speculative_tokens\": {tokens}}}");
                 Ok(vec![format!("--speculative-config {}", quoted(&config))])
             }
-            ExportTarget::KTransformers if on_gpu => Ok(vec![format!(
+            ExportTarget::KTransformers | ExportTarget::SgLang if on_gpu => Ok(vec![format!(
                 "--speculative-algorithm STANDALONE --speculative-draft-model-path {} \
                  --speculative-num-steps {tokens} --speculative-eagle-topk 1 --speculative-num-draft-tokens {}",
                 quoted(name),
@@ -43,7 +44,7 @@ impl Site<'_> {
             )]),
             _ => {
                 let what = format!("a plan with the draft {name} on '{}'", draft.device);
-                let wanted = "export it to llama.cpp, or with the draft on a GPU to vllm or ktransformers; \
+                let wanted = "export it to llama.cpp, or with the draft on a GPU to vllm, sglang or ktransformers; \
                               or plan without speculative";
                 Err(self.unsupported(what, wanted))
             }
@@ -57,14 +58,14 @@ impl Site<'_> {
                 let config = format!("{{\"method\": \"mtp\", \"num_speculative_tokens\": {tokens}}}");
                 Ok(vec![format!("--speculative-config {}", quoted(&config))])
             }
-            ExportTarget::KTransformers if on_gpu => Ok(vec![format!(
+            ExportTarget::KTransformers | ExportTarget::SgLang if on_gpu => Ok(vec![format!(
                 "--speculative-algorithm NEXTN --speculative-num-steps {tokens} --speculative-eagle-topk 1 \
                  --speculative-num-draft-tokens {}",
                 tokens + 1,
             )]),
             _ => {
-                let wanted = "export it to vllm or ktransformers with the module on a GPU, name a draft model, or plan \
-                              without speculative";
+                let wanted = "export it to vllm, sglang or ktransformers with the module on a GPU, name a draft model, \
+                              or plan without speculative";
                 Err(self.unsupported("a plan that drafts with the model's MTP module".to_owned(), wanted))
             }
         }
