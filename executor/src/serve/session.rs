@@ -113,6 +113,14 @@ impl Session {
         mut on_tokens: impl FnMut(&[u32]),
     ) -> Result<GeneratedBatch, ExecutorError> {
         let prompt_tokens = self.check(prompts, output_tokens)?;
+        if self.engine.setup.model.wiring.module_behind.is_some() {
+            let wanted = "an MTP module reads its model's hidden states: run both in a SpeculativeSession";
+            return Err(ExecutorError::refused(
+                "model",
+                format!("'{}'", self.engine.setup.model.name),
+                wanted,
+            ));
+        }
         let (batch, chunk) = (self.engine.setup.extent.batch, self.engine.setup.extent.chunk);
         let parts = self.engine.setup.placement.pipelining.micro_batches;
         let steps = planner::steps(&Workload::new(prompts.len() as u64, prompt_tokens, output_tokens), chunk);

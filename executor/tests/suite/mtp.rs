@@ -314,6 +314,12 @@ fn the_names_of_each_family_are_read_and_missing_ones_are_named() {
             assert!(error.contains(word), "{word}: {error}");
         }
     }
+    let folder = module_folder("glm4_moe", &with_module("glm4_moe"));
+    let module = Checkpoint::open_mtp(folder.path()).expect("it has a module");
+    let mut alone = rig::session(&module, rig::on(module.model(), rig::CPU), rig::F32, extent(1));
+    let error =
+        alone.generate(&prompts(), 2, Sampling::Greedy, |_| {}).expect_err("it has no model").to_string();
+    assert!(error.contains("SpeculativeSession"), "{error}");
     let none = Checkpoint::open_mtp(&rig::folder("llama_gqa")).expect_err("it has no module").to_string();
     assert!(none.contains("no MTP module") && none.contains("name a draft model"), "{none}");
 }
