@@ -47,6 +47,22 @@ pub enum ExecutorError {
         /// The shape that the model gives it.
         expected: Vec<u64>,
     },
+    /// A tensor of the MTP module that is to draft is in no file.
+    #[error(
+        "{}: tensor '{tensor}' is missing; the MTP module {module} needs it with shape {expected:?}: fetch the files that \
+         have it (conversions often leave the module out), or name a draft model in speculative.draft",
+        path.display()
+    )]
+    MissingModule {
+        /// The file or folder that should have it.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// The module.
+        module: String,
+        /// The shape that the module gives it.
+        expected: Vec<u64>,
+    },
     /// A tensor has another shape than the model gives it.
     #[error("{}: tensor '{tensor}' has shape {found:?}, config.json makes it {expected:?}", path.display())]
     Shape {

@@ -30,7 +30,7 @@ pub use load::request_trace::{MOONCAKE_TOKENS, RecordedRequest, RequestTrace};
 pub use load::routing::Routing;
 pub use load::serving::Serving;
 pub use load::shift::{Shift, ShiftChange};
-pub use load::speculation::{Speculation, SpeculationChoice};
+pub use load::speculation::{MTP_MODULE, Speculation, SpeculationChoice};
 pub use load::training::Training;
 pub use load::workload::Workload;
 pub use load::workload_kind::WorkloadKind;

@@ -190,7 +190,8 @@ impl<'j> RunJob<'j> {
         let ends = self.end_tokens()?;
         let stops = &self.arguments.stop;
         let mut printed = PrintedAnswer::new(&tokenizer, stops, ends.clone(), !self.json);
-        if self.arguments.trace.is_some() || self.arguments.draft_dir.is_some() {
+        let drafts = self.arguments.draft_dir.is_some() || self.planned.drafts_with_module();
+        if self.arguments.trace.is_some() || drafts {
             let ends = TextEnds { tokenizer: &tokenizer, stops, tokens: ends };
             return self.generate(&[prompt], Some(ends), Some(printed));
         }
@@ -221,8 +222,8 @@ impl<'j> RunJob<'j> {
         let (output_tokens, sampling) = (self.output_tokens(), self.arguments.sampling());
         let options = GenerationOptions { output_tokens, sampling, record_tasks };
         let on_token = |token| printed.iter_mut().for_each(|printed| printed.add(token));
-        if let Some(folder) = &self.arguments.draft_dir {
-            let draft = Checkpoint::open(folder).or_input()?;
+        let (model_dir, draft_dir) = (&self.arguments.model_dir, self.arguments.draft_dir.as_deref());
+        if let Some(draft) = self.planned.draft_checkpoint(model_dir, draft_dir)? {
             let mut live = DraftedSession::new(self.planned, self.checkpoint, &draft, self.interrupted)?;
             let made = live.generate(prompts, options, ends, on_token)?;
             return self.conclude_drafted(prompts, &made, printed);

@@ -67,6 +67,7 @@ fn errors_of_a_draft_name_the_key() {
     for (setting, words) in [
         ("speculative.draft=opt-125m", ["speculative.draft", "vocabulary", "same family"]),
         ("speculative.draft=nobody", ["speculative.draft", "nobody", "is wanted"]),
+        ("speculative.draft=mtp", ["speculative.draft", "llama-3.1-70b has no MTP module", "llama-3.2-1b"]),
         ("speculative.tokens=0", ["tokens", "0", "from 1 to 64"]),
         ("speculative.tokens=[4,4]", ["tokens", "different", "from 1 to 64"]),
         ("speculative.acceptance=1.5", ["acceptance", "1.5", "at most 1"]),
@@ -152,7 +153,90 @@ fn every_command_takes_a_plan_with_a_draft_and_its_tokens_are_those_without() {
     place.refused(
         "validate plain.plan.yaml --model-dir model --draft-dir draft",
         2,
-        &["--draft-dir", "no plan has a draft"],
+        &["--draft-dir", "no plan has a draft model"],
     );
     place.refused("run drafted.plan.yaml --model-dir model", 2, &["--draft-dir"]);
+}
+
+/// A model of GLM-4.5's shape with an MTP module.
+const WITH_MODULE: &str = r#"{"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "attention_bias": true,
+"first_k_dense_replace": 1, "head_dim": 32, "hidden_act": "silu", "hidden_size": 128, "intermediate_size": 256,
+"max_position_embeddings": 128, "moe_intermediate_size": 64, "n_group": 1, "n_routed_experts": 8, "n_shared_experts": 1,
+"norm_topk_prob": true, "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 12,
+"num_key_value_heads": 2, "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05,
+"rope_theta": 10000.0, "routed_scaling_factor": 1.5, "tie_word_embeddings": false, "topk_group": 1,
+"use_qk_norm": false, "vocab_size": 384}"#;
+
+/// A folder with a model whose layers add nothing and whose MTP module projects the embedding
+/// alone, so that it chooses the model's tokens; and plans with and without it.
+fn with_an_accepting_module() -> Place {
+    const SCENARIO: &str = "machine: example-loopback
+model: model
+dtype: {weights: f32, kv: f32}
+workload: {batch: 2, prompt_tokens: 8, output_tokens: 17}
+";
+    let place = Place::with(&[("plain.yaml", SCENARIO.as_bytes()), ("config.json", WITH_MODULE.as_bytes())]);
+    place.stdout("model init config.json -o model");
+    let mut tensors = read_tensors(&place.path("model"));
+    for (name, _, shape, bytes) in &mut tensors {
+        if name.contains("o_proj") || name.contains("down_proj") {
+            bytes.fill(0);
+        }
+        if name.contains("eh_proj") {
+            let one = |at: usize| at % shape[1] as usize == at / shape[1] as usize;
+            // 1 in bf16.
+            *bytes =
+                (0..bytes.len() / 2).flat_map(|at| if one(at) { [0x80, 0x3f] } else { [0; 2] }).collect();
+        }
+    }
+    write_tensors(&place.path("model"), &tensors);
+    let speculative = "speculative: {draft: mtp, tokens: 3, acceptance: 1}\n";
+    fs::write(place.path("drafted.yaml"), [SCENARIO, speculative].concat()).expect("written");
+    for name in ["plain", "drafted"] {
+        place.stdout(&format!("plan {name}.yaml -o {name}.plan.yaml"));
+    }
+    place
+}
+
+#[test]
+fn a_models_own_module_drafts_in_every_command() {
+    let place = with_an_accepting_module();
+    let json =
+        |command: &str| -> serde_json::Value { serde_json::from_str(&place.stdout(command)).expect("JSON") };
+    let plan = fs::read_to_string(place.path("drafted.plan.yaml")).expect("a plan");
+    assert!(plan.contains("draft: mtp"), "{plan}");
+    let plain = json("run plain.plan.yaml --model-dir model --json");
+    let drafted = json("run drafted.plan.yaml --model-dir model --json");
+    assert_eq!(plain["tokens"], drafted["tokens"]);
+    assert_eq!(drafted["draft"]["proposed"], drafted["draft"]["accepted"]);
+    let validated = json("validate drafted.plan.yaml plain.plan.yaml --model-dir model --repeats 2 --json");
+    let measured = &validated["configurations"][0];
+    assert_eq!(measured["draft"]["proposed"], measured["draft"]["accepted"]);
+    let steps = measured["comparison"]["steps"].as_array().expect("steps");
+    assert_eq!(steps.iter().filter(|row| row["step"]["new_tokens"] == 4).count(), 7, "{steps:?}");
+    for memory in measured["memory"].as_array().expect("memories") {
+        let planned = ["weights", "kv", "activations", "staging"];
+        let planned = planned.iter().filter_map(|key| memory[format!("{key}_bytes")].as_u64());
+        assert_eq!(memory["allocated_bytes"].as_u64(), Some(planned.sum()), "{memory}");
+    }
+    let explained = place.stdout("explain drafted.plan.yaml");
+    assert!(explained.contains("model-mtp on "), "{explained}");
+    assert!(!place.stdout("sim drafted.plan.yaml --draw acceptance").is_empty());
+    place.refused(
+        "export drafted.plan.yaml --to llama.cpp",
+        2,
+        &["MTP module", "vllm, sglang or ktransformers"],
+    );
+    for command in ["run", "validate"] {
+        let command = format!("{command} drafted.plan.yaml --model-dir model --draft-dir model");
+        place.refused(&command, 2, &["--draft-dir", "leave it out"]);
+    }
+    let mut tensors = read_tensors(&place.path("model"));
+    tensors.retain(|(name, ..)| !name.contains("hnorm"));
+    write_tensors(&place.path("model"), &tensors);
+    for command in ["run", "validate"] {
+        let command = format!("{command} drafted.plan.yaml --model-dir model");
+        let words = ["model.safetensors", "model.layers.12.hnorm.weight", "name a draft model"];
+        place.refused(&command, 2, &words);
+    }
 }

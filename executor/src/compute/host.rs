@@ -175,6 +175,9 @@ impl<'a> HostWorker<'a> {
                 kernels::add(self.pool, out, &places[(position + offset as usize) * hidden..][..hidden]);
             }
         }
+        if self.model().wiring.module_behind.is_some() {
+            self.join_hidden(out);
+        }
     }
 
     fn norm(&self, job: OperatorJob<'_>) {

@@ -59,7 +59,7 @@ impl HostWorker<'_> {
     }
 
     /// y = x · Wᵀ for rows that follow one another.
-    fn product(&mut self, rows: usize, y: &mut [f32], x: &[f32], weights: WeightsView<'_>) {
+    pub(super) fn product(&mut self, rows: usize, y: &mut [f32], x: &[f32], weights: WeightsView<'_>) {
         let (y, x) = (StridedRowsMut::new(y, weights.rows()), StridedRows::new(x, weights.columns()));
         kernels::gemm(self.pool, rows, y, x, weights, self.scratch);
     }

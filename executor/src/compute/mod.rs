@@ -8,6 +8,7 @@ pub(crate) mod host;
 pub(crate) mod job;
 mod latent;
 mod layer_embedding;
+mod module_input;
 mod normed_experts;
 mod recurrent;
 mod routing;

@@ -1,5 +1,6 @@
 //! Sessions that generate text, and services that answer requests as they come.
 
+mod hidden_states;
 pub(crate) mod request;
 pub(crate) mod service;
 pub(crate) mod session;

@@ -113,6 +113,14 @@ impl Session {
         mut on_tokens: impl FnMut(&[u32]),
     ) -> Result<GeneratedBatch, ExecutorError> {
         let prompt_tokens = self.check(prompts, output_tokens)?;
+        if self.engine.setup.model.wiring.module_behind.is_some() {
+            let wanted = "an MTP module reads its model's hidden states: run both in a SpeculativeSession";
+            return Err(ExecutorError::refused(
+                "model",
+                format!("'{}'", self.engine.setup.model.name),
+                wanted,
+            ));
+        }
         let (batch, chunk) = (self.engine.setup.extent.batch, self.engine.setup.extent.chunk);
         let parts = self.engine.setup.placement.pipelining.micro_batches;
         let steps = planner::steps(&Workload::new(prompts.len() as u64, prompt_tokens, output_tokens), chunk);
@@ -220,6 +228,11 @@ impl Session {
         let vocab = self.engine.setup.model.vocab;
         let logits = self.engine.store.logits(device, rows.iter().copied(), vocab, <[f32]>::to_vec);
         logits.map_err(|error| ExecutorError::from(error).naming_gpu(&self.engine.setup.machine))
+    }
+
+    /// Notes that `pass` was the last one that was run.
+    pub(super) fn set_last(&mut self, pass: &Pass) {
+        self.last = Some(LastPass::new(pass));
     }
 
     /// What its lanes run on.

@@ -14,6 +14,8 @@ pub(crate) struct CarriedRows {
     pub for_layers: Vec<f32>,
     /// The residual in front of a layer's network.
     pub residual: Vec<f32>,
+    /// Hidden states of the model whose MTP module this is: a row for each of the pass's.
+    pub hidden: Vec<f32>,
     /// The sums of a layer's shared expert, and of its experts.
     pub sums: [Vec<f32>; 2],
     /// The devices whose parts are in each of these sums.

@@ -6,6 +6,7 @@ use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
 use crate::weights::gguf::absorbed;
 use crate::weights::layouts::scaled::{self, MatrixScales, ScalePlace};
 use crate::weights::layouts::stacked;
+use crate::weights::mtp_names::ModuleNames;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
 use crate::weights::tensors;
 use hwprofiles::DType;
@@ -64,6 +65,29 @@ impl Checkpoint {
         }
         let model = Model::from_folder(folder)?;
         tensors::check_runnable(&model)?;
+        Self::from_folder(model, folder)
+    }
+
+    /// Opens the tensors of the MTP module of the model in `folder` ([`Model::mtp_module`]), as
+    /// [`Checkpoint::open`] opens the model's.
+    ///
+    /// # Errors
+    /// As there; the model has no such module; the files have none of its tensors.
+    pub fn open_mtp(folder: &Path) -> Result<Self, ExecutorError> {
+        if folder.is_file() {
+            let wanted = "MTP modules are read from safetensors folders: name one, or a draft model";
+            return Err(ExecutorError::refused("speculative.draft", folder.display(), wanted));
+        }
+        let module = tensors::runnable_module(&Model::from_folder(folder)?)?;
+        Self::from_folder(module, folder).map_err(|error| match error {
+            ExecutorError::MissingTensor { path, tensor, model, expected } => {
+                ExecutorError::MissingModule { path, tensor, module: model, expected }
+            }
+            error => error,
+        })
+    }
+
+    fn from_folder(model: Model, folder: &Path) -> Result<Self, ExecutorError> {
         let index = folder.join("model.safetensors.index.json");
         let shards = if index.exists() {
             open_indexed(folder, &index)?
@@ -144,6 +168,13 @@ impl Checkpoint {
     /// The stored tensor with this name. Checkpoints of the bare transformer omit the first word of
     /// every name; those of image models add a word for the language model.
     fn find(&self, name: &str) -> Option<(&Shard, &StoredTensor)> {
+        match ModuleNames::new(&self.model) {
+            Some(names) => names.places(name).iter().find_map(|name| self.find_named(name)),
+            None => self.find_named(name),
+        }
+    }
+
+    fn find_named(&self, name: &str) -> Option<(&Shard, &StoredTensor)> {
         let bare = ["model.", "gpt_neox.", "transformer."].iter().find_map(|base| name.strip_prefix(base));
         let within = name.strip_prefix("model.").map(|rest| format!("model.language_model.{rest}"));
         let names =

@@ -7,6 +7,7 @@ mod gguf;
 mod layered_gemma;
 mod layouts;
 mod mixers;
+mod mtp_names;
 mod names;
 mod plain_tensors;
 pub(crate) mod random;

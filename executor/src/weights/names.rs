@@ -1,6 +1,7 @@
 //! The names of tensors in each model family.
 
 use crate::weights::fused::{FusedTensor, Tensor, TensorRows};
+use crate::weights::mtp_names::ModuleNames;
 use scenarios::{Architecture, BlockOrder, Mixer, Model};
 
 /// The names of a layer's tensors, and of those outside the layers.
@@ -65,7 +66,9 @@ impl TensorNames {
             Architecture::GptJ | Architecture::Falcon => ("transformer.", "h"),
             _ => ("model.", "layers"),
         };
-        let layer = layer.map_or_else(String::new, |layer| format!("{root}{layers}.{layer}."));
+        let layer = layer.map_or_else(String::new, |layer| {
+            ModuleNames::new(model).map_or_else(|| format!("{root}{layers}.{layer}."), |names| names.layer)
+        });
         let mixtral = matches!(model.architecture, Architecture::Mixtral | Architecture::MiniMaxM2);
         // Qwen's shared expert has a gate and another name than DeepSeek's and GLM's.
         let several = model.experts.as_ref().is_some_and(|experts| !experts.shared_gate);

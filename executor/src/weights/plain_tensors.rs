@@ -1,6 +1,7 @@
 //! The tensors that sublayers of most families have.
 
 use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
+use crate::weights::mtp_names::ModuleNames;
 use crate::weights::names::{SINKS, TensorNames};
 use scenarios::{Experts, Model, Norm, Positions};
 
@@ -19,20 +20,26 @@ pub(super) fn head_norms(model: &Model, names: &TensorNames) -> Vec<FusedTensor>
     norms.into_iter().chain(model.wiring.sinks.then(sinks)).collect()
 }
 
-/// The token table and, where positions are learned, theirs.
+/// The token table and, where positions are learned, theirs. An MTP module also has the projection
+/// of its two inputs, and their norms.
 pub(super) fn embed_tensors(model: &Model, names: &TensorNames) -> SublayerTensors {
     let table = format!("{}{}.weight", names.root, names.embed);
     let positions = |offset| {
         let name = format!("{}embed_positions.weight", names.root);
         FusedTensor::one(name, vec![model.max_positions + offset, model.hidden])
     };
-    SublayerTensors {
+    let mut tensors = SublayerTensors {
         matrices: vec![FusedTensor::one(table, vec![model.vocab, model.hidden])],
         vectors: match model.positions {
             Positions::Learned { offset } => vec![positions(offset)],
             _ => vec![],
         },
+    };
+    if let Some(module) = ModuleNames::new(model) {
+        tensors.matrices.push(FusedTensor::one(module.projection(), vec![model.hidden, 2 * model.hidden]));
+        tensors.vectors.extend(module.input_norms().into_iter().flat_map(|name| norm(model, name)));
     }
+    tensors
 }
 
 /// One expert's matrices.

@@ -71,7 +71,7 @@ fn write_folder(model: &Model, folder: &Path, seed: u64) -> Result<(), ExecutorE
 }
 
 fn write_weights(model: &Model, path: &Path, seed: u64) -> std::io::Result<()> {
-    let tensors = tensors::all_tensors(model);
+    let tensors = [tensors::all_tensors(model), tensors::module_tensors(model)].concat();
     let (header, starts) = header(&tensors);
     let file = File::create(path)?;
     file.write_all_at(&header, 0)?;

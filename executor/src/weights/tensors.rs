@@ -4,6 +4,7 @@ use crate::error::ExecutorError;
 use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor};
 use crate::weights::layered_gemma;
 use crate::weights::mixers;
+use crate::weights::mtp_names::{self, ModuleNames};
 use crate::weights::names::TensorNames;
 use crate::weights::plain_tensors::{
     bias, embed_tensors, expert_matrices, experts, head_norms, norm, with_biases,
@@ -69,7 +70,9 @@ pub(crate) fn sublayer_tensors(model: &Model, layer: Option<u32>, sublayer: Subl
             // Behind it may be a table of other embeddings.
             embed.truncate(1);
             let own = FusedTensor::one(format!("{}.weight", names.head), vec![model.vocab, hidden]);
-            let norm = norm(model, format!("{}{}", names.root, names.head_norm));
+            let own_norm = ModuleNames::new(model).map(|module| module.head_norm());
+            let norm = own_norm.unwrap_or_else(|| format!("{}{}", names.root, names.head_norm));
+            let norm = self::norm(model, norm);
             match model.tied_embeddings {
                 true => SublayerTensors { matrices: embed, vectors: norm },
                 false => with_biases(own, model.wiring.head_bias, norm),
@@ -178,6 +181,27 @@ pub(crate) fn all_tensors(model: &Model) -> Vec<Tensor> {
     all_fused(model).into_iter().flat_map(FusedTensor::tensors).collect()
 }
 
+/// The MTP module of `model`, if its tensors have names here.
+///
+/// # Errors
+/// [`ExecutorError::Refused`]: there is no module, or it cannot be run.
+pub(crate) fn runnable_module(model: &Model) -> Result<Model, ExecutorError> {
+    let module = model.mtp_module().ok_or_else(|| {
+        let found = format!("mtp, and '{}' has no MTP module", model.name);
+        ExecutorError::refused("speculative.draft", found, "name a draft model, or leave speculative out")
+    })?;
+    mtp_names::check_family(&module)?;
+    check_runnable(&module)?;
+    Ok(module)
+}
+
+/// The tensors that the MTP module of `model` does not share with it; none where it cannot be run.
+pub(crate) fn module_tensors(model: &Model) -> Vec<Tensor> {
+    let mut tensors = runnable_module(model).as_ref().map_or(vec![], all_tensors);
+    tensors.retain(|tensor| !mtp_names::is_shared(&tensor.name));
+    tensors
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,8 +215,10 @@ mod tests {
     #[test]
     fn the_tensors_of_a_sublayer_take_the_bytes_that_the_one_count_of_work_says() {
         let runs = |name: &&str| check_runnable(&preset(name)).is_ok();
-        for name in Model::preset_names().filter(runs) {
-            let model = preset(name);
+        let models = Model::preset_names().filter(runs).map(preset);
+        let with_modules = models.flat_map(|model| [runnable_module(&model).ok(), Some(model)]);
+        for model in with_modules.flatten() {
+            let name = &model.name;
             for (layer, sublayer) in sublayers(&model) {
                 let SublayerTensors { matrices, vectors } = sublayer_tensors(&model, layer, sublayer);
                 let model = model.layer_or_ends(layer);

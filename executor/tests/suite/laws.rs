@@ -215,7 +215,10 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     let expect = |message: String, words: &[&str]| {
         assert!(words.iter().all(|word| message.contains(word)), "{message:?} lacks one of {words:?}");
     };
-    expect(refused(&|s| s.formats.weights = DType::F16.into()), &["formats.weights", "f16", "bf16, fp8, fp8_block, int8"]);
+    expect(
+        refused(&|s| s.formats.weights = DType::F16.into()),
+        &["formats.weights", "f16", "bf16, fp8, fp8_block, int8"],
+    );
     expect(refused(&|s| s.formats.kv = DType::Int4), &["formats.kv", "int4", "f32, bf16, int8, int2"]);
     expect(refused(&|s| s.extent.batch = 0), &["extent.batch", "at least 1"]);
     expect(refused(&|s| s.placement.pipelining.slots = 17), &["pipelining.slots", "17", "from 1 to 16"]);

@@ -12,6 +12,7 @@ mod golden_files;
 mod gpu;
 mod laws;
 mod model_folders;
+mod mtp;
 mod mxfp4;
 mod pieces;
 mod repeat;

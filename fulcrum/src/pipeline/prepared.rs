@@ -11,8 +11,8 @@ use planner::{
     ForcedPlacement, Front, Identity, Plan, PlanOrigin, PlannerError, Rule, Scorer,
 };
 use scenarios::{
-    Costs, CpuMoe, EngineChoice, FormatChoice, Formats, Model, Objective, OffloadOptions, PlacementChoice,
-    ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
+    Costs, CpuMoe, EngineChoice, FormatChoice, Formats, MTP_MODULE, Model, Objective, OffloadOptions,
+    PlacementChoice, ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 
@@ -76,7 +76,10 @@ impl PreparedScenario {
             machine: scenario.machine.source(),
             model: scenario.model.anchored(),
             expert_skew: Some(scenario.expert_skew).filter(|skew| *skew > 0.0),
-            draft: scenario.speculative.as_ref().map(|choice| choice.draft.anchored()),
+            draft: scenario.speculative.as_ref().map(|choice| match choice.draft.text.as_str() {
+                MTP_MODULE => MTP_MODULE.to_owned(),
+                _ => choice.draft.anchored(),
+            }),
             tensor_parallel: None,
             pipeline_parallel: None,
             expert_parallel: false,

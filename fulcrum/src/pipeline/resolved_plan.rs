@@ -7,7 +7,7 @@ use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
 use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Prediction, Trace, Variant};
 use reports::StepRates;
-use scenarios::{MachineSpec, Model, Requirements};
+use scenarios::{MTP_MODULE, MachineSpec, Model, Requirements};
 use sim::{Drafting, RandomDraws};
 use std::path::Path;
 
@@ -86,7 +86,12 @@ impl ResolvedPlan {
         // A plan that does not say where its draft came from has a preset, by the preset's name.
         let draft = plan.draft.as_ref();
         let draft = draft.map(|placed| origin.draft.as_ref().unwrap_or(&placed.model.name));
-        let draft = draft.map(|name| model(name)).transpose()?;
+        let draft = draft.map(|name| match name.as_str() {
+            // Where the model no longer has one, the draft's fingerprint does not fit.
+            MTP_MODULE => Ok(planned_for.mtp_module().unwrap_or_else(|| planned_for.clone())),
+            _ => model(name),
+        });
+        let draft = draft.transpose()?;
         let mut read = Self { plan, placement, machine, model: planned_for, draft, trials: vec![] };
         read.predict_anew()?;
         Ok(read)

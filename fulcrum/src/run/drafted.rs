@@ -6,8 +6,9 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use executor::{Checkpoint, RunSetup, Session, SpeculativeBatch, SpeculativeSession};
 use hwprofiles::Bytes;
-use planner::{CostModel, PhasePrograms, RunExtent, StepSpan, Trace};
+use planner::{CostModel, PhasePrograms, StepSpan, Trace};
 use sim::{BatchRun, Drafting};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The sessions of a plan's model and of its draft.
@@ -40,10 +41,29 @@ impl ResolvedPlan {
             model: draft.clone(),
             formats,
             placement,
-            extent: RunExtent { step_tokens: RunExtent::DRAFT_STEP_TOKENS, ..model.extent },
+            extent: model.extent.for_draft(draft),
             plan: model.plan.clone(),
         };
         Ok([RunSetup { machine, ..model }, draft])
+    }
+
+    /// Whether its draft is the model's own MTP module.
+    pub fn drafts_with_module(&self) -> bool {
+        self.draft.as_ref().is_some_and(|draft| draft.wiring.module_behind.is_some())
+    }
+
+    /// The checkpoint of its draft: the MTP module in `model_dir`, or the model in `draft_dir`.
+    ///
+    /// # Errors
+    /// A file is missing or wrong, or there is a `draft_dir` beside a module.
+    pub fn draft_checkpoint(&self, model_dir: &Path, draft_dir: Option<&Path>) -> Result<Option<Checkpoint>> {
+        match (self.drafts_with_module(), draft_dir) {
+            (true, None) => Checkpoint::open_mtp(model_dir).map(Some).or_input(),
+            (true, Some(_)) => Err(Error::input(
+                "--draft-dir: the plan drafts with the model's own MTP module: leave it out",
+            )),
+            (false, folder) => folder.map(Checkpoint::open).transpose().or_input(),
+        }
     }
 
     /// The simulator's times of the steps of a measured run, those of the draft among them.

@@ -36,11 +36,13 @@ pub(crate) struct PlanMeasurement {
     proposed: [u64; 2],
 }
 
-/// The checkpoints of a plan's model and of its draft.
+/// The checkpoints of plans' model and of their drafts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checkpoints<'c> {
     pub(crate) model: &'c Checkpoint,
     pub(crate) draft: Option<&'c Checkpoint>,
+    /// The model's own MTP module.
+    pub(crate) module: Option<&'c Checkpoint>,
 }
 
 impl<'c> Checkpoints<'c> {
@@ -49,7 +51,8 @@ impl<'c> Checkpoints<'c> {
     /// # Errors
     /// The plan has a draft, and there is no checkpoint of it.
     pub(crate) fn draft_of(self, planned: &ResolvedPlan) -> Result<Option<&'c Checkpoint>> {
-        match (&planned.plan.draft, self.draft) {
+        let draft = if planned.drafts_with_module() { self.module } else { self.draft };
+        match (&planned.plan.draft, draft) {
             (None, _) => Ok(None),
             (Some(_), Some(draft)) => Ok(Some(draft)),
             (Some(placed), None) => Err(Error::input(format!(

@@ -136,7 +136,7 @@ fn measure_all(
     progress(ProgressEvent::Begin(TaskStage::Running));
     let (mut done, of) = (0, u64::from(rounds) * cases.len() as u64);
     let mut measured: Vec<_> = cases.iter().map(|_| PlanMeasurement::default()).collect();
-    let from = Checkpoints { model: checkpoint, draft: None };
+    let from = Checkpoints { model: checkpoint, draft: None, module: None };
     for _ in 0..rounds {
         for (case, measured) in cases.iter().zip(&mut measured) {
             progress(ProgressEvent::Steps { done, of });

@@ -45,10 +45,15 @@ pub fn validate(options: &ValidationOptions, progress: &ProgressFn<'_>) -> Resul
     let plans: Vec<_> = options.plans.iter().map(read).collect::<Result<_>>()?;
     let checkpoint = Checkpoint::open(&options.model_dir).or_input()?;
     let draft = options.draft_dir.as_deref().map(Checkpoint::open).transpose().or_input()?;
-    let from = Checkpoints { model: &checkpoint, draft: draft.as_ref() };
+    let with_module = plans.iter().any(ResolvedPlan::drafts_with_module);
+    let module = with_module.then(|| Checkpoint::open_mtp(&options.model_dir)).transpose().or_input()?;
+    let from = Checkpoints { model: &checkpoint, draft: draft.as_ref(), module: module.as_ref() };
     let first = require_one_machine(&options.plans, &plans)?;
-    if draft.is_some() && plans.iter().all(|planned| planned.plan.draft.is_none()) {
-        return Err(Error::input("--draft-dir: no plan has a draft; plan with speculative, or leave it out"));
+    let drafts = |planned: &ResolvedPlan| planned.plan.draft.is_some() && !planned.drafts_with_module();
+    if draft.is_some() && !plans.iter().any(drafts) {
+        return Err(Error::input(
+            "--draft-dir: no plan has a draft model; plan with one in speculative.draft, or leave it out",
+        ));
     }
     for (path, planned) in options.plans.iter().zip(&plans) {
         let fits = require_this_host(planned, options.anyway, progress);

@@ -18,6 +18,10 @@ impl Site<'_> {
         let (name, tokens) = (&draft.model.name, speculation.tokens);
         let device = self.machine.device_named(&draft.device).map(|id| self.machine.device(id).kind);
         let on_gpu = device == Some(DeviceKind::Gpu);
+        let module = self.model.mtp_module().map(|module| module.fingerprint());
+        if module.as_ref() == Some(&draft.model.fingerprint) {
+            return self.module_words(tokens, on_gpu);
+        }
         let layers = if on_gpu { 999 } else { 0 };
         let file = format!("-md {} -ngld {layers}", quoted(&format!("{name}.gguf")));
         match self.engine {
@@ -43,6 +47,26 @@ impl Site<'_> {
                 let wanted = "export it to llama.cpp, or with the draft on a GPU to vllm, sglang or ktransformers; \
                               or plan without speculative";
                 Err(self.unsupported(what, wanted))
+            }
+        }
+    }
+
+    /// The words for a draft that is the model's own MTP module.
+    fn module_words(&self, tokens: u64, on_gpu: bool) -> Result<Vec<String>, ExportError> {
+        match self.engine {
+            ExportTarget::Vllm if on_gpu => {
+                let config = format!("{{\"method\": \"mtp\", \"num_speculative_tokens\": {tokens}}}");
+                Ok(vec![format!("--speculative-config {}", quoted(&config))])
+            }
+            ExportTarget::KTransformers | ExportTarget::SgLang if on_gpu => Ok(vec![format!(
+                "--speculative-algorithm NEXTN --speculative-num-steps {tokens} --speculative-eagle-topk 1 \
+                 --speculative-num-draft-tokens {}",
+                tokens + 1,
+            )]),
+            _ => {
+                let wanted = "export it to vllm, sglang or ktransformers with the module on a GPU, name a draft model, \
+                              or plan without speculative";
+                Err(self.unsupported("a plan that drafts with the model's MTP module".to_owned(), wanted))
             }
         }
     }

@@ -46,11 +46,10 @@ impl DraftPlan {
     ) -> Result<Option<(Self, Machine)>, PlannerError> {
         let CostModel { machine, model, .. } = cost_model;
         let placement = Placement::uniform(model, device, machine.device(device).memory);
-        // The draft's own steps have one token each. Rejected tokens are overwritten.
+        // In the mean the draft's steps have one token each. Rejected tokens are overwritten.
         let alone = Workload { speculation: None, ..*workload };
         let chunk = prefill_chunk(&alone);
-        let step_tokens = RunExtent::DRAFT_STEP_TOKENS;
-        let extent = RunExtent { step_tokens, ..RunExtent::from_workload(workload, chunk) };
+        let extent = RunExtent::from_workload(workload, chunk).for_draft(model);
         let used = footprint(cost_model, &extent, &placement)?;
         if overfilled(machine, &used).is_some() {
             return Ok(None);

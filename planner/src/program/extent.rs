@@ -1,6 +1,6 @@
 //! The largest sizes of a run.
 
-use scenarios::{Phase, Workload};
+use scenarios::{Model, Phase, Workload};
 
 /// The largest sizes of a run, for which memory is allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,9 +17,14 @@ pub struct RunExtent {
 }
 
 impl RunExtent {
-    /// The most tokens per sequence in one decode step of a draft: where all of its proposed tokens
-    /// were accepted, it has not yet seen the last of them.
-    pub const DRAFT_STEP_TOKENS: u64 = 2;
+    /// The extent of `draft`, which proposes tokens for a model that runs with this extent. Where
+    /// all proposed tokens were accepted, a model of its own has not yet seen the last of them; an
+    /// MTP module reads all accepted ones again, with the model's hidden states.
+    #[must_use]
+    pub fn for_draft(self, draft: &Model) -> Self {
+        let step_tokens = if draft.wiring.module_behind.is_some() { self.step_tokens } else { 2 };
+        Self { step_tokens, ..self }
+    }
 
     /// The sizes of `workload` with `chunk` tokens per sequence in a prefill step.
     pub fn from_workload(workload: &Workload, chunk: u64) -> Self {

@@ -4,6 +4,8 @@
 //! ```yaml
 //! speculative: {draft: llama-3.2-1b, tokens: [2, 4, 8], acceptance: 0.8}
 //! ```
+//!
+//! The draft `mtp` is the model's own module that predicts several tokens.
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
@@ -11,6 +13,9 @@ use hwprofiles::Ratio;
 use serde::{Deserialize, Serialize};
 
 const MAX_TOKENS: u64 = 64;
+
+/// The draft's name that stands for the model's own MTP module.
+pub const MTP_MODULE: &str = "mtp";
 
 /// How many tokens a draft model proposes, and how many of them are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -124,6 +124,10 @@ pub struct Wiring {
     /// others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_streams: Option<u64>,
+    /// Of an MTP module ([`crate::Model::mtp_module`]): the layers of the model behind which it is.
+    /// Its first residual is projected from a token's embedding and the model's last hidden state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module_behind: Option<u64>,
 }
 
 impl Wiring {

@@ -243,7 +243,11 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "`true`, `[false, true]`",
         "Whether each routed expert is whole on one of the `tensor_parallel` GPUs. Default false: all share it.",
     ),
-    key("speculative.draft", "`llama-3.2-1b`", "The draft model of speculative decoding."),
+    key(
+        "speculative.draft",
+        "`llama-3.2-1b`, `mtp`",
+        "The draft model of speculative decoding; `mtp` is the model's own MTP module.",
+    ),
     key(
         "speculative.tokens",
         "`4`, `[2, 4, 8]`",

@@ -2,7 +2,7 @@
 
 use crate::input::error::ScenarioError;
 use crate::load::serving::Serving;
-use crate::load::speculation::{Speculation, SpeculationChoice};
+use crate::load::speculation::{MTP_MODULE, Speculation, SpeculationChoice};
 use crate::load::training::Training;
 use crate::load::workload::{Misfit, Workload};
 use crate::load::workload_kind::WorkloadKind;
@@ -165,7 +165,10 @@ impl Scenario {
         catalog: &dyn Catalog,
     ) -> Result<Option<SpeculationChoice<Model>>, ScenarioError> {
         let Some(SpeculationChoice { draft, choices }) = &self.speculative else { return Ok(None) };
-        let draft = self.find_model("speculative.draft", draft, catalog)?;
+        let draft = match draft.text.as_str() {
+            MTP_MODULE => model.mtp_module().ok_or_else(|| self.no_module(model))?,
+            _ => self.find_model("speculative.draft", draft, catalog)?,
+        };
         let refuse = |wanted: &str| Some(Misfit::new("draft", &*draft.name, wanted.to_owned()));
         let misfit = match &self.workload {
             WorkloadKind::Training(_) => refuse("nothing is proposed in training: leave it out"),
@@ -178,6 +181,19 @@ impl Scenario {
             return Err(self.wrong(&format!("speculative.{key}"), value.to_string(), wanted));
         }
         Ok(Some(SpeculationChoice { draft, choices: choices.clone() }))
+    }
+
+    /// The error for the MTP module of a model that has none.
+    fn no_module(&self, model: &Model) -> ScenarioError {
+        let alike = Model::preset_names().filter_map(|name| Model::preset(name).ok());
+        let alike = alike.filter(|preset| {
+            let same = preset.vocab == model.vocab && preset.architecture == model.architecture;
+            same && preset.parameters() < model.parameters()
+        });
+        let nearest = alike.min_by_key(|preset| preset.parameters().get());
+        let nearest = nearest.map_or("a smaller model of its vocabulary".to_owned(), |preset| preset.name);
+        let wanted = format!("{} has no MTP module: name a draft model, for example {nearest}", model.name);
+        self.wrong("speculative.draft", format!("{MTP_MODULE:?}"), wanted)
     }
 
     /// The formats that may be chosen for `model`; at least one must remain.

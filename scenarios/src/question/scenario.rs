@@ -147,7 +147,7 @@ impl Document {
         root: &DocumentSection<'_>,
     ) -> Result<Option<SpeculationChoice<Reference>>, ScenarioError> {
         let Some((section, choices)) = read_speculative(root)? else { return Ok(None) };
-        let draft = self.reference(&section, "draft", "a preset, a model folder or a config.json")?;
+        let draft = self.reference(&section, "draft", "a preset, a model folder, a config.json or mtp")?;
         let draft = Reference { folder: self.base_folder("speculative.draft"), ..draft };
         Ok(Some(SpeculationChoice { draft, choices }))
     }

@@ -65,6 +65,26 @@ fn whole(operator: Operator, shape: &Model, step: &Step) -> Work {
     Work::count(operator, shape, &BF16, step, &(0..rows))
 }
 
+#[test]
+fn an_mtp_module_is_a_model_of_one_layer_with_a_projection_of_two_residuals() {
+    let with_modules = Model::preset_names().map(|name| Model::preset(name).unwrap()).filter(|m| m.mtp > 0);
+    let mut count = 0;
+    for model in with_modules {
+        let module = model.mtp_module().expect("it has one");
+        let (name, ends) = (&model.name, 2 * model.vocab * model.hidden);
+        assert_eq!((module.layers, module.mtp, module.mtp_module()), (1, 0, None), "{name}");
+        assert_eq!(module.parameters().get() - ends, model.mtp_parameters().get() / model.mtp, "{name}");
+        let (step, h) = (Step::verify(2, 3, 10), u128::from(model.hidden));
+        let [joined, plain] = [&module, &model].map(|model| whole(Operator::Embed, model, &step));
+        assert_eq!((joined.flop, plain.flop), (Flop::new(2 * 6 * h * 2 * h), Flop::ZERO), "{name}");
+        let projection = DType::Bf16.matrix_bytes(model.hidden, 2 * model.hidden);
+        assert_eq!(joined.weights, plain.weights + projection, "{name}");
+        count += 1;
+    }
+    assert!(count > 5, "{count}");
+    assert_eq!(Model::preset("llama-3.1-8b").unwrap().mtp_module(), None);
+}
+
 fn names() -> impl Strategy<Value = &'static str> {
     prop::sample::select(Model::preset_names().collect::<Vec<_>>())
 }

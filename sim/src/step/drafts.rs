@@ -80,9 +80,11 @@ pub(crate) fn run_steps(
 pub(crate) fn recorded_steps(spans: &[StepSpan]) -> Vec<RunStep> {
     let run_step = |(index, span): (usize, &StepSpan)| {
         let &StepSpan { step, draft, tokens, .. } = span;
-        // Of the steps of a prompt the last one ends with a token.
-        let goes_on = |next: &StepSpan| next.step.phase == Phase::Prefill && next.draft == draft;
-        let samples = step.phase == Phase::Decode || !spans.get(index + 1).is_some_and(goes_on);
+        // Of the steps of a prompt the last one ends with a token. Those of an MTP module lie
+        // between the model's.
+        let next = spans[index + 1..].iter().find(|next| next.draft == draft);
+        let goes_on = next.is_some_and(|next| next.step.phase == Phase::Prefill);
+        let samples = step.phase == Phase::Decode || !goes_on;
         RunStep { draft, step, samples, tokens }
     };
     spans.iter().enumerate().map(run_step).collect()

@@ -7,7 +7,7 @@ use crate::model::operators::products::Product;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::LayerShapes;
 use crate::model::transformer::Model;
-use crate::model::wiring::BlockOrder;
+use crate::model::wiring::{BlockOrder, Wiring};
 use hwprofiles::{Bytes, DType, Elements};
 use sha2::{Digest, Sha256};
 
@@ -56,6 +56,25 @@ impl Model {
         let last = self.layer(self.layers.saturating_sub(1));
         let index = last.index.map(|index| SparseIndex { computes: true, ..index });
         Self { index, layers: 1, ..last.clone() }
+    }
+
+    /// The first module that predicts several tokens, as a model of one layer which drafts for
+    /// this one: its first residual is W·\[norm(e); norm(h)\], with the embedding e of a token and
+    /// the hidden state h behind the final norm one token before (DeepSeek-V3, arXiv:2412.19437,
+    /// section 2.2). For the token after the next it reads its own hidden state. It has its own
+    /// copies of embedding and head. `None` for a model without such modules.
+    pub fn mtp_module(&self) -> Option<Self> {
+        let shape = (self.mtp > 0).then(|| self.mtp_shape())?;
+        let wiring = Wiring { module_behind: Some(self.layers), ..shape.wiring };
+        Some(Self {
+            name: format!("{}-mtp", self.name),
+            wiring,
+            mtp: 0,
+            tied_embeddings: false,
+            dtype: self.dtype,
+            published: self.published.clone(),
+            ..shape
+        })
     }
 
     /// Bytes of all weights: matrices in their formats, vectors in f32, tied embeddings once.

@@ -47,7 +47,10 @@ impl Sublayer {
     /// between devices.
     pub(crate) fn products(self, model: &Model) -> Products {
         let mut products: Products = match self {
-            Sublayer::Embed => smallvec![Product::new(model.vocab, model.hidden + model.layer_embeddings())],
+            Sublayer::Embed => {
+                let table = Product::new(model.vocab, model.hidden + model.layer_embeddings());
+                std::iter::once(table).chain(model.joining_product()).collect()
+            }
             Sublayer::Head => model.head_products(),
             Sublayer::Qkv => model.front_products(),
             Sublayer::Out => model.out_products(),
@@ -94,6 +97,11 @@ impl Model {
     /// Columns of the token table beside the embeddings: a vector for each layer.
     pub(crate) fn layer_embeddings(&self) -> u64 {
         self.wiring.layer_embedding.unwrap_or(0) * self.layers
+    }
+
+    /// The projection in front of an MTP module's layer: of a token's embedding and a hidden state.
+    pub(crate) fn joining_product(&self) -> Option<Product> {
+        self.wiring.module_behind.map(|_| Product::new(self.hidden, 2 * self.hidden))
     }
 
     /// The head; with predicted streams, the matrices that make them from the embedding and that

@@ -103,7 +103,10 @@ impl Sublayer {
         let experts = model.experts.as_ref();
         let router = experts.filter(|experts| experts.router_bias || model.ffn_bias);
         let count = match self {
-            Sublayer::Embed => count_if(learned, (model.max_positions + offset) * model.hidden),
+            Sublayer::Embed => {
+                let joined = count_if(model.wiring.module_behind.is_some(), 2 * norm);
+                joined + count_if(learned, (model.max_positions + offset) * model.hidden)
+            }
             Sublayer::Qkv => norm + model.front_vectors(),
             Sublayer::Attention => model.attention_vectors(),
             Sublayer::Out => behind + count_if(model.out_bias, model.hidden),

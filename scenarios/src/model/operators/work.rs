@@ -163,8 +163,7 @@ impl Work {
                 }
             }
             (Operator::Embed, _) => {
-                let columns = model.hidden + model.layer_embeddings();
-                work.weights = formats.weights.for_sublayer(sublayer).matrix_bytes(tokens, columns);
+                work.add_embedding(model, formats, tokens);
             }
             (Operator::Rotate, _) => {
                 work.kv_written = model.appended_bytes(formats, step.batch, step.new_tokens);
@@ -175,6 +174,20 @@ impl Work {
             _ => {}
         }
         work
+    }
+
+    /// Adds the rows of the token table, and the projection in front of an MTP module's layer.
+    fn add_embedding(&mut self, model: &Model, formats: &Formats, tokens: u64) {
+        let format = formats.weights.for_sublayer(Sublayer::Embed);
+        self.weights = format.matrix_bytes(tokens, model.hidden + model.layer_embeddings());
+        let Some(joining) = model.joining_product() else { return };
+        let [m, n, k] = [tokens, joining.rows, joining.columns];
+        self.shape = Shape::Gemm { m, n, k };
+        self.flop = Flop::new(2 * [m, n, k].map(u128::from).iter().product::<u128>());
+        self.weights += format.matrix_bytes(n, k);
+        // Its input is written and read again.
+        self.activations += formats.activations.bytes(Elements::product(&[2, m, k]));
+        self.launches = 2;
     }
 
     /// Adds the work of an indexer, of attention, or of a recurrence.
