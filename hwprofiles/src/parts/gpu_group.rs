@@ -60,24 +60,13 @@ impl GpuGroup {
         }
     }
 
-    /// Adds the device `gpu` on host memory, whose rate is that of its faster reader, and the copy of
-    /// activations from one device's buffers to the other's within that memory.
+    /// Adds the device `gpu` on host memory, whose rate is that of its faster reader.
     fn add_unified(&self, machine: &mut Machine) {
         let (reached, dram) = (self.part.reached_bandwidth(), &mut machine.memories[DRAM.0]);
         if reached.value > dram.bandwidth.value {
             dram.bandwidth = reached;
         }
-        let rate = dram.bandwidth.value / 2.0;
         machine.devices.push(self.part.device(DRAM));
-        machine.links.push(Link {
-            name: "shared".to_owned(),
-            from: DRAM,
-            to: DRAM,
-            latency: self.part.launch.clone(),
-            bandwidth: Sourced::estimated(rate, "a copy within the memory reads and writes each byte"),
-            wire: None,
-            details: LinkDetails::default(),
-        });
     }
 
     /// From one GPU to another.

@@ -137,7 +137,7 @@ fn kernels_of_the_longest_architecture_that_fits_are_taken() {
     for (name, share) in [("rx-6800", 0.5), ("rx-7900-xt", 0.25)] {
         let plain = machine(name, 1);
         let run = plain.run_by(&engine);
-        let wide = device(&plain, DeviceKind::Gpu).fastest_product(DType::Bf16).unwrap().value.get();
+        let wide = device(&plain, DeviceKind::Gpu).fastest_product(DType::F16).unwrap().value.get();
         for m in [16, 40, 512, 4096] {
             let least = 2.0 * (m as f64 + 40.0) * 8192.0 * 8192.0 / (share * wide);
             assert!((time(&run, DType::Q4K, m) / least - 1.0).abs() < 1e-6, "{name}, {m} rows");

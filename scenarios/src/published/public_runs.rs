@@ -157,6 +157,12 @@ impl PublicSetup {
         }
     }
 
+    /// Whether its prompts are multiplied by a library and not by the engine's own kernels, so that
+    /// they say nothing of those: a build with BLAS that computes on the CPU.
+    pub fn multiplies_by_library(&self) -> bool {
+        self.cell("gpu").is_empty() && self.cell("version").contains("BLAS")
+    }
+
     /// The host on which it ran: CPU and DRAM. Which GPUs take part is a choice of its owner's.
     pub fn host(&self) -> String {
         let cells = ["cpu", "dram", "dram_bandwidth"].map(|column| self.cell(column));
