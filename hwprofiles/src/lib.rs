@@ -56,7 +56,9 @@ pub use files::{
     AtomicFile, FileError, Presence, ProfileError, RowsError, TableRows, WriteError, is_stdin, is_stream,
     open_input, plain_name, read_input, read_text, write_atomically,
 };
-pub use library::{Library, PartSheet, Profile, SheetEntry, shipped, shipped_called, similar_names};
+pub use library::{
+    Library, PartSheet, Profile, SheetEntry, machine_schema, shipped, shipped_called, similar_names,
+};
 pub use machine::{
     ArchitectureKernels, CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, EngineAllReduce,
     EngineExecution, ExecutionOnGpus, Finding, GroupDivision, Interleave, Link, LinkDetails, LinkId, Machine,

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 pub struct ExportArguments {
     /// The plan.
     plan: PathBuf,
-    /// llama.cpp, ktransformers, accelerate, vllm, deepspeed or flexgen.
+    /// llama.cpp, ik_llama.cpp, ollama, lmstudio, ktransformers, vllm, sglang, accelerate,
+    /// deepspeed or flexgen.
     #[arg(long, value_name = "ENGINE")]
     to: ExportTarget,
     /// A folder for the files that the command reads, the command (command.sh) and the nearest plan
@@ -36,10 +37,9 @@ impl ExportArguments {
             return Ok(());
         }
         let export = &exported.export;
-        outln!("{}", export.command);
         match &self.out {
-            Some(folder) => outln!("\nwritten to {}", folder.display()),
-            None => export.files.iter().for_each(|(name, text)| out!("\n--- {name}\n{text}")),
+            Some(folder) => outln!("{}\n\nwritten to {}", export.command, folder.display()),
+            None => out!("{export}"),
         }
         out!("\n{}", comparison(&exported));
         for sentence in &export.cannot {

@@ -8,7 +8,7 @@ use fulcrum::{
     Document, Error, OrError, PreparedScenario, ResolvedPlan, Result, Setting, plan_grid, read_scenario,
 };
 use hwprofiles::write_atomically;
-use planner::Criterion;
+use planner::{Criterion, ExportTarget};
 use scenarios::EngineProfile;
 use std::path::PathBuf;
 
@@ -29,7 +29,8 @@ pub struct PlanArguments {
     #[arg(long)]
     grid: bool,
     /// Plan within what this engine can express, at what it costs there: llama.cpp, ik_llama.cpp,
-    /// ktransformers, vllm, accelerate, deepspeed or flexgen. Its command runs the plan as it is.
+    /// ollama, lmstudio, ktransformers, vllm, sglang, accelerate, deepspeed or flexgen. Its command
+    /// runs the plan as it is.
     #[arg(long = "for", value_name = "ENGINE", conflicts_with_all = ["grid", "front"])]
     engine: Option<String>,
     /// Print what can be traded off, in place of one plan: placements that no other one beats in
@@ -72,15 +73,16 @@ impl PlanArguments {
         Ok(())
     }
 
-    /// The best plan that `engine` can run, with the command that starts it on stderr.
+    /// The best plan that `engine` can run, with its command and files on stderr.
     fn plan_for(&self, engine: &str) -> Result<ResolvedPlan> {
         let mut settings = self.settings.clone();
-        if EngineProfile::shipped(engine).is_some() {
-            settings.push(format!("engine={engine}").parse::<Setting>().map_err(Error::input)?);
+        let kernels = engine.parse::<ExportTarget>().map_or(engine, |target| target.kernels());
+        if EngineProfile::shipped(kernels).is_some() {
+            settings.push(format!("engine={kernels}").parse::<Setting>().map_err(Error::input)?);
         }
         let scenario = read_scenario(&self.scenario, &settings)?;
         let (planned, export) = PreparedScenario::new(&scenario)?.plan_for(engine)?;
-        err!("{}\n", export.command);
+        err!("{export}\n");
         Ok(planned)
     }
 

@@ -9,6 +9,8 @@ fn the_schema_has_the_keys_of_a_scenario_and_every_command_a_manual_page() {
     let schema: Value = serde_json::from_str(&place.stdout("schema")).expect("JSON");
     assert!(schema["properties"]["workload"]["anyOf"][0]["properties"]["batch"]["description"].is_string());
     assert_eq!(schema["additionalProperties"], false);
+    let machine: Value = serde_json::from_str(&place.stdout("schema machine")).expect("JSON");
+    assert!(machine["$defs"]["GpuPart"]["properties"]["bandwidth"]["description"].is_string());
     place.stdout("manual pages");
     let page = |name: &str| {
         let path = place.path(&format!("pages/{name}.1"));

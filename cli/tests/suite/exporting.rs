@@ -33,9 +33,9 @@ fn a_plan_becomes_options_files_and_the_cost_of_the_nearest() {
 
     place.refused("export plan.yaml --to flexgen", 2, &["flexgen cannot run 'llama-3.1-8b'", "OPT"]);
     place.refused(
-        "export plan.yaml --to ollama",
+        "export plan.yaml --to olama",
         2,
-        &["ollama", "llama.cpp, ktransformers, accelerate, vllm"],
+        &["did you mean ollama?", "llama.cpp, ik_llama.cpp, ollama"],
     );
 }
 

@@ -190,7 +190,7 @@ fn an_interrupt_ends_the_run_between_steps_and_its_result_is_printed() {
 fn answers_are_kept_as_they_come_and_another_run_goes_on_behind_them() {
     let place = planned(SCENARIO);
     let asked: String =
-        (0..40).map(|at| format!("{{\"tokens\": [{}, 8, 7], \"max_tokens\": 30}}\n", at + 1)).collect();
+        (0..200).map(|at| format!("{{\"tokens\": [{}, 8, 7], \"max_tokens\": 30}}\n", at + 1)).collect();
     fs::write(place.path("asked.jsonl"), &asked).expect("written");
     let run = "run plan.yaml --model-dir model --ignore-eos --batch asked.jsonl";
     let whole = place.stdout(run);
@@ -202,9 +202,9 @@ fn answers_are_kept_as_they_come_and_another_run_goes_on_behind_them() {
     let answered: u64 = err
         .split(" answers")
         .next()
-        .and_then(|text| text.trim().rsplit(' ').next()?.parse().ok())
-        .expect("a count");
-    assert!(answered < 40, "some were there: {err}");
+        .and_then(|text| text.split_whitespace().next_back()?.parse().ok())
+        .unwrap_or_else(|| panic!("a count: {err}"));
+    assert!(answered < 200, "some were there: {err}");
     assert_eq!(fs::read_to_string(place.path("answers.jsonl")).expect("answers"), whole);
     assert!(!place.path("answers.jsonl.journal").exists());
     // Other requests have other answers.

@@ -16,9 +16,6 @@ use scenarios::{
 };
 use std::sync::Arc;
 
-/// Engines that place tensors by llama.cpp's options.
-const OFFLOADING: [&str; 2] = ["llama.cpp", "ik_llama.cpp"];
-
 /// A scenario with its model, its formats and its machine: everything that a plan depends on.
 #[derive(Debug, Clone)]
 pub struct PreparedScenario {
@@ -228,13 +225,13 @@ impl PreparedScenario {
     /// Nobody knows the engine or it cannot run the model, there is a choice of formats or a forced
     /// placement, or nothing fits.
     pub fn plan_for(&self, engine: &str) -> Result<(ResolvedPlan, Export)> {
-        if OFFLOADING.contains(&engine) {
+        let target: ExportTarget = engine.parse().or_input()?;
+        if matches!(target, ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp) {
             let planned = self.plan_offload()?;
-            let export = planned.export(ExportTarget::LlamaCpp)?;
+            let export = planned.export(target)?;
             return Ok((planned, export));
         }
         self.require_one_format("--for")?;
-        let target: ExportTarget = engine.parse().or_input()?;
         let planned = planner::plan_for_engine(&self.problem(), target, Effort::PLAN, &self.scorer());
         let (plan, export) = planned.map_err(export_error)?;
         Ok((self.resolve_plan(plan, 0)?, export))

@@ -8,7 +8,7 @@ mod spelling;
 mod summary;
 
 pub use lookup::Library;
-pub use profile::Profile;
+pub use profile::{Profile, machine_schema};
 pub use sheet::{PartSheet, SheetEntry};
 pub use shipped::shipped;
 pub use spelling::{shipped_called, similar_names};

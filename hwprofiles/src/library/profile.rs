@@ -5,6 +5,12 @@ use crate::machine::Machine;
 use crate::parts::{Composition, CpuPart, CxlPart, GpuPart, Host, LinkPart, NvmePart};
 use serde::de::DeserializeOwned;
 
+/// The JSON Schema (2020-12) of profiles of any kind. It knows every key with its meaning, and
+/// refuses unknown ones; which values are right, the reader says with the place.
+pub fn machine_schema() -> &'static str {
+    include_str!("../../machine.schema.json")
+}
+
 /// A profile of any kind. A key at the top of its file tells the kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Profile {

@@ -14,6 +14,7 @@ mod operations;
 mod parts;
 mod points;
 mod rows;
+mod schema;
 mod sockets;
 mod stripes;
 mod units;

@@ -18,20 +18,21 @@ impl Site<'_> {
         let (name, tokens) = (&draft.model.name, speculation.tokens);
         let device = self.machine.device_named(&draft.device).map(|id| self.machine.device(id).kind);
         let on_gpu = device == Some(DeviceKind::Gpu);
+        let layers = if on_gpu { 999 } else { 0 };
+        let file = format!("-md {} -ngld {layers}", quoted(&format!("{name}.gguf")));
         match self.engine {
             ExportTarget::LlamaCpp => {
-                let layers = if on_gpu { 999 } else { 0 };
-                let file = quoted(&format!("{name}.gguf"));
                 let spec =
                     format!("--spec-type draft-simple --spec-draft-n-max {tokens} --spec-draft-n-min 1");
-                Ok(vec![format!("-md {file} -ngld {layers} {spec}")])
+                Ok(vec![format!("{file} {spec}")])
             }
+            ExportTarget::IkLlamaCpp => Ok(vec![format!("{file} --draft-max {tokens} --draft-min 1")]),
             ExportTarget::Vllm if on_gpu => {
                 let name = serde_json::Value::from(name.as_str());
                 let config = format!("{{\"model\": {name}, \"num_speculative_tokens\": {tokens}}}");
                 Ok(vec![format!("--speculative-config {}", quoted(&config))])
             }
-            ExportTarget::KTransformers if on_gpu => Ok(vec![format!(
+            ExportTarget::KTransformers | ExportTarget::SgLang if on_gpu => Ok(vec![format!(
                 "--speculative-algorithm STANDALONE --speculative-draft-model-path {} \
                  --speculative-num-steps {tokens} --speculative-eagle-topk 1 --speculative-num-draft-tokens {}",
                 quoted(name),
@@ -39,7 +40,7 @@ impl Site<'_> {
             )]),
             _ => {
                 let what = format!("a plan with the draft {name} on '{}'", draft.device);
-                let wanted = "export it to llama.cpp, or with the draft on a GPU to vllm or ktransformers; \
+                let wanted = "export it to llama.cpp, or with the draft on a GPU to vllm, sglang or ktransformers; \
                               or plan without speculative";
                 Err(self.unsupported(what, wanted))
             }

@@ -1,5 +1,6 @@
 //! The engines that plans are exported to.
 
+use hwprofiles::nearest;
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,12 +9,20 @@ use std::str::FromStr;
 pub enum ExportTarget {
     /// llama.cpp's server.
     LlamaCpp,
+    /// The server of its fork ik_llama.cpp.
+    IkLlamaCpp,
+    /// Ollama.
+    Ollama,
+    /// LM Studio.
+    LmStudio,
     /// KTransformers in SGLang.
     KTransformers,
     /// Hugging Face Transformers with Accelerate's device map.
     Accelerate,
     /// vLLM.
     Vllm,
+    /// SGLang.
+    SgLang,
     /// DeepSpeed ZeRO-Inference.
     DeepSpeed,
     /// FlexGen (FlexLLMGen).
@@ -22,11 +31,15 @@ pub enum ExportTarget {
 
 impl ExportTarget {
     /// Every engine.
-    pub const ALL: [ExportTarget; 6] = [
+    pub const ALL: [ExportTarget; 10] = [
         ExportTarget::LlamaCpp,
+        ExportTarget::IkLlamaCpp,
+        ExportTarget::Ollama,
+        ExportTarget::LmStudio,
         ExportTarget::KTransformers,
         ExportTarget::Accelerate,
         ExportTarget::Vllm,
+        ExportTarget::SgLang,
         ExportTarget::DeepSpeed,
         ExportTarget::FlexGen,
     ];
@@ -35,11 +48,23 @@ impl ExportTarget {
     pub fn name(self) -> &'static str {
         match self {
             ExportTarget::LlamaCpp => "llama.cpp",
+            ExportTarget::IkLlamaCpp => "ik_llama.cpp",
+            ExportTarget::Ollama => "ollama",
+            ExportTarget::LmStudio => "lmstudio",
             ExportTarget::KTransformers => "ktransformers",
             ExportTarget::Accelerate => "accelerate",
             ExportTarget::Vllm => "vllm",
+            ExportTarget::SgLang => "sglang",
             ExportTarget::DeepSpeed => "deepspeed",
             ExportTarget::FlexGen => "flexgen",
+        }
+    }
+
+    /// The engine whose kernels it runs, and whose file says what they cost.
+    pub fn kernels(self) -> &'static str {
+        match self {
+            ExportTarget::Ollama | ExportTarget::LmStudio => ExportTarget::LlamaCpp.name(),
+            own => own.name(),
         }
     }
 }
@@ -52,8 +77,12 @@ impl fmt::Display for ExportTarget {
 
 /// A word that is no engine's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an engine that plans are exported to: use one of {known}", known = ExportTarget::ALL.map(ExportTarget::name).join(", "))]
+#[error("'{0}' is not an engine that plans are exported to; did you mean {near}? They are {known}", near = nearest(.0, names())[0], known = names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownExportTarget(pub String);
+
+fn names() -> impl Iterator<Item = &'static str> {
+    ExportTarget::ALL.into_iter().map(ExportTarget::name)
+}
 
 impl FromStr for ExportTarget {
     type Err = UnknownExportTarget;

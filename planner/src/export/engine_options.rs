@@ -1,6 +1,7 @@
 //! A plan as an engine's options.
 
 use crate::placement::Placement;
+use std::fmt;
 
 /// A plan as an engine's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,4 +14,12 @@ pub struct Export {
     pub cannot: Vec<String>,
     /// The placement that the engine makes of these options on the plan's machine.
     pub nearest: Placement,
+}
+
+/// The command, and the files that it reads, each under its name.
+impl fmt::Display for Export {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(text, "{}", self.command)?;
+        self.files.iter().try_for_each(|(name, file)| write!(text, "\n--- {name}\n{file}"))
+    }
 }

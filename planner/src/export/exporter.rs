@@ -9,8 +9,10 @@
 use super::engine::ExportTarget;
 use super::engine_options::Export;
 use super::export_error::ExportError;
+use super::ggml::{llama_cpp, lm_studio, ollama};
+use super::servers::{ktransformers, sglang, vllm};
 use super::site::Site;
-use super::{accelerate, deepspeed, flexgen, ktransformers, llama_cpp, vllm};
+use super::{accelerate, deepspeed, flexgen};
 
 use crate::plan::Plan;
 use hwprofiles::Machine;
@@ -35,9 +37,11 @@ pub fn export(
     let draft = site.draft_words()?;
     let gpus = machine.identical_gpus().len();
     match machine.tensor_parallel() {
-        ranks if ranks > 1 && engine != ExportTarget::Vllm => {
+        ranks if ranks > 1 && !matches!(engine, ExportTarget::Vllm | ExportTarget::SgLang) => {
             let what = format!("one model on {ranks} GPUs at once (tensor_parallel: {ranks})");
-            return Err(site.unsupported(what, "make a plan with tensor_parallel: 1, or export it to vllm"));
+            return Err(
+                site.unsupported(what, "make a plan with tensor_parallel: 1, or export it to vllm or sglang")
+            );
         }
         _ => {}
     }
@@ -74,10 +78,13 @@ fn stripes(site: &Site<'_>) -> Option<String> {
 
 fn export_to(site: Site<'_>) -> Result<Export, ExportError> {
     match site.engine {
-        ExportTarget::LlamaCpp => llama_cpp::export(site),
+        ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp => llama_cpp::export(site),
+        ExportTarget::Ollama => ollama::export(site),
+        ExportTarget::LmStudio => lm_studio::export(site),
         ExportTarget::KTransformers => ktransformers::export(&site),
         ExportTarget::Accelerate => accelerate::export(&site),
         ExportTarget::Vllm => vllm::export(&site),
+        ExportTarget::SgLang => sglang::export(&site),
         ExportTarget::DeepSpeed => deepspeed::export(&site),
         ExportTarget::FlexGen => flexgen::export(&site),
     }

@@ -9,12 +9,10 @@ mod engine_options;
 mod export_error;
 mod exporter;
 mod flexgen;
-mod gguf;
-mod ktransformers;
-mod llama_cpp;
+mod ggml;
+mod servers;
 mod shell;
 mod site;
-mod vllm;
 
 pub use engine::{ExportTarget, UnknownExportTarget};
 pub use engine_options::Export;

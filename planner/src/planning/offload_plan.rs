@@ -52,9 +52,17 @@ pub fn plan_offload(
     let goal = problem.goal()?;
     let rows = requirements.workload.batch * requirements.workload.prompt_tokens;
     let sizes = MICRO_BATCHES.into_iter().filter(|&size| size == MICRO_BATCHES[0] || size / 2 < rows);
-    let never = OffloadOptions { op_offload: Some(u64::MAX), experts_op_offload: None, ..engine.clone() };
+    let from = |rows| OffloadOptions { op_offload: Some(rows), experts_op_offload: None, ..engine.clone() };
+    let mut thresholds = vec![engine.clone(), from(u64::MAX)];
+    // Where the number of rows can be set: large prompts alone, or each step of some sequences.
+    if engine.experts_op_offload.is_none() {
+        let batch = requirements.workload.batch;
+        thresholds.push(from(if batch < OffloadOptions::ROWS { batch } else { batch + 1 }));
+    }
     let ways: Vec<(Family, OffloadOptions)> = sizes
-        .flat_map(|micro_batch| [engine, &never].map(|one| OffloadOptions { micro_batch, ..one.clone() }))
+        .flat_map(|micro_batch| {
+            thresholds.iter().map(move |one| OffloadOptions { micro_batch, ..one.clone() })
+        })
         .flat_map(|options| {
             let all = [Family::Layers, Family::LargeFromFront, Family::LargeFromBack, Family::Small];
             all.map(|family| (family, options.clone()))

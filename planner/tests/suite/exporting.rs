@@ -267,7 +267,7 @@ fn an_engine_refuses_what_it_does_not_know() {
     assert!(dense.to_string().contains("mixtures"), "{dense}");
     // vLLM keeps the tables and KV on the GPU, whatever is offloaded.
     assert!(matches!(refused(Spec::gpu(1_000_000), ExportTarget::Vllm), ExportError::Unfit { .. }));
-    assert!("vLLM".parse::<ExportTarget>().is_ok() && "ollama".parse::<ExportTarget>().is_err());
+    assert!("vLLM".parse::<ExportTarget>().is_ok() && "ollamas".parse::<ExportTarget>().is_err());
 }
 
 /// The GGUF tensors of one layer with their sublayers.
@@ -307,6 +307,45 @@ fn read_llama_cpp(command: &str, model: &Model) -> (Vec<Vec<(Sublayer, MemoryId)
         TENSORS.into_iter().map(tensor).chain([kv]).collect()
     };
     ((0..model.layers).map(layer).collect(), home("output.weight", counted > 0))
+}
+
+/// The memory of every matrix and KV cache where the last layers and the output projection,
+/// `counted` together, are with the GPU.
+fn whole_layers(counted: u64, model: &Model) -> (Vec<Vec<(Sublayer, MemoryId)>>, MemoryId) {
+    let home = |with_gpu| if with_gpu { HBM } else { DRAM };
+    let layer = |layer: u64| {
+        let sublayers = model.kind(layer).sublayers().iter();
+        sublayers.map(|&sublayer| (sublayer, home(layer + counted > model.layers))).collect()
+    };
+    ((0..model.layers).map(layer).collect(), home(counted > 0))
+}
+
+fn read_ollama(modelfile: &str, model: &Model) -> (Vec<Vec<(Sublayer, MemoryId)>>, MemoryId) {
+    let counted = modelfile.lines().find_map(|line| line.strip_prefix("PARAMETER num_gpu ")).unwrap();
+    whole_layers(counted.parse().unwrap(), model)
+}
+
+/// By the file of LM Studio. Its share of layers does not say where the output projection is: it is
+/// with the GPU unless the GPU has nothing.
+fn read_lm_studio(script: &str, model: &Model) -> (Vec<Vec<(Sublayer, MemoryId)>>, MemoryId) {
+    let config = script.split_once("const config = ").unwrap().1.split_once(";\n").unwrap().0;
+    let config: Value = serde_json::from_str(config).unwrap();
+    let layers = match &config["gpu"]["ratio"] {
+        Value::Number(share) => (share.as_f64().unwrap() * model.layers as f64).round() as u64,
+        word => {
+            if word == "max" {
+                model.layers
+            } else {
+                0
+            }
+        }
+    };
+    let (mut placed, head) = whole_layers(layers + 1, model);
+    if config["offloadKVCacheToGpu"] == false {
+        let attention = placed.iter_mut().flatten().filter(|(sublayer, _)| *sublayer == Sublayer::Attention);
+        attention.for_each(|(_, home)| *home = DRAM);
+    }
+    (placed, head)
 }
 
 /// The memory of every parameter by the longest matching prefix of the map. Panics if none or two
@@ -408,10 +447,14 @@ proptest! {
         let plan = plan_of(&machine, &model, workload, &placement);
         prop_assume!(plan.is_some());
         let plan = plan.unwrap();
-        for engine in [ExportTarget::LlamaCpp, ExportTarget::Accelerate, ExportTarget::Vllm, ExportTarget::DeepSpeed] {
+        let known = |engine: &ExportTarget| {
+            !matches!(engine, ExportTarget::KTransformers | ExportTarget::FlexGen)
+        };
+        for engine in ExportTarget::ALL.into_iter().filter(known) {
             let export = match export(&plan, &machine, &model, engine) {
                 Ok(export) => export,
-                Err(ExportError::Unfit { .. }) if engine != ExportTarget::LlamaCpp => continue,
+                // Their hosts hold any part of a model.
+                Err(ExportError::Unfit { .. }) if !matches!(engine.kernels(), "llama.cpp" | "ik_llama.cpp") => continue,
                 Err(error) => return Err(TestCaseError::fail(error.to_string())),
             };
             let programs = PhasePrograms::lower(&machine, &model, &export.nearest).unwrap();
@@ -421,12 +464,37 @@ proptest! {
             }
             prop_assert!(export.nearest == placement || !export.cannot.is_empty(), "{}: lost silently", engine);
             match engine {
-                ExportTarget::LlamaCpp => check_homes(read_llama_cpp(&export.command, &model), &export.nearest),
+                ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp => {
+                    check_homes(read_llama_cpp(&export.command, &model), &export.nearest);
+                }
+                ExportTarget::Ollama => check_homes(read_ollama(&export.files[0].1, &model), &export.nearest),
+                ExportTarget::LmStudio => check_homes(read_lm_studio(&export.files[0].1, &model), &export.nearest),
                 ExportTarget::Accelerate => check_homes(read_device_map(&export.files[0].1, &model), &export.nearest),
                 _ => {}
             }
         }
     }
+}
+
+/// The options, variables and keys of files that an export names.
+fn options_of(engine: ExportTarget, export: &Export) -> Vec<String> {
+    let command = &export.command;
+    let variables = command.split_whitespace().filter_map(|word| word.split_once('=')).map(|(name, _)| name);
+    let variables = variables.filter(|name| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
+    let file = |name: &str| export.files.iter().find(|(other, _)| other == name).map(|(_, text)| &text[..]);
+    let words: Vec<&str> = match engine {
+        ExportTarget::Ollama => {
+            let lines = file("Modelfile").unwrap().lines();
+            lines.filter_map(|line| line.strip_prefix("PARAMETER ")?.split_whitespace().next()).collect()
+        }
+        ExportTarget::LmStudio => {
+            // Every key is alone on its line.
+            let keys = file("load.mjs").unwrap().lines().filter_map(|line| line.trim().strip_prefix('"'));
+            keys.filter_map(|line| Some(line.split_once("\":")?.0)).collect()
+        }
+        _ => options(command.split_once("-m sglang.launch_server").map_or(&command[..], |(_, rest)| rest)),
+    };
+    variables.chain(words).map(str::to_owned).collect()
 }
 
 /// The options that a command line names.
@@ -442,7 +510,11 @@ fn options(command: &str) -> Vec<&str> {
 fn every_exported_option_is_in_its_engines_own_list() {
     let lists = [
         (ExportTarget::LlamaCpp, include_str!("options/llama-server.txt")),
+        (ExportTarget::IkLlamaCpp, include_str!("options/ik-llama-server.txt")),
+        (ExportTarget::Ollama, include_str!("options/ollama.txt")),
+        (ExportTarget::LmStudio, include_str!("options/lm-studio.txt")),
         (ExportTarget::Vllm, include_str!("options/vllm.txt")),
+        (ExportTarget::SgLang, include_str!("options/sglang.txt")),
         (ExportTarget::KTransformers, include_str!("options/ktransformers.txt")),
     ];
     let (dense, experts) = (model(4, 256), mixture(4));
@@ -457,12 +529,9 @@ fn every_exported_option_is_in_its_engines_own_list() {
         let mut exported = 0;
         for (plan, machine, model) in &checked {
             let Ok(export) = export(plan, machine, model, engine) else { continue };
-            let command = &export.command;
-            let launched =
-                command.split_once("-m sglang.launch_server").map_or(&command[..], |(_, rest)| rest);
-            for option in options(launched) {
+            for option in options_of(engine, &export) {
                 exported += 1;
-                assert!(known.contains(&option), "{engine} has no {option}: {command}");
+                assert!(known.contains(&&option[..]), "{engine} has no {option}: {}", export.command);
             }
         }
         assert!(exported > 5, "{engine}: {exported}");

@@ -38,7 +38,7 @@ pub fn page(workspace: &Workspace) -> Result<String> {
     Ok(page)
 }
 
-fn find<'w>(workspace: &'w Workspace, name: &str) -> Option<&'w ItemStruct> {
+pub(super) fn find<'w>(workspace: &'w Workspace, name: &str) -> Option<&'w ItemStruct> {
     let sources = workspace.sources().filter(|file| file.path.starts_with("hwprofiles/"));
     sources.flat_map(|file| &file.syntax.items).find_map(|item| match item {
         Item::Struct(item) if item.ident == name => Some(item),
@@ -47,7 +47,7 @@ fn find<'w>(workspace: &'w Workspace, name: &str) -> Option<&'w ItemStruct> {
 }
 
 /// The doc comment, as one paragraph.
-fn doc(attributes: &[Attribute]) -> String {
+pub(super) fn doc(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
             Expr::Lit(literal) => match &literal.lit {
@@ -62,16 +62,16 @@ fn doc(attributes: &[Attribute]) -> String {
 }
 
 /// The name that `#[serde(rename = "…")]` gives.
-fn renamed(attributes: &[Attribute]) -> Option<String> {
+pub(super) fn renamed(attributes: &[Attribute]) -> Option<String> {
     let text = serde_text(attributes).into_iter().find(|text| text.contains("rename ="))?;
     text.split("rename =").nth(1)?.split('"').nth(1).map(str::to_owned)
 }
 
-fn serde_word(attributes: &[Attribute], word: &str) -> bool {
+pub(super) fn serde_word(attributes: &[Attribute], word: &str) -> bool {
     serde_text(attributes).iter().any(|text| text.split(',').any(|part| part.trim() == word))
 }
 
-fn serde_text(attributes: &[Attribute]) -> Vec<String> {
+pub(super) fn serde_text(attributes: &[Attribute]) -> Vec<String> {
     let serde = attributes.iter().filter(|attribute| attribute.path().is_ident("serde"));
     serde
         .filter_map(|attribute| attribute.meta.require_list().ok().map(|list| list.tokens.to_string()))

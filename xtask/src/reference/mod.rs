@@ -1,14 +1,15 @@
-//! The reference pages of the book, generated from the code.
+//! The reference pages of the book and the schema of machine files, generated from the code.
 
 mod machine;
 mod scenario;
+mod schema;
 
 use crate::workspace::Workspace;
 use anyhow::Result;
 use std::fs;
 use std::path::Path;
 
-/// A page of `docs/reference`.
+/// A file that follows from the code.
 pub struct Page {
     /// Its path below the workspace's root.
     pub path: &'static str,
@@ -25,6 +26,7 @@ pub fn pages(workspace: &Workspace) -> Result<Vec<Page>> {
     Ok(vec![
         Page { path: "docs/reference/scenario.md", text: scenario::page(workspace)? },
         Page { path: "docs/reference/machine.md", text: machine::page(workspace)? },
+        Page { path: "hwprofiles/machine.schema.json", text: schema::text(workspace)? },
     ])
 }
 

@@ -1,7 +1,8 @@
 //! llama.cpp's names: number types, tensors, and a model's file.
 
-use super::shell::quoted;
-use super::site::Site;
+use super::super::engine::ExportTarget;
+use super::super::shell::quoted;
+use super::super::site::Site;
 use hwprofiles::DType;
 use scenarios::{Architecture, LayerKind, Sublayer};
 
@@ -29,7 +30,9 @@ impl ModelFile {
         if let Some(file) = weights.file() {
             return Self { name: named(&file.name().to_uppercase()), quantise: None, cannot: Vec::new() };
         }
-        let mut cannot: Vec<String> = weights.distinct().filter_map(|dtype| tensor_type(dtype).1).collect();
+        let own = |dtype: &DType| site.engine == ExportTarget::IkLlamaCpp && is_of_the_fork(*dtype);
+        let others = weights.distinct().filter(|dtype| !own(dtype));
+        let mut cannot: Vec<String> = others.filter_map(|dtype| tensor_type(dtype).1).collect();
         if let Some(dtype) = weights.one() {
             let word = tensor_type(dtype).0.to_uppercase();
             let quantise = pure_kind(dtype).map(|kind| {
@@ -118,18 +121,26 @@ fn tensor_type(weights: DType) -> (&'static str, Option<String>) {
                 "weights in nvfp4: llama-quantize does not make them, convert a checkpoint that is in nvfp4";
             ("nvfp4", Some(why.to_owned()))
         }
-        DType::Iq6K
-        | DType::Iq5K
-        | DType::Iq4K
-        | DType::Iq4Ks
-        | DType::Iq4Kss
-        | DType::Iq4Kt
-        | DType::Iq3K
-        | DType::Iq2K => {
+        fork if is_of_the_fork(fork) => {
             (weights.name(), Some(format!("weights in {weights}: ik_llama.cpp alone has this type")))
         }
         other => (other.name(), None),
     }
+}
+
+/// Whether ik_llama.cpp has this type and llama.cpp does not.
+fn is_of_the_fork(dtype: DType) -> bool {
+    matches!(
+        dtype,
+        DType::Iq6K
+            | DType::Iq5K
+            | DType::Iq4K
+            | DType::Iq4Ks
+            | DType::Iq4Kss
+            | DType::Iq4Kt
+            | DType::Iq3K
+            | DType::Iq2K
+    )
 }
 
 /// The kind of file whose tensors mostly have the type of this format, where `llama-quantize` has

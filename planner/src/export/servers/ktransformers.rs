@@ -5,18 +5,18 @@
 //! the others from its own in both phases. The engine chooses the N by counting how often tokens
 //! use each.
 
-use super::difference::differences;
-use super::engine_options::Export;
-use super::export_error::ExportError;
-use super::shell::quoted;
-use super::site::{Gpu, Site};
+use super::super::difference::differences;
+use super::super::engine_options::Export;
+use super::super::export_error::ExportError;
+use super::super::shell::quoted;
+use super::super::site::{Gpu, Site};
 use crate::memory::MemoryUsage;
 use crate::placement::Pipelining;
 use crate::placement::{Placement, Slice, Slices};
 use hwprofiles::{DType, MemoryKind};
 use scenarios::{Sublayer, WeightClass, WeightFormats};
 
-pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
+pub(in super::super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     let gpu = site.gpu()?;
     let Some(experts) = &site.model.experts else {
         return Err(

@@ -1,22 +1,16 @@
 //! vLLM: the GPU computes everything; the weights of the first layers may stay in the host's
 //! memory.
-//!
-//! `--cpu-offload-gb N` (in units of 2³⁰ bytes) keeps the parameters of layers in the host's
-//! memory, from the first layer on, until N are reached; the GPU reads them from there. The KV
-//! cache is in the GPU's memory.
 
-use super::difference::differences;
-use super::engine_options::Export;
-use super::export_error::ExportError;
-use super::shell::quoted;
-use super::site::{Gpu, Site};
+use super::super::difference::differences;
+use super::super::engine_options::Export;
+use super::super::export_error::ExportError;
+use super::super::shell::quoted;
+use super::super::site::{Gpu, Site};
+use super::front_offload::{layer_bytes, like_the_plan, placement};
 use crate::memory::MemoryUsage;
-use crate::placement::Pipelining;
-use crate::placement::Placement;
-use hwprofiles::{Bytes, DType, GroupDivision};
-use scenarios::Sublayer;
+use hwprofiles::{DType, GroupDivision};
 
-pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
+pub(in super::super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
     let gpu = site.gpu()?;
     let layers = site.placement.layers.len();
     let candidates = like_the_plan(site, gpu)..=layers;
@@ -34,42 +28,6 @@ pub(super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
         cannot.push(format!("KV in {kv}: fp8 is the smallest"));
     }
     Ok(Export { files: Vec::new(), command: command(site, gpu, offloaded, &used), cannot, nearest })
-}
-
-/// The fewest first layers that hold the bytes that the plan keeps out of the GPU's memory.
-fn like_the_plan(site: &Site<'_>, gpu: Gpu) -> usize {
-    let mut away = Bytes::ZERO;
-    for (index, layer) in site.placement.layers.iter().enumerate() {
-        for &sublayer in site.sublayers(index).iter().filter(|&&s| s != Sublayer::Attention) {
-            for slice in layer.slices(sublayer).iter().filter(|slice| slice.home != gpu.memory) {
-                away += sublayer.matrix_bytes(site.model, site.plan.formats.weights, &slice.rows);
-            }
-        }
-    }
-    let reached = |&first: &usize| layer_bytes(site, first) >= away;
-    (0..site.placement.layers.len()).find(reached).unwrap_or(site.placement.layers.len())
-}
-
-/// Bytes of the matrices of the first `first` layers.
-fn layer_bytes(site: &Site<'_>, first: usize) -> Bytes {
-    let layers = (0..first).flat_map(|index| site.sublayers(index));
-    layers.fold(Bytes::ZERO, |sum, &sublayer| sum + site.bytes(sublayer))
-}
-
-/// The placement that streams the weights of the first `offloaded` layers.
-fn placement(site: &Site<'_>, gpu: Gpu, offloaded: usize) -> Placement {
-    let layers = (0..site.placement.layers.len()).map(|index| {
-        site.layer(index, |sublayer| {
-            let away = index < offloaded && sublayer != Sublayer::Attention;
-            site.on(sublayer, if away { site.dram } else { gpu.memory }, gpu.device)
-        })
-    });
-    Placement {
-        embed: site.on(Sublayer::Embed, gpu.memory, gpu.device),
-        layers: layers.collect(),
-        head: site.on(Sublayer::Head, gpu.memory, gpu.device),
-        pipelining: Pipelining::default(),
-    }
 }
 
 fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) -> String {
