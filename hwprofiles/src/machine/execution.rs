@@ -201,8 +201,8 @@ fn busy_share(threads: u64, cores: u64) -> Option<Ratio> {
 /// thread for each core.
 const SHARED_CORE: f64 = 0.95;
 
-/// The clock of a few cores ÷ that of all: 1.24 to 1.33 on the data sheets of EPYC 9355, Ryzen 7950X
-/// and Threadripper PRO 7975WX.
+/// The clock of a few cores ÷ that of all: 1.24 to 1.33 on the data sheets of EPYC 9355, Ryzen
+/// 7950X and Threadripper PRO 7975WX.
 const HIGHEST_CLOCK: f64 = 1.25;
 
 /// The name of tile instructions among a CPU's ceilings.

@@ -3,8 +3,8 @@
 //! A *family* is what one build of an engine did with one model on one host, in one phase; its
 //! *settings* differ in placement, formats and threads. At each context at which two settings or
 //! more were measured, the one that we find fastest is our pick. Differences within the noise are
-//! ties: runs with the same settings differ as much. So is a family's context where all settings are
-//! within the noise of the best. Where several settings are equal to us, the slowest of them is our
+//! ties: runs with the same settings differ as much. Contexts without a larger difference do not
+//! count. Where several settings are equal to us, the slowest of them is our
 //! pick, and a measured difference between them counts as not ordered.
 
 use super::{PublicRow, PublicRows};
@@ -32,7 +32,7 @@ pub struct SettingsOrder {
     pub rank_correlation: Option<f64>,
     /// The mean over families of the share of contexts at which the best was found.
     pub best_found: Option<f64>,
-    /// The share of families whose pick is the best or loses 3 % at most, at the median of contexts.
+    /// The share of families whose pick loses 3 % at most, at the median of contexts.
     pub small_loss: Option<f64>,
     /// The mean over families of the pick's measured rate ÷ the best one's.
     pub of_best: Option<f64>,
@@ -51,7 +51,7 @@ pub struct SettingsFamily {
     pub contexts: usize,
     /// Pairs that differ by more than the noise, over all contexts.
     pub pairs: usize,
-    /// Kendall's rank correlation of these pairs: those in our order less those in the other, ÷ all.
+    /// Kendall's rank correlation of these pairs: those in our order less the others, ÷ all.
     pub rank_correlation: f64,
     /// The share of contexts at which our pick is within the noise of the best.
     pub best_found: f64,
@@ -235,7 +235,7 @@ mod tests {
         let mut all = rows();
         let orders = all.orders();
         assert_eq!(orders[0].families.len(), 1, "{orders:?}");
-        assert_eq!((orders[0].families[0].contexts, orders[0].families[0].rank_correlation), (1, -1.0));
+        assert_eq!((orders[0].families[0].contexts, orders[0].families[0].rank_correlation), (1, 1.0));
         assert!(orders[0].noise.is_empty(), "no run was made twice");
         let again: Vec<_> = (0..COMPARED as u64)
             .flat_map(|at| {

@@ -184,8 +184,8 @@ impl PublicGroup {
 }
 
 impl PublicSummary {
-    /// What is worse than in `before`, as sentences: an error that grew by two points, rows that are no
-    /// longer answered, or settings in a worse order.
+    /// What is worse than in `before`, as sentences: an error that grew by two points, rows that are
+    /// no longer answered, or settings in a worse order.
     pub fn worse_than(&self, before: &Self) -> Vec<String> {
         let mut worse = Vec::new();
         for old in &before.groups {
@@ -271,9 +271,9 @@ mod tests {
         worse.0[2].ours = None;
         let said = worse.summary().worse_than(&before).join("; ");
         assert!(said.contains("0 rows are answered, not 1"), "{said}");
-        let mut right = rows();
-        right.0[1].ours = Some(22.0);
-        let said = before.worse_than(&right.summary()).join("; ");
+        let mut wrong = rows();
+        wrong.0[1].ours = Some(10.5);
+        let said = wrong.summary().worse_than(&before).join("; ");
         assert!(
             said.contains("order of all settings: share of bests missed 100.0 %, it was 0.0 %"),
             "{said}"

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 impl PublicRows {
-    /// Errors by group, slopes, ranks and the order of settings; with `rows`, all rows come first. Rows without an answer
-    /// are counted by their reason.
+    /// Errors by group, slopes, ranks and the order of settings; with `rows`, all rows come first.
+    /// Rows without an answer are counted by their reason.
     pub fn to_text(&self, rows: bool) -> String {
         let mut text = String::new();
         if rows {
