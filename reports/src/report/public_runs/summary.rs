@@ -184,8 +184,8 @@ impl PublicGroup {
 }
 
 impl PublicSummary {
-    /// What is worse than in `before`, as sentences: an error that grew by two points, rows that are
-    /// no longer answered, or settings in a worse order.
+    /// What is worse than in `before`, as sentences: an error that grew by two points, rows that
+    /// are no longer answered, or settings in a worse order.
     pub fn worse_than(&self, before: &Self) -> Vec<String> {
         let mut worse = Vec::new();
         for old in &before.groups {
