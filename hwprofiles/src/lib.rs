@@ -60,9 +60,9 @@ pub use library::{
     Library, PartSheet, Profile, SheetEntry, machine_schema, shipped, shipped_called, similar_names,
 };
 pub use machine::{
-    CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, EngineAllReduce, EngineExecution,
-    ExecutionOnGpus, Finding, GroupDivision, Interleave, Link, LinkDetails, LinkId, Machine, Memory,
-    MemoryDetails, MemoryId, MemoryKind, MissingRate, OpOffload, Ranks, Stripe,
+    ArchitectureKernels, CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, EngineAllReduce,
+    EngineExecution, ExecutionOnGpus, Finding, GroupDivision, Interleave, Link, LinkDetails, LinkId, Machine,
+    Memory, MemoryDetails, MemoryId, MemoryKind, MissingRate, OpOffload, Ranks, Stripe,
 };
 pub use parts::{
     AchievedShares, Composition, CoreCurve, CorePoint, CoreTeam, CpuPart, CpuSheet, Crossover, CxlChoice,

@@ -31,7 +31,8 @@ pub fn reproduce_public_left_out() -> Result<LeftOut> {
     let constants = PublicConstant::shipped().or_input()?;
     let setups = PublicSetup::shipped().or_input()?;
     let all: Vec<_> = setups.iter().map(|setup| ConcernedSetup::new(setup, &constants)).collect();
-    let effects: Vec<_> = all.par_iter().filter_map(ConcernedSetup::effects).collect();
+    let own_kernels = all.par_iter().filter(|setup| !setup.setup.multiplies_by_library());
+    let effects: Vec<_> = own_kernels.filter_map(ConcernedSetup::effects).collect();
     let cpus: BTreeSet<&str> = effects.iter().map(|effects| effects.cpu).collect();
     let choices: BTreeMap<&str, Vec<usize>> =
         cpus.iter().map(|&cpu| (cpu, choose(&effects, Some(cpu), constants.len()))).collect();

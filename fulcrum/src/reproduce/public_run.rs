@@ -36,14 +36,19 @@ pub(super) fn rows_with(setup: &PublicSetup, execution: &BTreeMap<String, Value>
             setup: setup.cell("setup").to_owned(),
             source: setup.cell("source").to_owned(),
             engine: setup.cell("engine").to_owned(),
+            build: format!("{} {}", setup.cell("engine"), setup.cell("version")).trim_end().to_owned(),
+            host: setup.host(),
+            choice: setup.choice(point.metric),
             machine: setup.machine(),
             model: setup.cell("model").to_owned(),
             format: setup.cell("quant").to_owned(),
             placement: setup.placement_class().to_owned(),
             phase: point.metric.phase().to_owned(),
             past: point.past,
+            load: [point.prompt, point.output],
             measured: point.rate,
             ours,
+            placed: run.as_ref().map_or_else(|_| String::new(), |run| run.placed.clone()),
             why,
             assumed: setup.assumption().to_owned(),
         }
@@ -55,6 +60,8 @@ pub(super) fn rows_with(setup: &PublicSetup, execution: &BTreeMap<String, Value>
 pub(super) struct PublicRun {
     scenario: PreparedScenario,
     times: BTreeMap<[u64; 2], PhaseTimes>,
+    /// Where everything is, in the words of a plan: tensors can be named in several ways.
+    placed: String,
 }
 
 impl PublicRun {
@@ -66,7 +73,11 @@ impl PublicRun {
             let document = Document::from_yaml(setup.cell("setup"), &scenario.to_string()).or_input()?;
             PreparedScenario::cached(&document.scenario().or_input()?, &CachedCatalog::default())
         };
-        Ok(Self { scenario: read().map_err(|error| error.to_string())?, times: BTreeMap::new() })
+        Ok(Self {
+            scenario: read().map_err(|error| error.to_string())?,
+            times: BTreeMap::new(),
+            placed: String::new(),
+        })
     }
 
     /// Our rate for `point`, in tokens per second.
@@ -96,7 +107,9 @@ impl PublicRun {
             return Ok(*known);
         }
         let workload = Workload::new(1, prompt, output);
-        let times = self.scenario.with_workload(workload).plan_document()?.predicted.simulated;
+        let plan = self.scenario.with_workload(workload).plan_document()?;
+        let times = plan.predicted.simulated;
+        self.placed = json!([plan.embed, plan.layers, plan.head, plan.prefill_chunk]).to_string();
         self.times.insert([prompt, output], times);
         Ok(times)
     }

@@ -2,7 +2,7 @@
 
 use crate::machine::memory::MemoryId;
 use crate::rates::{AllReduce, AttentionRates, Dequantisation, GemmRates};
-use crate::units::{BytesPerSec, DType, Dollars, FlopPerSec, Seconds, Sourced, Watts, Years};
+use crate::units::{BytesPerSec, DType, Dollars, FlopPerSec, Ratio, Seconds, Sourced, Watts, Years};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -79,6 +79,10 @@ pub struct Device {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceDetails {
+    /// The maker's name of a GPU's generation, where known: engines have kernels of their own for
+    /// some of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
     /// The ceilings of its matrix products, by weight format and instruction set (`avx512`, `amx`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ceilings: BTreeMap<DType, BTreeMap<String, CeilingRates>>,
@@ -103,6 +107,13 @@ pub struct DeviceDetails {
     /// The most that an engine's kernels reach in products with quantised weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantised_product: Option<Sourced<FlopPerSec>>,
+    /// What is left of that rate with weights of a format, where they differ.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub quantised_formats: BTreeMap<DType, Sourced<Ratio>>,
+    /// The rows of a product with which half of that rate is reached. Absent where any number of
+    /// rows reaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_rate_rows: Option<Sourced<u64>>,
     /// The rate at which an engine's decode attention reads a quantised cache, once for each query
     /// head. Absent where the heads of a group share what is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]

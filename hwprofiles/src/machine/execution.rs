@@ -24,7 +24,13 @@ pub struct EngineExecution {
     /// GPU shares stays as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_read: Option<Sourced<Ratio>>,
-    /// What each fork-join of its CPU kernels costs for each core, beyond the part's own: all
+    /// The threads of its CPU kernels, at least 1; one for each core where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Sourced<u64>>,
+    /// Those of prompts, where they differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_threads: Option<Sourced<u64>>,
+    /// What each fork-join of its CPU kernels costs for each thread, beyond the part's own: all
     /// threads wait for the last of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_join: Option<Sourced<Seconds>>,
@@ -35,6 +41,10 @@ pub struct EngineExecution {
     /// in the same time: blocks are unpacked, scaled and multiplied as integers by one kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_product: Option<Sourced<Ratio>>,
+    /// What is left of that with weights of a format, where they differ: blocks of more scales, or
+    /// whose values are looked up, take more instructions.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_formats: BTreeMap<DType, Sourced<Ratio>>,
     /// The share of a CPU's attention rate that its kernels reach over a quantised cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_cache: Option<Sourced<Ratio>>,
@@ -85,6 +95,9 @@ pub struct EngineExecution {
     /// What differs where all layers are with GPUs: the kernels of a step are then one graph.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_gpus: Option<ExecutionOnGpus>,
+    /// What differs on GPUs whose architecture begins with a name: `rdna`, `rdna3`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub architectures: BTreeMap<String, ArchitectureKernels>,
     /// Its all-reduces, by the beginning of the name of the link between GPUs: `nvlink`, `pcie4`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub all_reduce: BTreeMap<String, EngineAllReduce>,
@@ -104,6 +117,24 @@ pub struct ExecutionOnGpus {
     /// The share of its bandwidth where it reads the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_read: Option<Sourced<Ratio>>,
+}
+
+/// An engine's kernels for GPUs of one architecture. What is absent is as on other GPUs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ArchitectureKernels {
+    /// The share of the rate of long 16-bit products that those with quantised weights reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub product: Option<Sourced<Ratio>>,
+    /// The rows with which half of that is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_rate_rows: Option<Sourced<u64>>,
+    /// What each launch costs beyond the part's own, also where all layers are with GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Sourced<Seconds>>,
+    /// The share of a GPU's attention rate where it computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Sourced<Ratio>>,
 }
 
 /// When weights in host memory are copied to the GPU to be multiplied there.
@@ -150,6 +181,29 @@ fn without_tiles(ceilings: &BTreeMap<DType, BTreeMap<String, CeilingRates>>, kv:
     let fastest = sets.filter_map(|set| rate(set)).fold(0.0, f64::max);
     Ratio::new(fastest / tiles).filter(|factor| *factor < Ratio::ONE && fastest > 0.0)
 }
+
+/// The rate of `cores` with so many threads, as a share of that with one thread on each. Threads
+/// have equal parts of a product, so the core with the most of them ends last. Where cores have no
+/// thread the others clock higher, as the cube root of their number at the same power. Threads that
+/// share a core share its caches.
+fn busy_share(threads: u64, cores: u64) -> Option<Ratio> {
+    if threads == 0 || cores == 0 {
+        return None;
+    }
+    let of_cores = threads as f64 / cores as f64;
+    Ratio::new(match threads > cores {
+        true => SHARED_CORE * of_cores / threads.div_ceil(cores) as f64,
+        false => of_cores * (1.0 / of_cores).cbrt().min(HIGHEST_CLOCK),
+    })
+}
+
+/// The share of its rate that a core with several threads keeps: llama.cpp's authors advise one
+/// thread for each core.
+const SHARED_CORE: f64 = 0.95;
+
+/// The clock of a few cores ÷ that of all: 1.24 to 1.33 on the data sheets of EPYC 9355, Ryzen
+/// 7950X and Threadripper PRO 7975WX.
+const HIGHEST_CLOCK: f64 = 1.25;
 
 /// The name of tile instructions among a CPU's ceilings.
 const TILES: &str = "amx";
@@ -234,10 +288,16 @@ impl EngineExecution {
     }
 
     fn change_host(&self, device: &mut Device) {
+        let cores = device.cores.len() as u64;
         if let Some(join) = &self.host_join {
-            let cores = device.cores.len();
-            let reason = format!("{} and {} for each of {cores} cores", device.launch.value, join.value);
-            device.launch = Sourced::estimated(device.launch.value + join.value * cores as f64, &reason);
+            let threads = self.threads.as_ref().map_or(cores, |threads| threads.value);
+            let reason = format!("{} and {} for each of {threads} threads", device.launch.value, join.value);
+            device.launch = Sourced::estimated(device.launch.value + join.value * threads as f64, &reason);
+        }
+        let threads = self.prompt_threads.as_ref().or(self.threads.as_ref()).map_or(cores, |it| it.value);
+        // What is read from memory takes as long.
+        if let Some(share) = busy_share(threads, cores).filter(|share| *share != Ratio::ONE) {
+            *device = device.faster(Bound::Compute, share);
         }
         if self.host_tiles == Some(false) {
             let ceilings = &device.details.ceilings;
@@ -260,7 +320,15 @@ impl EngineExecution {
             );
             let rate = FlopPerSec::new(2.0 * products.value.get() * unpacked);
             details.quantised_product = Some(Sourced::estimated(rate, &reason));
+            details.quantised_formats.clone_from(&self.host_formats);
         }
+    }
+
+    /// Its kernels for GPUs of `architecture`: those of the longest name that it begins with.
+    fn kernels_for(&self, architecture: Option<&str>) -> ArchitectureKernels {
+        let known = self.architectures.iter();
+        let own = known.filter(|(name, _)| architecture.is_some_and(|it| it.starts_with(name.as_str())));
+        own.max_by_key(|(name, _)| name.len()).map(|(_, kernels)| kernels.clone()).unwrap_or_default()
     }
 
     /// `bandwidth` is that of one GPU's memory.
@@ -270,15 +338,24 @@ impl EngineExecution {
             Some(false) if self.issue.is_some() => device.issue.clone_from(&self.issue),
             Some(false) | None => {}
         }
-        if let Some(more) = &self.launch {
+        let own = self.kernels_for(device.details.architecture.as_deref());
+        if let Some(more) = own.launch.as_ref().or(self.launch.as_ref()) {
             let reason = format!("{} and {} of the engine's kernels", device.launch.value, more.value);
             device.launch = Sourced::estimated(device.launch.value + more.value, &reason);
         }
-        for (bound, share) in [(Bound::Compute, &self.attention), (Bound::Memory, &self.kv_read)] {
+        let attention = own.attention.as_ref().or(self.attention.as_ref());
+        for (bound, share) in [(Bound::Compute, attention), (Bound::Memory, self.kv_read.as_ref())] {
             let Some(share) = share else { continue };
             device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, share.value));
         }
+        let wide = device.fastest_product(DType::Bf16).or_else(|| device.fastest_product(DType::F16));
         let details = &mut device.details;
+        if let (Some(share), Some(wide)) = (&own.product, wide) {
+            let reason = format!("{} of {} ({})", share.value, wide.value, share.source);
+            let rate = wide.value * share.value.get();
+            details.quantised_product = Some(Sourced::estimated(rate, &reason));
+            details.half_rate_rows.clone_from(&own.half_rate_rows);
+        }
         if self.kernel.is_some() {
             details.kernel.clone_from(&self.kernel);
         }

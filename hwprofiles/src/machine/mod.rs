@@ -20,7 +20,7 @@ mod times;
 pub use check::Finding;
 pub use device::{CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Ranks};
 pub(crate) use execution::MOST_OF_TWO_CHANNELS;
-pub use execution::{EngineAllReduce, EngineExecution, ExecutionOnGpus, OpOffload};
+pub use execution::{ArchitectureKernels, EngineAllReduce, EngineExecution, ExecutionOnGpus, OpOffload};
 pub(crate) use footnotes::{Footnotes, wrapped};
 pub use graph::Machine;
 pub use link::{Link, LinkDetails, LinkId};

@@ -20,6 +20,10 @@ use crate::units::{DType, Elements, Flop, FlopPerSec, Provenance, Ratio, Seconds
 /// So many rows that the weights are read in a small part of the time.
 const MANY_ROWS: u64 = 2048;
 
+/// The most rows for which GPUs have vector kernels, which read the weights once and have no tiles
+/// to fill.
+const VECTOR_ROWS: u64 = 8;
+
 /// The widest heads that vector kernels of decode attention have.
 const WIDEST_HEAD: u64 = 256;
 
@@ -72,18 +76,25 @@ impl Device {
         // The engine's rate holds dequantisation.
         let estimate = self.known_product(dtype, product, factor, None)?;
         let read = dtype.matrix_bytes(n, k) / (rate.value * factor.get().min(1.0));
-        Ok(match read > estimate.time {
+        let estimate = match read > estimate.time {
             true => Estimate::with_default_band(read, Bound::Memory, Basis::Estimated),
             false => estimate,
-        })
+        };
+        Ok(self.within_product_rate(dtype, product, estimate))
     }
 
-    /// The estimate, or what an engine's own kernels take to multiply blocks.
+    /// The estimate, or what an engine's own kernels take to multiply blocks: FLOP ÷ (rate · the
+    /// format's share · m ÷ (m + the rows of half the rate)).
     fn within_product_rate(&self, dtype: DType, product: Product, estimate: Estimate) -> Estimate {
         let Product { m, n, k } = product;
-        let rate = self.details.quantised_product.as_ref().filter(|_| dtype.is_quantised());
+        let details = &self.details;
+        let rate = details.quantised_product.as_ref().filter(|_| dtype.is_quantised());
+        let share = details.quantised_formats.get(&dtype).map_or(1.0, |share| share.value.get());
+        let half = details.half_rate_rows.as_ref().filter(|_| m > VECTOR_ROWS);
+        let half = half.map_or(0.0, |rows| rows.value as f64);
+        let reached = share * m as f64 / (m as f64 + half);
         let flop = Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
-        match rate.map(|rate| flop / rate.value).filter(|time| *time > estimate.time) {
+        match rate.map(|rate| flop / (rate.value * reached)).filter(|time| *time > estimate.time) {
             Some(time) => Estimate::with_default_band(time, Bound::Compute, Basis::Estimated),
             None => estimate,
         }

@@ -58,6 +58,7 @@ impl GpuPart {
             price: self.price.clone(),
             ranks: None,
             details: DeviceDetails {
+                architecture: self.architecture.clone(),
                 lifetime: self.lifetime.clone(),
                 dequantisation: self.dequantisation_cost(),
                 kernel: Some(self.kernel.clone().unwrap_or_else(small_kernel)),
@@ -146,8 +147,21 @@ impl GpuPart {
             let fastest = formats.iter().find_map(|format| self.gemm.get(format)?.fastest())?;
             return Some(reached(&fastest, None, OF_PEAK_RATE, |peak, share| peak * share));
         };
-        let achieved = self.achieved.as_ref().and_then(|achieved| achieved.gemm.get(format));
-        Some(reached(peak, achieved, OF_PEAK_RATE, |peak, share| peak * share))
+        Some(reached(peak, self.achieved_share(*format), OF_PEAK_RATE, |peak, share| peak * share))
+    }
+
+    /// The share of the peak that long products were seen to reach. bf16 and f16 use the same
+    /// units: where their peaks are equal, the share of one stands for the other.
+    fn achieved_share(&self, format: DType) -> Option<&Sourced<Ratio>> {
+        let shares = &self.achieved.as_ref()?.gemm;
+        let twin = match format {
+            DType::Bf16 => DType::F16,
+            DType::F16 => DType::Bf16,
+            _ => return shares.get(&format),
+        };
+        let peak = |format: DType| self.peak.get(&format).map(|peak| peak.value);
+        let of_twin = || shares.get(&twin).filter(|_| peak(format) == peak(twin));
+        shares.get(&format).or_else(of_twin)
     }
 
     /// The bandwidth that streams are expected to reach: the measured one, where there is one.

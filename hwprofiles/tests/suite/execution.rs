@@ -2,7 +2,7 @@
 
 use hwprofiles::{
     AttentionShape, Bytes, BytesPerSec, DType, Device, DeviceKind, EngineExecution, Library, Machine,
-    MemoryKind, Phase, Seconds, yaml,
+    MemoryKind, Phase, Profile, Seconds, Sourced, yaml,
 };
 
 fn engine(text: &str) -> EngineExecution {
@@ -99,6 +99,59 @@ fn a_fork_join_takes_longer_the_more_cores_there_are() {
 }
 
 #[test]
+fn fewer_threads_clock_higher_and_of_more_the_core_with_the_most_ends_last() {
+    let plain = machine("rtx-5090", 1);
+    let cores = device(&plain, DeviceKind::Cpu).cores.len() as u64;
+    let products = |machine: &Machine, m| {
+        device(machine, DeviceKind::Cpu).gemm_time(DType::Bf16, m, 8192, 8192).unwrap().time.get()
+    };
+    let join = format!("host_join: {{value: 0.5 us, {}}}", source());
+    let launch = |machine: &Machine| device(machine, DeviceKind::Cpu).launch.value.get();
+    assert!(cores.is_multiple_of(2));
+    let (half, more) = (2.0 / 1.25, 1.0 / 0.95);
+    for (threads, slower) in
+        [(cores, 1.0), (cores / 2, half), (cores * 3 / 2, 4.0 / 3.0 * more), (cores * 4, more)]
+    {
+        let stated = format!("{join}\nthreads: {{value: {threads}, {}}}", source());
+        let run = plain.run_by(&engine(&stated));
+        assert!((products(&run, 2048) / products(&plain, 2048) / slower - 1.0).abs() < 1e-6, "{threads}");
+        assert!((launch(&run) - launch(&plain) - 0.5e-6 * threads as f64).abs() < 1e-12, "{threads}");
+        assert!((products(&run, 1) / products(&plain, 1) - 1.0).abs() < 1e-6, "one row is read");
+        let prompts = format!("{stated}\nprompt_threads: {{value: {cores}, {}}}", source());
+        let run = plain.run_by(&engine(&prompts));
+        assert_eq!((products(&run, 2048), launch(&run)), (products(&plain, 2048), launch(&run)));
+    }
+}
+
+#[test]
+fn kernels_of_the_longest_architecture_that_fits_are_taken() {
+    let text = format!(
+        "architectures:\n  rdna: {{product: {{value: 0.5, {s}}}, half_rate_rows: {{value: 40, {s}}}}}\n  \
+         rdna3: {{product: {{value: 0.25, {s}}}, half_rate_rows: {{value: 40, {s}}}}}",
+        s = source()
+    );
+    let engine = engine(&text);
+    let time = |machine: &Machine, dtype, m| {
+        device(machine, DeviceKind::Gpu).gemm_time(dtype, m, 8192, 8192).unwrap().time.get()
+    };
+    for (name, share) in [("rx-6800", 0.5), ("rx-7900-xt", 0.25)] {
+        let plain = machine(name, 1);
+        let run = plain.run_by(&engine);
+        let wide = device(&plain, DeviceKind::Gpu).fastest_product(DType::F16).unwrap().value.get();
+        for m in [16, 40, 512, 4096] {
+            let least = 2.0 * (m as f64 + 40.0) * 8192.0 * 8192.0 / (share * wide);
+            assert!((time(&run, DType::Q4K, m) / least - 1.0).abs() < 1e-6, "{name}, {m} rows");
+        }
+        for m in [1, 8] {
+            assert_eq!(time(&run, DType::Q4K, m), time(&plain, DType::Q4K, m), "vectors have no tiles");
+        }
+        assert_eq!(time(&run, DType::F16, 512), time(&plain, DType::F16, 512));
+    }
+    let other = machine("rtx-5090", 1);
+    assert_eq!(other.run_by(&engine), other);
+}
+
+#[test]
 fn prompts_are_attended_to_by_vectors_where_an_engine_has_no_kernels_for_tiles() {
     let prefill = AttentionShape {
         phase: Phase::Prefill,
@@ -171,6 +224,14 @@ fn a_cpu_multiplies_blocks_at_most_as_fast_as_the_engines_kernels() {
     assert!(time(&plain, DType::Q4K, 2048) < time(&run, DType::Q4K, 2048));
     assert_eq!(time(&run, DType::Q4K, 1), time(&plain, DType::Q4K, 1), "one row is read, not computed");
     assert_eq!(time(&run, DType::Bf16, 2048), time(&plain, DType::Bf16, 2048));
+    let text = format!(
+        "host_product: {{value: 1.5, {s}}}\nhost_formats: {{iq4_k: {{value: 0.5, {s}}}}}",
+        s = source()
+    );
+    let slower = plain.run_by(&engine(&text));
+    assert_eq!(time(&slower, DType::Q4K, 2048), time(&run, DType::Q4K, 2048));
+    let ratio = time(&slower, DType::Iq4K, 2048).get() / time(&run, DType::Iq4K, 2048).get();
+    assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
 }
 
 #[test]
@@ -219,6 +280,18 @@ fn the_all_reduce_of_the_longest_name_that_fits_the_link_is_taken() {
     assert_eq!(step(&nvlink.run_by(&engine)), (Seconds::new(2e-6), step(&nvlink).1));
     let pcie = machine("rtx-4090", 2).with_tensor_parallel(2).unwrap();
     assert_eq!(step(&pcie.run_by(&engine)).0, Seconds::new(9e-6));
+}
+
+#[test]
+fn sixteen_bits_of_equal_peaks_reach_the_same_share() {
+    let part = Library::default().profile("rtx-5090").unwrap();
+    let Profile::Gpu(part) = part else { panic!("a GPU") };
+    let [bf16, f16] = [DType::Bf16, DType::F16].map(|dtype| part.reached_peak(dtype).unwrap().value);
+    assert_eq!(bf16, f16);
+    let mut faster = part.clone();
+    faster.peak.insert(DType::F16, Sourced::estimated(bf16 * 4.0, "sums of 16 bits"));
+    assert_eq!(faster.reached_peak(DType::Bf16).unwrap().value, bf16);
+    assert_eq!(faster.reached_peak(DType::F16).unwrap().value, bf16 * 4.0 * 0.6, "the documented share");
 }
 
 #[test]

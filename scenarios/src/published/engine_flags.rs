@@ -15,6 +15,8 @@ pub(crate) struct EngineFlags {
     repacks: bool,
     no_offload: bool,
     rule: Option<String>,
+    threads: Option<u64>,
+    prompt_threads: Option<u64>,
 }
 
 /// What besides the flags decides where an engine puts tensors.
@@ -50,7 +52,9 @@ impl EngineFlags {
                 "--no-op-offload" => flags.no_offload = true,
                 "rule:" => flags.rule = Some(value()?.to_owned()),
                 "-rtr" => flags.repacks = true,
-                "-mla" | "-amb" | "-b" | "-c" | "-ctv" | "-t" => drop(value()?),
+                "-t" => flags.threads = Some(count(flag, value()?)?),
+                "-tb" => flags.prompt_threads = Some(count(flag, value()?)?),
+                "-mla" | "-amb" | "-b" | "-c" | "-ctv" => drop(value()?),
                 "-fa" | "-fmoe" => {}
                 _ => return Err(format!("the flag {flag} is not modelled")),
             }
@@ -70,6 +74,21 @@ impl EngineFlags {
             Some(other) => other,
             None => "f16",
         }
+    }
+
+    /// What a scenario's `engine.execution` says of its threads.
+    pub(crate) fn execution(&self) -> Map<String, Value> {
+        let threads = [("threads", self.threads), ("prompt_threads", self.prompt_threads)];
+        let stated = threads.into_iter().filter_map(|(key, count)| Some((key.to_owned(), json!(count?))));
+        stated.collect()
+    }
+
+    /// What an owner of the machine chose beside formats and placement, in the phase of `prompts`
+    /// or of decoding: the cache's format and the threads.
+    pub(crate) fn choice(&self, prompts: bool) -> String {
+        let threads = self.prompt_threads.filter(|_| prompts).or(self.threads);
+        let threads = threads.map_or_else(String::new, |threads| format!(", {threads} threads"));
+        format!("cache in {}{threads}", self.kv.as_deref().unwrap_or("f16"))
     }
 
     /// The scenario's `placement`.

@@ -157,6 +157,26 @@ impl PublicSetup {
         }
     }
 
+    /// Whether its prompts are multiplied by a library and not by the engine's own kernels, so that
+    /// they say nothing of those: a build with BLAS that computes on the CPU.
+    pub fn multiplies_by_library(&self) -> bool {
+        self.cell("gpu").is_empty() && self.cell("version").contains("BLAS")
+    }
+
+    /// The host on which it ran: CPU and DRAM. Which GPUs take part is a choice of its owner's.
+    pub fn host(&self) -> String {
+        let cells = ["cpu", "dram", "dram_bandwidth"].map(|column| self.cell(column));
+        let named: Vec<_> = cells.into_iter().filter(|cell| !cell.is_empty()).collect();
+        named.join(", ")
+    }
+
+    /// What its owner chose beside the placement: the format, that of the cache, and the threads of
+    /// prompts or of decoding.
+    pub fn choice(&self, metric: PublicMetric) -> String {
+        let flags = EngineFlags::read(self.cell("flags")).unwrap_or_default();
+        format!("{}, {}", self.cell("quant"), flags.choice(metric == PublicMetric::Prompt))
+    }
+
     /// What its thread does not say and its scenario assumes; empty where nothing.
     pub fn assumption(&self) -> &'static str {
         match self.cell("dram_bandwidth") {
@@ -182,7 +202,7 @@ impl PublicSetup {
             "machine": self.parts(),
             "model": self.cell("model"),
             "dtype": {"weights": weights, "kv": flags.kv_format()},
-            "engine": self.engine(),
+            "engine": self.engine(&flags),
             "placement": flags.placement(&model, self.placing()),
         });
         if self.gpu_parts().1 > 1 {
@@ -192,12 +212,18 @@ impl PublicSetup {
     }
 
     /// The engine, with its build where the thread of llama.cpp gives one.
-    fn engine(&self) -> Value {
+    fn engine(&self, flags: &EngineFlags) -> Value {
         let name = self.cell("engine").to_lowercase();
-        match self.build().filter(|_| name == "llama.cpp") {
-            Some(build) => json!({"name": name, "version": build.to_string()}),
-            None => json!({"name": name}),
+        let build = self.build().filter(|_| name == "llama.cpp");
+        let mut engine = json!({"name": name});
+        if let Some(build) = build {
+            engine["version"] = json!(build.to_string());
         }
+        let execution = flags.execution();
+        if !execution.is_empty() {
+            engine["execution"] = Value::Object(execution);
+        }
+        engine
     }
 
     /// The number of the engine's build.
@@ -211,8 +237,8 @@ impl PublicSetup {
     /// Why the run cannot be answered.
     pub fn scenario_with(&self, execution: &BTreeMap<String, Value>) -> Result<Value, String> {
         let mut scenario = self.scenario()?;
-        if !execution.is_empty() {
-            scenario["engine"]["execution"] = json!(execution);
+        for (key, value) in execution {
+            scenario["engine"]["execution"][key] = value.clone();
         }
         Ok(scenario)
     }

@@ -53,6 +53,7 @@ impl LeftOut {
             let name = format!("{}, {}", group.name, group.phase);
             let _ = writeln!(text, "  {name:<42} {}", super::text::columns(&group));
         }
+        super::text::write_orders(&mut text, &self.rows.orders());
         for constant in &self.constants {
             let [low, high] = &constant.prior;
             let _ = writeln!(text, "{}: {} of {low} to {high}", constant.name, constant.of_all);

@@ -1,13 +1,15 @@
 //! Public runs beside ours: errors by engine, machine, model, format and placement, the slope of
-//! decode over context, and the order of setups.
+//! decode over context, and the order of setups and of settings.
 
 mod left_out;
+mod order;
 mod page;
 mod summary;
 mod table;
 mod text;
 
 pub use left_out::{ChosenConstant, LeftOut};
+pub use order::{SettingsFamily, SettingsOrder};
 pub use summary::{MachineRank, PublicGroup, PublicSummary, SweepSlope};
 
 use serde::Serialize;
@@ -26,6 +28,12 @@ pub struct PublicRow {
     pub source: String,
     /// The engine.
     pub engine: String,
+    /// The engine with its build.
+    pub build: String,
+    /// The host on which it ran, in words.
+    pub host: String,
+    /// What its owner chose beside the placement: formats and threads.
+    pub choice: String,
     /// The parts of the machine, joined.
     pub machine: String,
     /// The model's preset.
@@ -38,10 +46,15 @@ pub struct PublicRow {
     pub phase: String,
     /// Tokens in the cache.
     pub past: u64,
+    /// Tokens of the prompt that was timed, and of the answer.
+    pub load: [u64; 2],
     /// The measured rate, in tokens per second.
     pub measured: f64,
     /// Our rate, if there is one.
     pub ours: Option<f64>,
+    /// Where our prediction has everything, so that equal placements are known as such.
+    #[serde(skip)]
+    pub placed: String,
     /// Why there is none; empty where there is one.
     pub why: String,
     /// What the prediction assumes because the source does not say it; empty where nothing.
@@ -96,14 +109,19 @@ mod tests {
                 setup: setup.to_owned(),
                 source: "a thread".to_owned(),
                 engine: "llama.cpp".to_owned(),
+                build: "llama.cpp 1".to_owned(),
+                host: "a cpu".to_owned(),
+                choice: "Q4".to_owned(),
                 machine: "cpu+gpu".to_owned(),
                 model: "tiny".to_owned(),
                 format: "Q4".to_owned(),
                 placement: "all experts on the CPU".to_owned(),
                 phase: phase.to_owned(),
                 past,
+                load: [0, 128],
                 measured,
                 ours,
+                placed: setup.to_owned(),
                 why: if ours.is_some() { String::new() } else { "the model is not named".to_owned() },
                 assumed: String::new(),
             };

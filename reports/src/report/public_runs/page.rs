@@ -1,7 +1,7 @@
 //! `public.md`: public runs with their errors, and `public.json`, the figures that later runs are
 //! compared with.
 
-use super::{LeftOut, PublicGroup, PublicRow, PublicRows, SINGLE};
+use super::{LeftOut, PublicGroup, PublicRow, PublicRows, SINGLE, SettingsOrder};
 use crate::results::error::ReportError;
 use hwprofiles::write_atomically;
 use std::fmt::Write;
@@ -23,6 +23,7 @@ impl PublicRows {
     pub fn write(&self, folder: &Path, left_out: Option<&LeftOut>) -> Result<(), ReportError> {
         let mut summary = self.summary();
         summary.left_out = left_out.map(LeftOut::groups).unwrap_or_default();
+        summary.left_out_orders = left_out.map(|left_out| left_out.rows.orders()).unwrap_or_default();
         let summary = serde_json::to_string_pretty(&summary).expect("numbers and texts");
         write_atomically(folder.join("public.json"), format!("{summary}\n"))?;
         write_atomically(folder.join("public.md"), self.page(left_out))?;
@@ -62,6 +63,8 @@ impl PublicRows {
         for rank in &summary.ranks {
             let _ = writeln!(page, "| {} | {} | {:.2} |", rank.machine, rank.setups, rank.rank);
         }
+        page += ORDER;
+        summary.orders.iter().for_each(|order| page += &order_table(order));
         page.extend(left_out.map(section));
         page += "\n## Rows without an answer\n\n| why | rows |\n|---|---|\n";
         for (why, count) in self.unanswered() {
@@ -75,6 +78,39 @@ impl PublicRows {
     }
 }
 
+const ORDER: &str = "\n## Order of settings\n\nWhat an owner chooses on one machine: placement, formats, threads. A family is one \
+    host, model, engine and build, in one phase. At each context with two settings or more, our pick is the setting that \
+    we find fastest, and its measured rate is compared with the best one. Runs that were made twice with the same \
+    settings differ by some percent: smaller differences are ties, and contexts without a larger one are left out. \
+    Settings that are equal to us are not ordered, and the slowest of them is our pick. Each family counts once.\n";
+
+/// The families of an order.
+fn order_table(order: &SettingsOrder) -> String {
+    let mut page = format!(
+        "\n{}: {}. Ties are within {}.\n\n| family | phase | settings | contexts | pairs | rank correlation | best found \
+        | pick ÷ best | at worst |\n|---|---|---|---|---|---|---|---|---|\n",
+        if order.by == "placement" { "Placements alone" } else { "All settings" },
+        order.total_text(),
+        order.noise_text()
+    );
+    for family in &order.families {
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} | {} | {} | {:.2} | {:.0} % | {:.2} | {:.2} |",
+            family.name,
+            family.phase,
+            family.settings,
+            family.contexts,
+            family.pairs,
+            family.rank_correlation,
+            100.0 * family.best_found,
+            family.of_best,
+            family.least
+        );
+    }
+    page
+}
+
 /// The part of the page about runs that were left out.
 fn section(left_out: &LeftOut) -> String {
     let mut page = "\n## Each CPU left out\n\nConstants of engines and parts that were chosen on these runs \
@@ -83,6 +119,10 @@ fn section(left_out: &LeftOut) -> String {
         | | phase | rows | answered | median error | p90 | median ratio |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
     left_out.groups().iter().for_each(|group| page += &line(group));
+    let orders = left_out.rows.orders();
+    for order in orders.iter().filter(|order| !order.families.is_empty()) {
+        let _ = writeln!(page, "\nOrder of {} with these constants: {}.", order.by, order.total_text());
+    }
     page += "\n| constant | prior | chosen on all | chosen otherwise |\n|---|---|---|---|\n";
     for constant in &left_out.constants {
         let [low, high] = &constant.prior;

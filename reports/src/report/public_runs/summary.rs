@@ -1,6 +1,6 @@
 //! Errors of public runs by group, slopes and ranks.
 
-use super::{PublicRow, PublicRows};
+use super::{PublicRow, PublicRows, SettingsOrder};
 use crate::numbers::statistics::{
     magnitudes, median, median_absolute_error, quantile, rank_correlation, relative_error,
 };
@@ -25,9 +25,14 @@ pub struct PublicSummary {
     pub median_slope_error: Option<f64>,
     /// The order of setups on each machine.
     pub ranks: Vec<MachineRank>,
+    /// The order of all settings of a machine, and of placements alone.
+    pub orders: Vec<SettingsOrder>,
     /// Errors with constants that were chosen without the CPU's runs; empty where none was chosen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<PublicGroup>,
+    /// The order of settings with these constants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out_orders: Vec<SettingsOrder>,
 }
 
 /// Errors of one phase of the rows that have something in common.
@@ -87,7 +92,9 @@ impl PublicRows {
             median_slope_error: median_absolute_error(&errors),
             slopes,
             ranks: self.ranks(),
+            orders: self.orders(),
             left_out: vec![],
+            left_out_orders: vec![],
         }
     }
 
@@ -177,8 +184,8 @@ impl PublicGroup {
 }
 
 impl PublicSummary {
-    /// What is worse than in `before`, as sentences: an error that grew by two points, or rows that
-    /// are no longer answered.
+    /// What is worse than in `before`, as sentences: an error that grew by two points, rows that
+    /// are no longer answered, or settings in a worse order.
     pub fn worse_than(&self, before: &Self) -> Vec<String> {
         let mut worse = Vec::new();
         for old in &before.groups {
@@ -204,6 +211,13 @@ impl PublicSummary {
         }
         let slope = grown(self.median_slope_error, before.median_slope_error);
         worse.extend(slope.map(|by| format!("slopes: median error {by}")));
+        for (new, old) in self.orders.iter().zip(&before.orders) {
+            let missed = |order: &SettingsOrder| order.best_found.map(|found| 1.0 - found);
+            let lost = |order: &SettingsOrder| order.of_best.map(|of_best| 1.0 - of_best);
+            let missed = grown(missed(new), missed(old)).map(|by| format!("share of bests missed {by}"));
+            let lost = grown(lost(new), lost(old)).map(|by| format!("mean loss of our picks {by}"));
+            worse.extend(missed.into_iter().chain(lost).map(|what| format!("order of {}: {what}", old.by)));
+        }
         worse
     }
 }
@@ -257,5 +271,12 @@ mod tests {
         worse.0[2].ours = None;
         let said = worse.summary().worse_than(&before).join("; ");
         assert!(said.contains("0 rows are answered, not 1"), "{said}");
+        let mut wrong = rows();
+        wrong.0[1].ours = Some(10.5);
+        let said = wrong.summary().worse_than(&before).join("; ");
+        assert!(
+            said.contains("order of all settings: share of bests missed 100.0 %, it was 0.0 %"),
+            "{said}"
+        );
     }
 }

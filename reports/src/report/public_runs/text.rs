@@ -1,12 +1,12 @@
 //! Public runs as text for a terminal.
 
-use super::{PublicGroup, PublicRows};
+use super::{PublicGroup, PublicRows, SettingsOrder};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 impl PublicRows {
-    /// Errors by group, slopes and ranks; with `rows`, all rows come first. Rows without an answer
-    /// are counted by their reason.
+    /// Errors by group, slopes, ranks and the order of settings; with `rows`, all rows come first.
+    /// Rows without an answer are counted by their reason.
     pub fn to_text(&self, rows: bool) -> String {
         let mut text = String::new();
         if rows {
@@ -46,6 +46,7 @@ impl PublicRows {
                 rank.setups, rank.machine, rank.rank
             );
         }
+        write_orders(&mut text, &summary.orders);
         for (why, count) in self.unanswered() {
             let _ = writeln!(text, "not answered, {count} rows: {why}");
         }
@@ -88,6 +89,50 @@ impl PublicRows {
             );
         }
         text.push('\n');
+    }
+}
+
+/// The order of settings: a line for each family, and what they come to.
+pub(super) fn write_orders(text: &mut String, orders: &[SettingsOrder]) {
+    for order in orders.iter().filter(|order| !order.families.is_empty()) {
+        let _ = writeln!(text, "order of {}, ties within {}", order.by, order.noise_text());
+        for family in &order.families {
+            let _ = writeln!(
+                text,
+                "  {:<6} {} settings at {} contexts: rank correlation {:.2}, best found {:.0} %, pick ÷ best {:.2}: {}",
+                family.phase,
+                family.settings,
+                family.contexts,
+                family.rank_correlation,
+                100.0 * family.best_found,
+                family.of_best,
+                family.name
+            );
+        }
+        let _ = writeln!(text, "  all: {}", order.total_text());
+    }
+}
+
+impl SettingsOrder {
+    /// The noise of each phase in words.
+    pub(super) fn noise_text(&self) -> String {
+        let each =
+            self.noise.iter().map(|(phase, noise)| format!("{:.1} % ({phase})", 100.0 * noise.exp_m1()));
+        let each: Vec<_> = each.collect();
+        if each.is_empty() { "0 %".to_owned() } else { each.join(", ") }
+    }
+
+    /// What the families come to.
+    pub(super) fn total_text(&self) -> String {
+        let or_none = |value: Option<f64>| value.unwrap_or(f64::NAN);
+        format!(
+            "rank correlation {:.2}, best found {:.0} %, pick ÷ best {:.3}, at most 3 % lost in {:.0} % of {} families",
+            or_none(self.rank_correlation),
+            100.0 * or_none(self.best_found),
+            or_none(self.of_best),
+            100.0 * or_none(self.small_loss),
+            self.families.len()
+        )
     }
 }
 

@@ -1,0 +1,251 @@
+//! Whether the settings of one machine are ordered as they were measured.
+//!
+//! A *family* is what one build of an engine did with one model on one host, in one phase; its
+//! *settings* differ in placement, formats and threads. At each context at which two settings or
+//! more were measured, the one that we find fastest is our pick. Differences within the noise are
+//! ties: runs with the same settings differ as much. Contexts without a larger difference do not
+//! count. Where several settings are equal to us, the slowest of them is our
+//! pick, and a measured difference between them counts as not ordered.
+
+use super::{PublicRow, PublicRows};
+use crate::numbers::statistics::{mean, median, quantile};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Our rates within this ratio are equal.
+const EQUAL: f64 = 0.001;
+/// Pairs of runs with fewer common contexts do not tell the noise.
+const COMPARED: usize = 8;
+/// A loss that does not matter.
+const SMALL_LOSS: f64 = 0.03;
+
+/// The order of settings in families of runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SettingsOrder {
+    /// What differs within a family: `all settings`, or `placement`.
+    pub by: String,
+    /// The noise of each phase, as a logarithm of rates.
+    pub noise: BTreeMap<String, f64>,
+    /// Families in which settings differ by more than the noise.
+    pub families: Vec<SettingsFamily>,
+    /// The mean over families of the rank correlation.
+    pub rank_correlation: Option<f64>,
+    /// The mean over families of the share of contexts at which the best was found.
+    pub best_found: Option<f64>,
+    /// The share of families whose pick loses 3 % at most, at the median of contexts.
+    pub small_loss: Option<f64>,
+    /// The mean over families of the pick's measured rate ÷ the best one's.
+    pub of_best: Option<f64>,
+}
+
+/// The order of settings of one build of an engine with one model on one host, in one phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SettingsFamily {
+    /// Host, model, engine and build, and what else is the same.
+    pub name: String,
+    /// `decode` or `prompt`.
+    pub phase: String,
+    /// The most settings at a context.
+    pub settings: usize,
+    /// Contexts at which settings differ by more than the noise.
+    pub contexts: usize,
+    /// Pairs that differ by more than the noise, over all contexts.
+    pub pairs: usize,
+    /// Kendall's rank correlation of these pairs: those in our order less the others, ÷ all.
+    pub rank_correlation: f64,
+    /// The share of contexts at which our pick is within the noise of the best.
+    pub best_found: f64,
+    /// The pick's measured rate ÷ the best one's: the median over contexts.
+    pub of_best: f64,
+    /// The least of them.
+    pub least: f64,
+}
+
+/// Tokens in the cache, and those of the prompt and of the answer.
+type Load = (u64, [u64; 2]);
+
+/// A setting at one context: our rate and the measured one.
+struct Setting {
+    ours: f64,
+    measured: f64,
+}
+
+impl PublicRows {
+    /// The order of all settings, and of placements alone.
+    pub(super) fn orders(&self) -> Vec<SettingsOrder> {
+        let noise = self.noise();
+        let all = |row: &PublicRow| row.family();
+        let placement = |row: &PublicRow| format!("{}, {}", row.family(), row.choice);
+        vec![self.order("all settings", &noise, all), self.order("placement", &noise, placement)]
+    }
+
+    fn order(
+        &self,
+        by: &str,
+        noise: &BTreeMap<String, f64>,
+        name: impl Fn(&PublicRow) -> String,
+    ) -> SettingsOrder {
+        let mut families: BTreeMap<(String, &str), BTreeMap<Load, Vec<&PublicRow>>> = BTreeMap::new();
+        for row in self.0.iter().filter(|row| row.ours.is_some()) {
+            families.entry((name(row), &row.phase)).or_default().entry(row.at()).or_default().push(row);
+        }
+        let family = |((name, phase), contexts): ((String, &str), BTreeMap<Load, Vec<&PublicRow>>)| {
+            let contexts: Vec<_> = contexts.values().map(|rows| settings(rows)).collect();
+            SettingsFamily::new(name, phase, &contexts, noise.get(phase).copied().unwrap_or(0.0))
+        };
+        let families: Vec<_> = families.into_iter().filter_map(family).collect();
+        let over = |of: &dyn Fn(&SettingsFamily) -> f64| mean(&families.iter().map(of).collect::<Vec<_>>());
+        SettingsOrder {
+            by: by.to_owned(),
+            noise: noise.clone(),
+            rank_correlation: over(&|family| family.rank_correlation),
+            best_found: over(&|family| family.best_found),
+            small_loss: over(&|family| f64::from(family.of_best >= 1.0 - SMALL_LOSS)),
+            of_best: over(&|family| family.of_best),
+            families,
+        }
+    }
+
+    /// By phase, the median over pairs of runs with the same settings of the 90th percentile of
+    /// |ln(one ÷ the other)| at the same contexts.
+    fn noise(&self) -> BTreeMap<String, f64> {
+        let mut runs: BTreeMap<_, BTreeMap<&str, BTreeMap<Load, f64>>> = BTreeMap::new();
+        for row in self.0.iter().filter(|row| row.ours.is_some()) {
+            let same = (row.family(), &row.choice, &row.placed, &row.phase);
+            runs.entry(same).or_default().entry(&row.setup).or_default().insert(row.at(), row.measured);
+        }
+        let mut pairs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for ((.., phase), runs) in &runs {
+            let runs: Vec<_> = runs.values().collect();
+            for (at, one) in runs.iter().enumerate() {
+                for other in &runs[..at] {
+                    let apart = |(at, rate): (&Load, &f64)| Some((rate / other.get(at)?).ln().abs());
+                    let apart: Vec<_> = one.iter().filter_map(apart).collect();
+                    let spread = quantile(&apart, 0.9).filter(|_| apart.len() >= COMPARED);
+                    pairs.entry((*phase).clone()).or_default().extend(spread);
+                }
+            }
+        }
+        pairs.into_iter().filter_map(|(phase, spreads)| Some((phase, median(&spreads)?))).collect()
+    }
+}
+
+impl PublicRow {
+    /// What an owner who compares settings keeps.
+    fn family(&self) -> String {
+        format!("{}, {}, {}", self.host, self.model, self.build)
+    }
+
+    fn at(&self) -> Load {
+        (self.past, self.load)
+    }
+}
+
+/// Rows of one context by setting: the median where a setting was measured more than once.
+fn settings(rows: &[&PublicRow]) -> Vec<Setting> {
+    let mut settings: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
+    for row in rows {
+        let rates = (row.ours.unwrap_or(f64::NAN), row.measured);
+        settings.entry((&row.choice, &row.placed)).or_default().push(rates);
+    }
+    let setting = |rates: &Vec<(f64, f64)>| {
+        let (ours, measured): (Vec<_>, Vec<_>) = rates.iter().copied().unzip();
+        Some(Setting { ours: median(&ours)?, measured: median(&measured)? })
+    };
+    settings.values().filter_map(setting).collect()
+}
+
+impl SettingsFamily {
+    /// `None` where no context has settings that differ by more than `noise`.
+    fn new(name: String, phase: &str, contexts: &[Vec<Setting>], noise: f64) -> Option<Self> {
+        let (mut most, mut pairs, mut ordered) = (0, 0, 0.0);
+        let mut kept = Vec::new();
+        for settings in contexts {
+            let rates = || settings.iter().map(|setting| setting.measured);
+            let (best, worst) = (rates().fold(0.0, f64::max), rates().fold(f64::INFINITY, f64::min));
+            if settings.len() < 2 || (best / worst).ln() <= noise {
+                continue;
+            }
+            most = most.max(settings.len());
+            for (at, one) in settings.iter().enumerate() {
+                for other in &settings[..at] {
+                    let [measured, ours] =
+                        [one.measured / other.measured, one.ours / other.ours].map(f64::ln);
+                    if measured.abs() > noise {
+                        pairs += 1;
+                        ordered += if ours.abs() <= EQUAL { 0.0 } else { (measured * ours).signum() };
+                    }
+                }
+            }
+            let fastest = settings.iter().map(|setting| setting.ours).fold(0.0, f64::max);
+            let picks = settings.iter().filter(|setting| setting.ours >= fastest * (1.0 - EQUAL));
+            kept.push(picks.map(|setting| setting.measured).fold(f64::INFINITY, f64::min) / best);
+        }
+        let found: Vec<_> = kept.iter().map(|of_best| f64::from(-of_best.ln() <= noise)).collect();
+        Some(Self {
+            name,
+            phase: phase.to_owned(),
+            settings: most,
+            contexts: kept.len(),
+            pairs,
+            rank_correlation: ordered / f64::from(pairs as u32),
+            best_found: mean(&found)?,
+            of_best: median(&kept)?,
+            least: kept.iter().copied().fold(f64::INFINITY, f64::min),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rows;
+    use super::*;
+
+    /// One context of settings of (ours, measured).
+    fn family(settings: &[(f64, f64)], noise: f64) -> Option<SettingsFamily> {
+        let context = settings.iter().map(|&(ours, measured)| Setting { ours, measured }).collect();
+        SettingsFamily::new("f".to_owned(), "decode", &[context], noise)
+    }
+
+    #[test]
+    fn the_right_order_finds_the_best_and_the_opposite_one_loses_all() {
+        let right = family(&[(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)], 0.05).expect("a family");
+        assert_eq!((right.rank_correlation, right.best_found, right.of_best), (1.0, 1.0, 1.0));
+        let wrong = family(&[(3.0, 10.0), (2.0, 20.0), (1.0, 30.0)], 0.05).expect("a family");
+        assert_eq!((wrong.rank_correlation, wrong.best_found), (-1.0, 0.0));
+        assert!((wrong.of_best - 1.0 / 3.0).abs() < 1e-12 && wrong.pairs == 3);
+    }
+
+    #[test]
+    fn differences_within_the_noise_are_ties() {
+        assert_eq!(family(&[(2.0, 10.0), (1.0, 10.3)], 0.05), None);
+        let near = family(&[(3.0, 10.0), (2.0, 10.3), (1.0, 5.0)], 0.05).expect("a family");
+        assert_eq!((near.pairs, near.rank_correlation, near.best_found), (2, 1.0, 1.0));
+        assert!((near.least - 10.0 / 10.3).abs() < 1e-12);
+    }
+
+    #[test]
+    fn settings_that_are_equal_to_us_are_not_ordered_and_the_slowest_is_the_pick() {
+        let tied = family(&[(1.0, 10.0), (1.0, 20.0)], 0.05).expect("a family");
+        assert_eq!((tied.rank_correlation, tied.best_found, tied.of_best), (0.0, 0.0, 0.5));
+    }
+
+    #[test]
+    fn families_are_of_one_host_and_the_noise_of_equal_runs() {
+        let mut all = rows();
+        let orders = all.orders();
+        assert_eq!(orders[0].families.len(), 1, "{orders:?}");
+        assert_eq!((orders[0].families[0].contexts, orders[0].families[0].rank_correlation), (1, 1.0));
+        assert!(orders[0].noise.is_empty(), "no run was made twice");
+        let again: Vec<_> = (0..COMPARED as u64)
+            .flat_map(|at| {
+                let row = PublicRow { past: 1 << 20 | at, measured: 10.0, ..all.0[0].clone() };
+                [row.clone(), PublicRow { setup: "again".to_owned(), measured: 11.0, ..row }]
+            })
+            .collect();
+        all.0.extend(again);
+        assert!((all.orders()[0].noise["decode"] - 1.1_f64.ln()).abs() < 1e-9);
+        all.0[0].host = "another".to_owned();
+        assert!(all.orders()[0].families.is_empty(), "what is left differs by its host or not at all");
+    }
+}
