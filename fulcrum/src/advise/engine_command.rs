@@ -38,8 +38,10 @@ pub(super) fn command(
         }
         AdvisedEngine::KTransformers => {
             format!(
-                "ktransformers --model_path {name} --gguf_path ./{name}-{} --max_new_tokens 512",
-                format.to_uppercase()
+                "python -m sglang.launch_server --model {name} --kt-method LLAMAFILE --kt-weight-path \
+                 ./{name}-{} --kt-num-gpu-experts 0 --context-length {}",
+                format.to_uppercase(),
+                room.context()
             )
         }
         AdvisedEngine::Vllm => {
