@@ -24,7 +24,7 @@ pub struct SharedMeasurements {
 /// model that is no preset has no name.
 ///
 /// # Errors
-/// Nothing was measured here, or a file is no validation.
+/// Nothing was measured here, the name is no file's, or a file is no validation.
 pub fn share(name: Option<&str>, validations: &[PathBuf]) -> Result<SharedMeasurements> {
     let file = this_host_file();
     if !file.is_file() {
@@ -32,9 +32,13 @@ pub fn share(name: Option<&str>, validations: &[PathBuf]) -> Result<SharedMeasur
     }
     let host = Host::from_yaml(&read_text(&file).or_input()?, &file.display().to_string()).or_input()?;
     let name = name.map_or_else(|| host.part_name(), str::to_owned);
+    // It becomes a file's name.
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if name.is_empty() || !name.chars().all(plain) {
+        let wanted = "letters, digits and dashes are wanted, as in xeon-8481c-2-cores";
+        return Err(Error::input(format!("--name {name:?}: {wanted}")));
+    }
     let profile = host.shared(&name).to_yaml();
-    // A name that no file can have is refused before anything is written.
-    Host::from_yaml(&profile, &name).or_input()?;
     let read = validations.iter().map(|path| Validation::read(path).or_input());
     let rows: String = read.collect::<Result<Vec<_>>>()?.iter().map(rows).collect();
     let header = "model,batch,prompt_tokens,output_tokens,ttft_predicted_s,ttft_measured_s,tpot_predicted_s,\

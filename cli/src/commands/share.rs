@@ -9,9 +9,9 @@ use std::path::PathBuf;
 /// Write what was measured on this machine as a part that others can add: without names and paths.
 ///
 /// It is what `fulcrum bench` measured, and a table of what validations predicted and measured; a
-/// model that is no preset has no name in it. Look at the files before you give them away: whoever
-/// has them names the part as a machine's `cpu`, and a pull request with them in
-/// `hwprofiles/data/measured` ships the part to everybody.
+/// model that is no preset has no name in it. Look at the files before you give them away. Others
+/// name the part as a machine's `cpu`; a pull request that adds it to `hwprofiles/data/machines`
+/// ships it with Fulcrum.
 #[derive(Debug, clap::Args)]
 pub struct ShareArguments {
     /// Results of `fulcrum validate -o` on this machine.

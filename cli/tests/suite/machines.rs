@@ -97,6 +97,7 @@ fn measurements_are_shared_without_names_and_paths() {
     let shown = place.stdout("machine show xeon-platinum-8481c-2-cores.yaml");
     assert!(!shown.contains("ada"), "{shown}");
     assert!(place.stdout("share --name mine").starts_with("host: mine\n"));
+    place.refused("share --name ../mine -o .", 2, &["../mine", "letters, digits and dashes"]);
     place.refused("share missing.json", 2, &["missing.json"]);
     place.refused("share this.yaml", 2, &["this.yaml"]);
 }
