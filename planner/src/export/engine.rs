@@ -77,7 +77,7 @@ impl fmt::Display for ExportTarget {
 
 /// A word that is no engine's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an engine that plans are exported to; did you mean {near}? They are {known}", near = nearest(.0, names())[0], known = names().collect::<Vec<_>>().join(", "))]
+#[error("'{0}' is not an engine that plans are exported to; did you mean {near}? Known are {known}", near = nearest(.0, names())[0], known = names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownExportTarget(pub String);
 
 fn names() -> impl Iterator<Item = &'static str> {

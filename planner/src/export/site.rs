@@ -164,6 +164,17 @@ impl<'a> Site<'a> {
         Err(self.unfit(last.unwrap_or(none)))
     }
 
+    /// The value of `--dtype` of servers that read checkpoints: for quantised weights the checkpoint
+    /// decides.
+    pub fn checkpoint_dtype(&self) -> &'static str {
+        match self.plan.formats.weights.one() {
+            Some(DType::F32) => "float32",
+            Some(DType::F16) => "float16",
+            Some(DType::Bf16) => "bfloat16",
+            Some(_) | None => "auto",
+        }
+    }
+
     /// A sentence about a KV cache of fewer than 16 bits, unless `known` holds its format.
     pub fn kv_note(&self, known: &[DType], instead: &str) -> Option<String> {
         let kv = self.plan.formats.kv;

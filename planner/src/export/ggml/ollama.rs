@@ -12,6 +12,12 @@ pub(in super::super) fn export(mut site: Site<'_>) -> Result<Export, ExportError
     let Closest { options, nearest, mut cannot } =
         Closest::to_plan(&mut site, Reach::Layers { experts_and_kv: false })?;
     let file = ModelFile::from_plan(&site);
+    // A path of a Modelfile ends with its line.
+    if file.name.contains(char::is_control) {
+        return Err(
+            site.unsupported(format!("{:?}", file.name), "a name without control characters is wanted")
+        );
+    }
     cannot.extend(file.cannot.clone());
     let (plan, workload) = (site.plan, &site.plan.workload);
     let kv = match kv_type(plan.formats.kv).0 {
@@ -23,7 +29,6 @@ pub(in super::super) fn export(mut site: Site<'_>) -> Result<Export, ExportError
         "bf16" => "f16",
         kv => kv,
     };
-    // A folder's name may hold spaces; the path of `FROM` is the rest of its line.
     let mut lines = vec![format!("FROM ./{}", file.name)];
     let mut parameter = |name: &str, value: u64| lines.push(format!("PARAMETER {name} {value}"));
     parameter("num_gpu", options.default_layers().0 as u64);

@@ -39,13 +39,7 @@ fn command(site: &Site<'_>, gpu: Gpu, gibibytes: u64, used: &[MemoryUsage]) -> S
     words.push(format!("--chunked-prefill-size {}", workload.batch * plan.prefill_chunk));
     let share = site.used_share(gpu.memory, used[gpu.memory.0].total());
     words.push(format!("--mem-fraction-static {share:.2}"));
-    let dtype = match plan.formats.weights.one() {
-        Some(DType::F32) => "float32",
-        Some(DType::F16) => "float16",
-        Some(DType::Bf16) => "bfloat16",
-        // The checkpoint decides.
-        Some(_) | None => "auto",
-    };
+    let dtype = site.checkpoint_dtype();
     words.extend((plan.formats.weights.one() == Some(DType::Fp8)).then(|| "--quantization fp8".to_owned()));
     let kv = if plan.formats.kv == DType::Fp8 { "fp8_e4m3" } else { "auto" };
     let GroupDivision { tensor, stages, whole_experts } = site.machine.device(gpu.device).division();

@@ -42,13 +42,7 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) ->
     words.push(format!("--max-num-batched-tokens {}", workload.batch * plan.prefill_chunk));
     let share = site.used_share(gpu.memory, used[gpu.memory.0].total());
     words.push(format!("--gpu-memory-utilization {share:.2}"));
-    let dtype = match plan.formats.weights.one() {
-        Some(DType::F32) => "float32",
-        Some(DType::F16) => "float16",
-        Some(DType::Bf16) => "bfloat16",
-        // The checkpoint decides.
-        Some(_) | None => "auto",
-    };
+    let dtype = site.checkpoint_dtype();
     let kv = match plan.formats.kv {
         DType::F32 | DType::F16 | DType::Bf16 => "auto",
         _ => "fp8",
