@@ -278,10 +278,13 @@ fn pack_rows(
         })?
     } else {
         Weights::from_rows(memory, dtype, size[0], size[1], |index, out| {
-            if failed.is_none() {
-                failed = reader.read(row(index as u64), &mut values).err();
+            let row = row(index as u64);
+            if failed.is_none() && part.len() == values.len() {
+                failed = reader.read(row, out).err();
+            } else if failed.is_none() {
+                failed = reader.read(row, &mut values).err();
+                out.copy_from_slice(&values[part.clone()]);
             }
-            out.copy_from_slice(&values[part.clone()]);
         })?
     };
     failed.map_or(Ok(weights), Err)
