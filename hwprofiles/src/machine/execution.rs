@@ -197,8 +197,8 @@ fn busy_share(threads: u64, cores: u64) -> Option<Ratio> {
     })
 }
 
-/// The share of its rate that a core with several threads keeps: llama.cpp's authors advise one
-/// thread for each core.
+/// The share of its rate that a core with several threads keeps. An assumption: llama.cpp's authors
+/// advise one thread for each core, so that more must cost something.
 const SHARED_CORE: f64 = 0.95;
 
 /// The clock of a few cores ÷ that of all: 1.24 to 1.33 on the data sheets of EPYC 9355, Ryzen

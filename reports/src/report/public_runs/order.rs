@@ -4,7 +4,7 @@
 //! *settings* differ in placement, formats and threads. At each context at which two settings or
 //! more were measured, the one that we find fastest is our pick. Differences within the noise are
 //! ties: runs with the same settings differ as much. Contexts without a larger difference do not
-//! count. Where several settings are equal to us, the slowest of them is our
+//! count. Where our rates of several settings are equal, the one that was measured slowest is our
 //! pick, and a measured difference between them counts as not ordered.
 
 use super::{PublicRow, PublicRows};
