@@ -164,8 +164,8 @@ impl<'a> Site<'a> {
         Err(self.unfit(last.unwrap_or(none)))
     }
 
-    /// The value of `--dtype` of servers that read checkpoints: for quantised weights the checkpoint
-    /// decides.
+    /// The value of `--dtype` of servers that read checkpoints: for quantised weights the
+    /// checkpoint decides.
     pub fn checkpoint_dtype(&self) -> &'static str {
         match self.plan.formats.weights.one() {
             Some(DType::F32) => "float32",
