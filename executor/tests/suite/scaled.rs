@@ -1,7 +1,8 @@
 //! Matrices of 8-bit and 4-bit floats with their scales in other tensors, as DeepSeek,
 //! compressed-tensors and Model Optimizer publish them.
 
-use crate::gguf_blocks::setup;
+use crate::gguf_blocks::{setup, with_rates};
+use crate::gpu::agreement;
 use crate::rig;
 use executor::{Checkpoint, Sampling, Session, make_random};
 use hwprofiles::DType;
@@ -283,6 +284,43 @@ fn a_folder_in_few_bits_runs_as_it_lies_wherever_it_is_placed() {
     for kind in KINDS {
         check_kept(&from, kind, |_, tensors| tensors);
     }
+}
+
+#[test]
+fn folders_in_few_bits_run_on_a_gpu_as_on_the_cpu() {
+    if !agreement::there_is_one() {
+        return;
+    }
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let dense = parent.path().join("random");
+    make_random(&Model::preset("fulcrum-tiny").expect("a preset"), &dense, 4).expect("written");
+    let moe = random_with_experts(parent.path(), "qwen3_moe", json!({"moe_intermediate_size": 64}));
+    let prompts = vec![vec![5, 17, 200, 2, 9, 11, 40, 8, 300, 12, 7], vec![7; 11]];
+    let mut worst = 0.0_f32;
+    for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Powers) {
+        for (name, from) in [("dense", &dense), ("experts", &moe)] {
+            let folder = parent.path().join(format!("{kind:?}-{name}"));
+            std::fs::create_dir(&folder).expect("a folder");
+            let checkpoint = write(from, &folder, kind, true);
+            let model = checkpoint.model();
+            let weights = WeightFormats::from(**model.published.as_ref().expect("it is quantised"));
+            let formats = Formats { weights, kv: DType::Bf16, activations: DType::F32 };
+            let logits = |placement: Placement| {
+                let setup = with_rates(agreement::setup(model, placement, formats, 8), &formats);
+                let mut session = Session::new(setup, &checkpoint).expect("it fits");
+                agreement::generate(&mut session, &prompts, 1).1
+            };
+            let near = logits(rig::on(model, rig::CPU));
+            let own = logits(rig::on(model, rig::LOOPBACK));
+            worst = worst.max(agreement::difference(&own, &near));
+            assert_eq!(own, logits(rig::streamed(model)), "{kind:?} {name}: where weights lie");
+            worst = worst.max(agreement::difference(&logits(rig::split(model)), &near));
+            println!("{kind:?} {name}: {worst}");
+        }
+    }
+    println!("largest difference: {worst} beside the CPU");
+    assert!(worst > 0.0 && worst < 0.05, "{worst}");
+    println!("they agree");
 }
 
 /// A random model with the configuration of a golden one, changed so that rows are whole blocks.
