@@ -99,12 +99,10 @@ fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Resul
         }
     }
     let mut dtypes = formats.weights.for_sublayer(sublayer).parts().map(|(dtype, _)| dtype);
-    if operator.is_matmul() || operator == Operator::Embed {
-        if let Some(dtype) = dtypes.find(|dtype| !GPU_MATRICES.contains(dtype)) {
-            let names = GPU_MATRICES.map(DType::name).join(", ");
-            let wanted = format!("a GPU computes {sublayer} of {names}");
-            return Err(ExecutorError::refused("formats.weights", dtype, wanted));
-        }
+    let multiplies = operator.is_matmul() || operator == Operator::Embed;
+    if let Some(dtype) = dtypes.find(|dtype| multiplies && !GPU_MATRICES.contains(dtype)) {
+        let wanted = format!("a GPU computes {sublayer} of {}", GPU_MATRICES.map(DType::name).join(", "));
+        return Err(ExecutorError::refused("formats.weights", dtype, wanted));
     }
     if operator == Operator::Attention {
         if formats.kv != DType::Bf16 {

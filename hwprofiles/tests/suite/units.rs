@@ -146,7 +146,7 @@ fn integer_formats_carry_one_scale_per_started_group() {
 }
 
 /// Bits of a value of the published formats: (values, bytes) of a block, as the files have them.
-const PUBLISHED_BLOCKS: [(DType, u64, u64); 27] = [
+const PUBLISHED_BLOCKS: [(DType, u64, u64); 26] = [
     (DType::Q8_0, 32, 34),
     (DType::Q6K, 256, 210),
     (DType::Q5K, 256, 176),

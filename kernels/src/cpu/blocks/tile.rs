@@ -126,12 +126,14 @@ impl BlockTile<'_> {
             }
         }
         for (row, mut sum) in sums.into_iter().enumerate() {
-            // SAFETY: (both) the panel has a scale for each row; y has this row of sixteen values,
-            // which belongs to this tile.
-            if F::ROW_SCALE > 0 {
-                sum = unsafe { L::mul(sum, row_scales::<L>(self.panel, lane)) };
+            // SAFETY: the panel has a scale for each row where the format has them; y has this row
+            // of sixteen values, which belongs to this tile.
+            unsafe {
+                if F::ROW_SCALE > 0 {
+                    sum = L::mul(sum, row_scales::<L>(self.panel, lane));
+                }
+                L::store(self.y.add(row * self.y_stride + lane), sum);
             }
-            unsafe { L::store(self.y.add(row * self.y_stride + lane), sum) };
         }
     }
 }
