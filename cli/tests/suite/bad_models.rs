@@ -166,9 +166,14 @@ fn quantised_weights_without_their_scales_are_refused() {
         quantise(&tensors, |name, size| vec![numbers(name, size), scales(name, size), whole(name)])
     };
     plan_for(&nvfp4);
-    let plan = fs::read_to_string(place.path("plan.yaml")).expect("a plan");
-    assert!(plan.contains("nvfp4"), "the folder's format is the plan's: {plan}");
     write_tensors(&place.path("model"), &all(1.0));
+    place.stdout("run plan.yaml --model-dir model");
+    // Without a word about formats, the plan has the folder's.
+    let scenario = SCENARIO.replace("dtype: {weights: bf16}\n", "");
+    fs::write(place.path("published.yaml"), scenario).expect("written");
+    place.stdout("plan published.yaml -o plan.yaml");
+    let plan = fs::read_to_string(place.path("plan.yaml")).expect("a plan");
+    assert!(plan.contains("nvfp4"), "{plan}");
     place.stdout("run plan.yaml --model-dir model");
     for (value, shown) in [(0.0, "0"), (f32::NAN, "NaN")] {
         write_tensors(&place.path("model"), &all(value));

@@ -130,8 +130,9 @@ fn matrix(name: &str, [rows, columns]: [usize; 2], kind: Kind) -> (Vec<Tensor>, 
         return (vec![numbers, scales], values);
     }
     // Every second scale of some matrices is negative.
-    let scale_byte =
-        |index| 0x30 + byte(seed, index) % 16 + if seed % 3 == 0 { index as u8 % 2 * 128 } else { 0 };
+    let scale_byte = |index| {
+        0x30 + byte(seed, index) % 16 + if seed.is_multiple_of(3) { index as u8 % 2 * 128 } else { 0 }
+    };
     let scales: Vec<u8> = (0..rows * columns / 16).map(scale_byte).collect();
     // Joined matrices have unequal ones. No shift stands for the first.
     let whole =
