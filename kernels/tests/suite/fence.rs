@@ -65,6 +65,21 @@ impl<T> DerefMut for Fenced<T> {
     }
 }
 
+impl<T: Pod> Clone for Fenced<T> {
+    fn clone(&self) -> Self {
+        Self::new(self)
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Fenced<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 #[test]
 fn a_read_beside_an_operand_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;
