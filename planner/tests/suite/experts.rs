@@ -99,8 +99,10 @@ fn kernels_around_the_products_of_experts_take_their_own_time_on_a_gpu() {
         let scenarios::Shape::Gemm { m, n, k } = work.shape else { continue };
         let products = gpu.gemm_time(DType::Bf16, m, n, k).unwrap().time;
         let between = gpu.streaming_time(work.between).time;
-        assert_eq!(between > Seconds::ZERO, operator == Operator::Experts, "{operator:?}");
-        assert!(time >= products + between, "{operator:?}: {time} {products} {between}");
+        let network = matches!(operator, Operator::Experts | Operator::SharedExpert);
+        assert_eq!(between > Seconds::ZERO, network, "{operator:?}");
+        let least = (products + between) * (1.0 - 1e-9);
+        assert!(time >= least, "{operator:?}: {time} {products} {between}");
         experts += u64::from(operator == Operator::Experts);
     }
     assert!(experts > 0);
