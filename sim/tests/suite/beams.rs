@@ -58,7 +58,9 @@ fn a_cache_that_is_read_for_each_beam_takes_its_time_but_no_more_than_sequences_
     let shared = step(&machine("{}"), 4, 192, 0);
     let [twice, once] = [2.0, 1.0].map(|ratio| step(&share(ratio), 4, 192, 0));
     let own = step(&machine("{}"), 1, 4 * 192, 0);
-    assert!(shared < twice && twice < once && once <= own, "{shared:?} {twice:?} {once:?} {own:?}");
+    assert!(shared < twice && twice < once, "{shared:?} {twice:?} {once:?}");
+    // The prices of sequences are straight lines between contexts, within a thousandth here.
+    assert!(once <= own + SimTime::from_nanos(own.nanos() / 1000), "{once:?} {own:?}");
     // One sequence has no beams.
     assert_eq!(step(&machine("{}"), 1, 192, 0), step(&share(1.0), 1, 192, 0));
 }
