@@ -36,8 +36,8 @@ fn step(machine: &Machine, beams: u64, decodes: u64, entering: u64) -> SimTime {
 fn beams_cost_more_than_one_sequence_and_less_than_sequences_of_their_own() {
     let machine = machine("{}");
     for decodes in [1, 48, 192] {
-        let [single, beams, own] =
-            [(1, decodes), (4, decodes), (1, 4 * decodes)].map(|(beams, count)| step(&machine, beams, count, 0));
+        let [single, beams, own] = [(1, decodes), (4, decodes), (1, 4 * decodes)]
+            .map(|(beams, count)| step(&machine, beams, count, 0));
         assert!(single < beams && beams < own, "{decodes}: {single:?} {beams:?} {own:?}");
     }
 }
