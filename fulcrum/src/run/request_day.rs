@@ -46,6 +46,7 @@ impl RequestDay {
                 let serving = Serving {
                     requests,
                     distinct_prompts: None,
+                    beams: 1,
                     prefill_engines: vec![],
                     kv_link: None,
                     seed: 1,
@@ -173,6 +174,7 @@ fn read_serving(file: &Path, planned: &ResolvedPlan) -> Result<(Serving, EngineC
         ("engine.preemption", swap.is_some()),
         ("engine.prefix_cache", prefix_cache.is_some()),
         ("engine.chunked_prefill", *chunked_prefill == Some(false)),
+        ("workload.beams", serving.beams > 1),
         ("workload.replicas", serving.replicas > 1),
         ("shifts", !serving.shifts.is_empty()),
         ("rebalance", serving.rebalance),

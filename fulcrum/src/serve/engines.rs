@@ -8,7 +8,7 @@ use crate::pipeline::PreparedScenario;
 use hwprofiles::Machine;
 use planner::{CostModel, PhasePrograms, Placement};
 use rayon::prelude::*;
-use scenarios::{Formats, Routing, Serving, Shift, ShiftChange};
+use scenarios::{Formats, Model, Routing, Serving, Shift, ShiftChange};
 use sim::serving::{
     Demand, ForecastTables, MultiPlanPrices, PlanAlternative, RebalanceRecord, Rebalancer, Replica, Request,
     RequestSource, ResourceMeter, Router, ServingEngine, ShiftedSource, SloLimits, WallClock, serve_fleet,
@@ -29,6 +29,8 @@ pub(crate) struct EnginePlan {
 pub(crate) struct EngineFleet<'q> {
     scenario: &'q PreparedScenario,
     serving: &'q Serving,
+    /// The scenario's model, in the load's beam search.
+    model: Model,
     formats: Formats,
     limits: SloLimits,
     /// The machine as it was measured, then in each state that shifts bring it to.
@@ -58,6 +60,7 @@ impl<'q> EngineFleet<'q> {
         let mut engines = Self {
             scenario,
             serving,
+            model: Model { beams: serving.beams, ..scenario.model().clone() },
             formats,
             limits,
             machines,
@@ -88,7 +91,7 @@ impl<'q> EngineFleet<'q> {
     }
 
     fn cost_model(&self, state: usize) -> CostModel<'_> {
-        CostModel { machine: &self.machines[state], model: self.scenario.model(), formats: &self.formats }
+        CostModel { machine: &self.machines[state], model: &self.model, formats: &self.formats }
     }
 
     fn alternatives(&self) -> Result<Vec<PlanAlternative>> {

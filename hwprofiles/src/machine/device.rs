@@ -121,6 +121,16 @@ pub struct DeviceDetails {
     /// What each matrix of each expert of a prompt costs, where they are computed one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert: Option<Sourced<Seconds>>,
+    /// The share of the fastest dense product that products of several experts in one kernel reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grouped_product: Option<Sourced<Ratio>>,
+    /// The share of the bandwidth at which decode attention reads the cache once for each beam of a
+    /// search. Absent where the beams of a sequence share what is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_by_beam: Option<Sourced<Ratio>>,
+    /// What choosing a token takes for each value of the logits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logit: Option<Sourced<Seconds>>,
     /// Whether a kernel of its own rounds activations to fp8 before each fp8 product.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantises_activations: Option<bool>,

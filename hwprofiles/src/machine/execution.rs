@@ -65,10 +65,22 @@ pub struct EngineExecution {
     /// each query head, where no kernel shares it among the heads of a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_by_head: Option<Sourced<Ratio>>,
+    /// The share of a GPU's bandwidth at which decode attention of a beam search reads the cache
+    /// once for each beam, in part from the L2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_by_beam: Option<Sourced<Ratio>>,
     /// What a GPU takes for each matrix of each expert of a prompt, where its experts are computed
     /// one after the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expert: Option<Sourced<Seconds>>,
+    /// The share of a GPU's fastest dense product that its products of several experts in one
+    /// kernel reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grouped_product: Option<Sourced<Ratio>>,
+    /// What a GPU takes to choose a token, for each value of the logits: they become f32, are
+    /// scaled, sorted or summed by kernels of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logit: Option<Sourced<Seconds>>,
     /// Whether the kernels of a step are replayed as a graph, so that none is issued by the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graphs: Option<bool>,
@@ -364,6 +376,15 @@ impl EngineExecution {
         }
         if self.expert.is_some() {
             details.expert.clone_from(&self.expert);
+        }
+        if self.grouped_product.is_some() {
+            details.grouped_product.clone_from(&self.grouped_product);
+        }
+        if self.kv_by_beam.is_some() {
+            details.kv_by_beam.clone_from(&self.kv_by_beam);
+        }
+        if self.logit.is_some() {
+            details.logit.clone_from(&self.logit);
         }
         let read = |share: &Sourced<Ratio>| {
             let reason = format!("{} of {bandwidth} ({})", share.value, share.source);

@@ -7,7 +7,7 @@
 
 use crate::machine::device::Device;
 use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
-use crate::units::{Bytes, DType, Ratio, Seconds};
+use crate::units::{Bytes, DType, Flop, Ratio, Seconds};
 
 /// A rate that was not measured. The message says which, and how to measure it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,12 +54,34 @@ impl Device {
     /// The time of an elementwise operator that reads and writes `bytes` of activations, without
     /// [`Device::launch`]: bytes ÷ rate, and with its launch at least a small kernel's time.
     pub fn elementwise_time(&self, bytes: Bytes) -> Estimate {
-        if bytes == Bytes::ZERO {
-            return Estimate::ZERO;
+        self.whole_kernel(self.streaming_time(bytes))
+    }
+
+    /// The time in which a kernel that computes little reads and writes `bytes`, without its
+    /// launch.
+    pub fn streaming_time(&self, bytes: Bytes) -> Estimate {
+        match bytes {
+            Bytes::ZERO => Estimate::ZERO,
+            bytes => {
+                let basis = Basis::Interpolated.sourced(&self.elementwise.source);
+                Estimate::with_default_band(bytes / self.elementwise.value, Bound::Memory, basis)
+            }
         }
-        let basis = Basis::Interpolated.sourced(&self.elementwise.source);
-        let estimate = Estimate::with_default_band(bytes / self.elementwise.value, Bound::Memory, basis);
-        self.whole_kernel(estimate)
+    }
+
+    /// A product of the matrices of several experts in one kernel: `product`, or the time at the
+    /// most that an engine's grouped kernels reach, where that is longer.
+    pub fn as_grouped(&self, weights: DType, size: [u64; 3], product: Estimate) -> Estimate {
+        let (Some(share), Some(fastest)) = (&self.details.grouped_product, self.fastest_product(weights))
+        else {
+            return product;
+        };
+        let flop = Flop::new(2 * size.map(u128::from).iter().product::<u128>());
+        let time = flop / (fastest.value * share.value.get());
+        match time > product.time {
+            true => Estimate::with_default_band(time, Bound::Compute, Basis::Estimated),
+            false => product,
+        }
     }
 
     /// A product as an engine runs it: no shorter than its shortest kernel, unless it was measured,

@@ -304,3 +304,19 @@ fn rounding_activations_adds_a_pass_over_them_to_fp8_products_alone() {
     assert_eq!(time(after, DType::Fp8), time(before, DType::Fp8) + pass);
     assert_eq!(time(after, DType::Bf16), time(before, DType::Bf16));
 }
+
+#[test]
+fn grouped_products_are_no_faster_than_their_share_of_the_fastest_dense_one() {
+    let plain = machine("h100-sxm", 1);
+    let run = plain.run_by(&engine(&format!("grouped_product: {{value: 0.5, {}}}", source())));
+    let [before, after] = [&plain, &run].map(|machine| device(machine, DeviceKind::Gpu));
+    let fastest = before.fastest_product(DType::Fp8).unwrap().value;
+    for m in [1, 64, 4096] {
+        let size = [m, 28672, 4096];
+        let dense = before.gemm_time(DType::Fp8, m, 28672, 4096).unwrap();
+        assert_eq!(before.as_grouped(DType::Fp8, size, dense).time, dense.time);
+        let flop = hwprofiles::Flop::new(2 * size.map(u128::from).iter().product::<u128>());
+        let least = flop / (fastest * 0.5);
+        assert_eq!(after.as_grouped(DType::Fp8, size, dense).time, dense.time.max(least), "{m} rows");
+    }
+}

@@ -10,8 +10,8 @@ use crate::cost::stage_flow::StageFlow;
 use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
-    Basis, Bytes, DType, Device, DeviceId, Estimate, Flop, LinkId, Machine, MemoryId, MissingRate,
-    Provenance, Ratio, Seconds,
+    Basis, Bytes, DType, Device, DeviceId, DeviceKind, Estimate, Flop, LinkId, Machine, MemoryId,
+    MissingRate, Provenance, Ratio, Seconds,
 };
 use scenarios::{ExpertTraffic, Formats, LayerKind, Model, Operator, Shape, Step, Sublayer, Work};
 use serde::{Deserialize, Serialize};
@@ -196,7 +196,10 @@ impl CostModel<'_> {
         let one_by_one = device.details.expert.as_ref().filter(|_| step.sampled() < step.rows());
         let experts = work.experts as f64 * f64::from(work.launches);
         let experts = one_by_one.map_or(Seconds::ZERO, |expert| expert.value * experts);
-        let launch = device.launch.value * f64::from(work.launches) + experts;
+        let logits = (step.sampled() * (rows.end - rows.start)) as f64;
+        let sampling = device.details.logit.as_ref().filter(|_| operator == Operator::HeadProj);
+        let sampling = sampling.map_or(Seconds::ZERO, |logit| logit.value * logits);
+        let launch = device.launch.value * f64::from(work.launches) + experts + sampling;
         let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
         let issue = issue * f64::from(work.launches);
         let body = rated.time.max(streamed);
@@ -285,13 +288,22 @@ impl CostModel<'_> {
         let rate = |memory: MemoryId| self.machine.memory(memory).bandwidth.value.get();
         let faster = Ratio::new(rate(home) / rate(device.memory)).filter(|_| home != device.memory);
         let product = |[m, n, k]: [u64; 3]| {
-            weights.mean_time(|dtype| match faster {
-                None => device.gemm_time(dtype, m, n, k),
-                Some(faster) => device.gemm_time_from(faster, dtype, m, n, k),
+            weights.mean_time(|dtype| {
+                let dense = match faster {
+                    None => device.gemm_time(dtype, m, n, k),
+                    Some(faster) => device.gemm_time_from(faster, dtype, m, n, k),
+                };
+                dense.map(
+                    |time| if work.experts > 0 { device.as_grouped(dtype, [m, n, k], time) } else { time },
+                )
             })
         };
         match (work.shape, faster) {
-            (Shape::Gemm { m, n, k }, _) => product([m, n, k]),
+            (Shape::Gemm { m, n, k }, _) => {
+                // A CPU's threads keep what lies between the products in their caches.
+                let between = if device.kind == DeviceKind::Gpu { work.between } else { Bytes::ZERO };
+                Ok(product([m, n, k])?.then(&device.streaming_time(between)))
+            }
             (Shape::Attention(shape), None) => device.attention_time(self.formats.kv, &shape),
             (Shape::Attention(shape), Some(faster)) => {
                 device.attention_time_from(faster, self.formats.kv, &shape)

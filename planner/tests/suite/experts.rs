@@ -74,6 +74,53 @@ fn experts_that_are_computed_one_by_one_cost_a_prompt_a_time_each() {
     }
 }
 
+/// Tasks of a step of 40 tokens of a prompt, all with the GPU of `machine`, and what each takes.
+fn gpu_tasks(machine: &hwprofiles::Machine, model: &Model) -> Vec<(Operator, Seconds, scenarios::Work)> {
+    let placement = Placement::uniform(model, GPU, machine.device(GPU).memory);
+    let program = Program::lower(machine, model, &placement, Phase::Prefill).unwrap();
+    let cost_model = CostModel { machine, model, formats: &FORMATS };
+    let step = Step { phase: Phase::Prefill, batch: 1, new_tokens: 40, past_tokens: 0 };
+    let of_task = |task: &planner::Task| match &task.action {
+        Action::Compute { operator, rows, .. } => {
+            let time = cost_model.task_cost(task, &step).unwrap().alone;
+            Some((*operator, time, cost_model.work(*operator, rows, &step)))
+        }
+        _ => None,
+    };
+    program.tasks.iter().filter_map(of_task).collect()
+}
+
+#[test]
+fn kernels_around_the_products_of_experts_take_their_own_time_on_a_gpu() {
+    let (machine, model) = (machine(), tiny_experts(3));
+    let gpu = machine.device(GPU);
+    let mut experts = 0;
+    for (operator, time, work) in gpu_tasks(&machine, &model) {
+        let scenarios::Shape::Gemm { m, n, k } = work.shape else { continue };
+        let products = gpu.gemm_time(DType::Bf16, m, n, k).unwrap().time;
+        let between = gpu.streaming_time(work.between).time;
+        let network = matches!(operator, Operator::Experts | Operator::SharedExpert);
+        assert_eq!(between > Seconds::ZERO, network, "{operator:?}");
+        let least = (products + between) * (1.0 - 1e-9);
+        assert!(time >= least, "{operator:?}: {time} {products} {between}");
+        experts += u64::from(operator == Operator::Experts);
+    }
+    assert!(experts > 0);
+}
+
+#[test]
+fn choosing_a_token_takes_the_head_a_time_for_each_logit() {
+    let model = tiny_experts(3);
+    let mut sampled = machine();
+    let each = Seconds::new(1e-6);
+    sampled.devices[GPU.0].details.logit = Some(hwprofiles::Sourced::estimated(each, "a test"));
+    let both = gpu_tasks(&machine(), &model).into_iter().zip(gpu_tasks(&sampled, &model));
+    for ((operator, before, _), (_, after, _)) in both {
+        let wanted = if operator == Operator::HeadProj { model.vocab as f64 * 1e-6 } else { 0.0 };
+        assert!(((after - before).get() - wanted).abs() < 1e-12, "{operator:?}");
+    }
+}
+
 #[test]
 fn both_devices_of_divided_experts_work_between_the_router_and_the_sum() {
     let model = tiny_experts(3);

@@ -32,6 +32,7 @@ use std::path::Path;
 
 const MAX_REQUESTS: u64 = 1 << 32;
 const MAX_TOKENS: u64 = 1 << 32;
+const MAX_BEAMS: u64 = 64;
 
 /// A serving workload: requests, and the replicas that they go to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,6 +43,9 @@ pub struct Serving {
     /// or a trace says which begin alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distinct_prompts: Option<u64>,
+    /// Sequences that a beam search keeps of each answer; 1 without a search.
+    #[serde(skip_serializing_if = "is_one")]
+    pub beams: u64,
     /// How many of the engines compute prompts only and hand them over to the others; several
     /// numbers to choose from. Empty if all engines do both.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -60,6 +64,12 @@ pub struct Serving {
     pub shifts: Vec<Shift>,
     /// Whether engines may switch to another plan during the run.
     pub rebalance: bool,
+}
+
+/// One is the common case and is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_one(value: &u64) -> bool {
+    *value == 1
 }
 
 impl Serving {
@@ -109,7 +119,7 @@ fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
     Ok((sums.0 / count, sums.1 / count))
 }
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "concurrency",
     "think_time",
     "ramp",
@@ -117,6 +127,7 @@ const KEYS: [&str; 15] = [
     "trace",
     "requests",
     "distinct_prompts",
+    "beams",
     "prefill_engines",
     "kv_link",
     "prompt_tokens",
@@ -159,6 +170,7 @@ pub(crate) fn read_serving(
     if kind == "trace" && distinct_prompts.is_some() {
         return Err(section.wrong("distinct_prompts", "a trace says which prompts begin alike: leave it out"));
     }
+    let beams = section.count("beams", MAX_BEAMS)?.unwrap_or(1);
     let prefill_engines = section.counts("prefill_engines", 1 << 12)?.unwrap_or_default();
     let kv_link = section.quantity("kv_link", ["a bandwidth", "50 GB/s"], |rate: &BytesPerSec| rate.get())?;
     let seed = section.count("seed", u64::MAX)?.unwrap_or(1);
@@ -168,6 +180,7 @@ pub(crate) fn read_serving(
     Ok(Some(Serving {
         requests,
         distinct_prompts,
+        beams,
         prefill_engines,
         kv_link,
         seed,

@@ -100,6 +100,11 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
          all are different.",
     ),
     key(
+        "workload.beams",
+        "`4`",
+        "A beam search: the sequences that are kept of each answer. They share their prompt's KV cache. Default 1: none.",
+    ),
+    key(
         "workload.prefill_engines",
         "`2`, `[1, 2]`",
         "Engines that compute prompts only and hand them over to the others; several numbers for `fulcrum capacity` to \

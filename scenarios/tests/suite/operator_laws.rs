@@ -53,6 +53,7 @@ prop_compose! {
             mixer: Mixer::Attention,
             index: None,
             mtp: 0,
+            beams: 1,
             shapes: LayerShapes::default(),
             wiring: Wiring {
                 block,

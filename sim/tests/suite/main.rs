@@ -1,5 +1,6 @@
 //! The integration tests of the simulator in one program.
 
+mod beams;
 mod cases;
 mod energy;
 mod every_model;

@@ -87,6 +87,7 @@ pub(crate) fn sizes(
         index: None,
         wiring: Wiring::default(),
         mtp: 0,
+        beams: 1,
         shapes: LayerShapes::default(),
     })
 }

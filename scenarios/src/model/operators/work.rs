@@ -88,6 +88,10 @@ pub struct Work {
     pub kv_written: Bytes,
     /// Activation bytes read and written.
     pub activations: Bytes,
+    /// Those of them that the kernels around the products of a network move where each is a kernel
+    /// of its own: tokens are gathered by expert, gate and up become inner values, and the experts'
+    /// results are summed for each token.
+    pub between: Bytes,
     /// Fork-joins on a CPU, kernel launches on a GPU.
     pub launches: u32,
     /// Experts that are computed with; zero for other operators.
@@ -131,6 +135,7 @@ impl Work {
             kv_read: Bytes::ZERO,
             kv_written: Bytes::ZERO,
             activations: read + bytes(operator.writes()),
+            between: Bytes::ZERO,
             launches: 1,
             experts: 0,
         };
@@ -159,7 +164,9 @@ impl Work {
                 work.activations = read + op.writes().bytes(formats, tokens, columns.end - columns.start);
                 if op == Operator::SharedExpert {
                     work.launches = NETWORK_LAUNCHES;
-                    work.activations += inner_bytes(model, formats, tokens * (rows.end - rows.start));
+                    let neurons = tokens * (rows.end - rows.start);
+                    work.activations += inner_bytes(model, formats, neurons);
+                    work.between = activation_bytes(model, formats, neurons);
                 }
             }
             (Operator::Embed, _) => {
@@ -275,6 +282,8 @@ impl Work {
         self.flop = Flop::new((2.0 * traffic.pairs * numbers).round() as u128);
         self.weights = Bytes::new((traffic.touched * one).round() as u64);
         self.activations = read.sum::<Bytes>() + written + inner_bytes(model, formats, neurons);
+        let gathered = Elements::product(&[2, tokens + traffic.pairs.round() as u64, width]);
+        self.between = formats.activations.bytes(gathered) + activation_bytes(model, formats, neurons);
         self.launches = NETWORK_LAUNCHES;
         self.experts = traffic.touched.round() as u64;
     }
@@ -286,4 +295,10 @@ const NETWORK_LAUNCHES: u32 = 3;
 /// Bytes written and read again between the matrices of experts. `neurons` is summed over tokens.
 fn inner_bytes(model: &Model, formats: &Formats, neurons: u64) -> Bytes {
     formats.activations.bytes(Elements::product(&[2, model.neuron_activations(), neurons]))
+}
+
+/// Bytes that the non-linearity between two products reads and writes. `neurons` is summed over
+/// tokens.
+fn activation_bytes(model: &Model, formats: &Formats, neurons: u64) -> Bytes {
+    formats.activations.bytes(Elements::product(&[model.neuron_activations() + 1, neurons]))
 }

@@ -11,7 +11,7 @@ use crate::serving::engine::observer::{EngineObserver, ObservedSteps};
 use crate::serving::metrics::polynomial_sums::PolynomialSums;
 use crate::serving::prices::batch::{Batch, PrefillChunk};
 use crate::serving::prices::task_prices::{
-    BatchDependence, only_device, sampled_step, saturates, task_kinds, task_price,
+    BatchDependence, entering_rows, only_device, rows_step, sampled_rows, saturates, task_kinds, task_price,
 };
 use crate::step::batch_run::{sampling_device, sampling_time};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
@@ -105,8 +105,8 @@ impl<'a> PhaseMeter<'a> {
             counts.resize(counts.len().max(number + 1), 0);
             counts[number] += count;
         };
-        count_steps(&mut self.tokens, batch.tokens());
-        count_steps(&mut self.sampled, batch.sampled);
+        count_steps(&mut self.tokens, entering_rows(cost_model.model, batch));
+        count_steps(&mut self.sampled, sampled_rows(cost_model.model, batch));
         let mut past = 0;
         for chunk in batch.chunks {
             self.chunks.add(chunk.new, chunk.past, 0, count);
@@ -163,17 +163,20 @@ impl<'a> PhaseMeter<'a> {
                 BatchDependence::Attention => {
                     self.chunks.total(|new, past, steps| add(chunk(&[PrefillChunk { new, past }]), steps))?;
                     self.decodes.total(|decodes, past, steps| {
-                        add(Batch { decode_tokens: decodes * (past + 1), ..rows(decodes) }, steps)
+                        let decode_tokens = decodes * (past + 1);
+                        add(Batch { chunks: &[], decodes, decode_tokens, sampled: decodes }, steps)
                     })?;
                 }
                 BatchDependence::PastTokens => {
                     self.past.total(|_, past, steps| add(chunk(&[PrefillChunk { new: 1, past }]), steps))?;
                 }
                 BatchDependence::SampledSequences => {
-                    by_number(task, &self.sampled, |n, steps| add(rows(n), steps))?
+                    by_number(task, &self.sampled, |n, steps| add(rows(&[one_chunk(n)]), steps))?
                 }
                 BatchDependence::NewAndPastTokens => {}
-                BatchDependence::NewTokens => by_number(task, &self.tokens, |n, steps| add(rows(n), steps))?,
+                BatchDependence::NewTokens => {
+                    by_number(task, &self.tokens, |n, steps| add(rows(&[one_chunk(n)]), steps))?
+                }
             }
         }
         self.add_busy_times(cost_model, &mut sums.busy)
@@ -196,13 +199,13 @@ impl<'a> PhaseMeter<'a> {
             };
             let Lane::Device(device) = task.lane else { continue };
             for (n, steps) in numbers(counts) {
-                busy[device.0] += task_price(cost_model, task, &rows(n))?.alone * (count * steps as f64);
+                busy[device.0] +=
+                    task_price(cost_model, task, &rows(&[one_chunk(n)]))?.alone * (count * steps as f64);
             }
         }
         if let Some(device) = sampling_device(self.program) {
             for (n, steps) in numbers(&self.sampled) {
-                busy[device.0] +=
-                    sampling_time(cost_model, self.program, &sampled_step(&rows(n))) * steps as f64;
+                busy[device.0] += sampling_time(cost_model, self.program, &rows_step(n)) * steps as f64;
             }
         }
         Ok(())
@@ -223,9 +226,13 @@ fn is_counted(task: &Task, cost_model: &CostModel<'_>) -> bool {
     }
 }
 
-/// A batch of `count` sequences with one token each.
-fn rows(count: u64) -> Batch<'static> {
-    Batch { chunks: &[], decodes: count, decode_tokens: count, sampled: count }
+/// A batch in which each token of one chunk is sampled.
+fn rows(chunk: &[PrefillChunk; 1]) -> Batch<'_> {
+    Batch { chunks: chunk, decodes: 0, decode_tokens: 0, sampled: chunk[0].new }
+}
+
+fn one_chunk(new: u64) -> PrefillChunk {
+    PrefillChunk { new, past: 0 }
 }
 
 fn chunk(chunks: &[PrefillChunk]) -> Batch<'_> {

@@ -5,7 +5,7 @@ use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::prices::kinks::ContextKinks;
 use crate::serving::prices::step_line::StepLine;
 use crate::serving::prices::task_prices::{
-    BatchDependence, only_device, sampled_step, task_kinds, task_price,
+    BatchDependence, entering_rows, only_device, rows_step, sampled_rows, task_kinds, task_price,
 };
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
@@ -103,16 +103,17 @@ impl SerialPrices {
         program: &Program,
         batch: &Batch<'_>,
     ) -> Result<f64, MissingRate> {
-        let tokens = batch.tokens();
+        let tokens = entering_rows(cost_model.model, batch);
+        let sampled = sampled_rows(cost_model.model, batch);
         let (low, high) = priced_neighbours(tokens);
         let (first, last) = (self.of_tokens(cost_model, low)?, self.of_tokens(cost_model, high)?);
         let share = if low == high { 0.0 } else { (tokens - low) as f64 / (high - low) as f64 };
-        let once = match self.by_sampled.get(&batch.sampled) {
+        let once = match self.by_sampled.get(&sampled) {
             Some(&known) => known,
             None => {
-                let sampling = sampling_time(cost_model, program, &sampled_step(batch)).get();
+                let sampling = sampling_time(cost_model, program, &rows_step(sampled)).get();
                 let sum = self.sum(cost_model, BatchDependence::SampledSequences, batch)? + sampling;
-                self.by_sampled.insert(batch.sampled, sum);
+                self.by_sampled.insert(sampled, sum);
                 sum
             }
         };
@@ -126,7 +127,8 @@ impl SerialPrices {
         if let Some(&known) = self.by_tokens.get(&tokens) {
             return Ok(known);
         }
-        let batch = Batch { chunks: &[], decodes: tokens, decode_tokens: tokens, sampled: tokens };
+        let chunk = [PrefillChunk { new: tokens, past: 0 }];
+        let batch = Batch { chunks: &chunk, decodes: 0, decode_tokens: 0, sampled: tokens };
         let sum = self.sum(cost_model, BatchDependence::NewTokens, &batch)?;
         self.by_tokens.insert(tokens, sum);
         Ok(sum)
@@ -227,7 +229,8 @@ impl<'a> PlanPrices<'a> {
                 }
             }
         }
-        let time = sampling_time(&self.cost_model, program, &sampled_step(batch));
+        let sampled = rows_step(sampled_rows(self.cost_model.model, batch));
+        let time = sampling_time(&self.cost_model, program, &sampled);
         times.push(OperatorTime { operator: None, time, overhead: Seconds::ZERO });
         Ok(times)
     }
@@ -237,7 +240,8 @@ impl<'a> PlanPrices<'a> {
         let cost_model = self.cost_model;
         let price = |task: &Task| task_price(&cost_model, task, batch);
         let outcome = self.simulator.step_priced_by(program, |_| false, price)?;
-        let sampling = sampling_time(&cost_model, program, &sampled_step(batch));
+        let sampled = rows_step(sampled_rows(cost_model.model, batch));
+        let sampling = sampling_time(&cost_model, program, &sampled);
         Ok((outcome.seconds() + sampling).get())
     }
 }

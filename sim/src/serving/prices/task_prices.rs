@@ -98,9 +98,19 @@ pub(crate) fn saturates(shape: &Model) -> bool {
     !straight || shape.wiring.window.is_some() || shape.index.is_some()
 }
 
-/// A decode step with as many sequences as `batch` samples.
-pub(crate) fn sampled_step(batch: &Batch<'_>) -> Step {
-    Step { phase: Phase::Decode, batch: batch.sampled, new_tokens: 1, past_tokens: 0 }
+/// The rows that enter `model` in `batch`: a token of each beam of a decode, and the chunks.
+pub(crate) fn entering_rows(model: &Model, batch: &Batch<'_>) -> u64 {
+    batch.tokens() + batch.decodes * (model.beams - 1)
+}
+
+/// The rows of `batch` from which a token is chosen.
+pub(crate) fn sampled_rows(model: &Model, batch: &Batch<'_>) -> u64 {
+    batch.sampled + batch.decodes * (model.beams - 1)
+}
+
+/// A decode step of `rows` sequences without a context.
+pub(crate) fn rows_step(rows: u64) -> Step {
+    Step { phase: Phase::Decode, batch: rows, new_tokens: 1, past_tokens: 0 }
 }
 
 /// The price of `task` in a step of `batch`.
@@ -110,22 +120,24 @@ pub(crate) fn task_price(
     batch: &Batch<'_>,
 ) -> Result<TaskCost, MissingRate> {
     let before_chunks = batch.chunks.iter().map(|chunk| chunk.past).sum::<u64>();
-    let rows = |batch: u64| Step { phase: Phase::Decode, batch, new_tokens: 1, past_tokens: 0 };
+    let entering = entering_rows(cost_model.model, batch);
     match BatchDependence::from_task(task, cost_model.model) {
         BatchDependence::Attention => attention_price(cost_model, task, batch),
         BatchDependence::PastTokens => {
             let past_tokens = batch.decode_tokens - batch.decodes + before_chunks;
-            cost_model.task_cost(task, &Step { past_tokens, ..rows(1) })
+            cost_model.task_cost(task, &Step { past_tokens, ..rows_step(1) })
         }
         BatchDependence::NewAndPastTokens if before_chunks == 0 => {
-            cost_model.task_cost(task, &rows(batch.tokens()))
+            cost_model.task_cost(task, &rows_step(entering))
         }
         BatchDependence::NewAndPastTokens => {
-            let (new_tokens, past_tokens) = (batch.tokens(), before_chunks);
+            let (new_tokens, past_tokens) = (entering, before_chunks);
             cost_model.task_cost(task, &Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens })
         }
-        BatchDependence::SampledSequences => cost_model.task_cost(task, &sampled_step(batch)),
-        BatchDependence::NewTokens => cost_model.task_cost(task, &rows(batch.tokens())),
+        BatchDependence::SampledSequences => {
+            cost_model.task_cost(task, &rows_step(sampled_rows(cost_model.model, batch)))
+        }
+        BatchDependence::NewTokens => cost_model.task_cost(task, &rows_step(entering)),
     }
 }
 
@@ -145,12 +157,12 @@ fn attention_price(
         steps.push(Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens });
     }
     if let Some(past_tokens) = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes) {
-        steps.push(Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens });
+        steps.push(decode_step(cost_model.model, batch.decodes, past_tokens));
     }
     let together = mixed_time(cost_model, task, batch);
     let (mut all, mut longest): (Option<TaskCost>, _) = (None, Seconds::ZERO);
     for step in &steps {
-        let one = cost_model.task_cost(task, step)?;
+        let one = attention_cost(cost_model, task, step)?;
         longest = longest.max(one.alone);
         all = Some(match all {
             None => one,
@@ -166,12 +178,36 @@ fn attention_price(
     }
 }
 
+/// The price of attention in `step`. Where a kernel reads the cache for each beam, it takes no less
+/// time than reading as many sequences, in part from the L2.
+fn attention_cost(cost_model: &CostModel<'_>, task: &Task, step: &Step) -> Result<TaskCost, MissingRate> {
+    let together = cost_model.task_cost(task, step)?;
+    let details = |device: DeviceId| &cost_model.machine.device(device).details;
+    let share = match task.lane {
+        Lane::Device(device) if step.phase == Phase::Decode && step.new_tokens > 1 => {
+            details(device).kv_by_beam.as_ref()
+        }
+        _ => None,
+    };
+    let Some(share) = share else { return Ok(together) };
+    let one = cost_model.task_cost(task, &Step { new_tokens: 1, ..*step })?;
+    let read = (one.alone - one.overhead) * (step.new_tokens as f64 / share.value.get());
+    Ok(TaskCost { alone: together.alone.max(one.overhead + read), ..together })
+}
+
+/// A decode step of sequences of `past_tokens` tokens. The beams of a sequence attend like new
+/// tokens of one sequence: blocks that they have in common come from memory once. They are taken to
+/// have all in common, which holds for the prompt.
+fn decode_step(model: &Model, sequences: u64, past_tokens: u64) -> Step {
+    Step { phase: Phase::Decode, batch: sequences, new_tokens: model.beams, past_tokens }
+}
+
 /// The time of one call for the chunks and the decodes of a batch, without its launch. `None`
 /// where the batch has only one of them, or no such call is known.
 fn mixed_time(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Option<Seconds> {
     let past_tokens = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes)?;
     let [new, past] = batch.equivalent_chunk().map(|tokens| tokens.round() as u64);
-    let decode = Step { phase: Phase::Decode, batch: batch.decodes, new_tokens: 1, past_tokens };
+    let decode = decode_step(cost_model.model, batch.decodes, past_tokens);
     let prefill = Step { phase: Phase::Prefill, batch: 1, new_tokens: new, past_tokens: past };
     // A chunk of one token is a decode.
     (new > 1).then(|| cost_model.mixed_attention_time(task, &prefill, &decode))?

@@ -48,6 +48,7 @@ pub fn tiny_model(layers: u64) -> Model {
         mixer: Mixer::Attention,
         index: None,
         mtp: 0,
+        beams: 1,
         shapes: LayerShapes::default(),
         wiring: Wiring::default(),
     }
