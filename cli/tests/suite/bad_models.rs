@@ -3,7 +3,7 @@
 
 use crate::gguf::gguf;
 use crate::place::Place;
-use crate::tensors::{Tensors, read_tensors, write_tensors};
+use crate::tensors::{TensorOfFile, Tensors, read_tensors, write_tensors};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -127,6 +127,22 @@ fn quantise(all: &Tensors, numbers: impl Fn(&str, [u64; 2]) -> Tensors) -> Tenso
     each.collect()
 }
 
+/// Two 4-bit floats a byte, all 1.
+fn numbers(name: &str, [rows, columns]: [u64; 2]) -> TensorOfFile {
+    (name.to_owned(), "U8".to_owned(), vec![rows, columns / 2], vec![0x22; (rows * columns / 2) as usize])
+}
+
+/// A scale of 1 for each block of 16.
+fn scales(name: &str, [rows, columns]: [u64; 2]) -> TensorOfFile {
+    let count = rows * columns / 16;
+    (format!("{name}_scale"), "F8_E4M3".to_owned(), vec![rows, columns / 16], vec![0x38; count as usize])
+}
+
+/// 8-bit floats, all ½.
+fn eight(name: &str, [rows, columns]: [u64; 2]) -> TensorOfFile {
+    (name.to_owned(), "F8_E4M3".to_owned(), vec![rows, columns], vec![0x30; (rows * columns) as usize])
+}
+
 #[test]
 fn quantised_weights_without_their_scales_are_refused() {
     let place = planned();
@@ -135,16 +151,6 @@ fn quantised_weights_without_their_scales_are_refused() {
     let fp8 = json!({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}});
     let matrix = json!({"quantization_config": {"quant_method": "fp8"}});
     let one = || 1_f32.to_le_bytes().to_vec();
-    let numbers = |name: &str, [rows, columns]: [u64; 2]| {
-        (name.to_owned(), "U8".to_owned(), vec![rows, columns / 2], vec![0x22; (rows * columns / 2) as usize])
-    };
-    let scales = |name: &str, [rows, columns]: [u64; 2]| {
-        let count = rows * columns / 16;
-        (format!("{name}_scale"), "F8_E4M3".to_owned(), vec![rows, columns / 16], vec![0x38; count as usize])
-    };
-    let eight = |name: &str, [rows, columns]: [u64; 2]| {
-        (name.to_owned(), "F8_E4M3".to_owned(), vec![rows, columns], vec![0x30; (rows * columns) as usize])
-    };
     let q = "model.layers.0.self_attn.q_proj.weight";
     let plan_for = |config: &Value| {
         edit_config(&place, &before, config);

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 /// The tensors of a safetensors file: name, format, shape, bytes.
-pub type Tensors = Vec<(String, String, Vec<u64>, Vec<u8>)>;
+/// Name, format, shape and bytes.
+pub type TensorOfFile = (String, String, Vec<u64>, Vec<u8>);
+pub type Tensors = Vec<TensorOfFile>;
 
 /// The tensors of a model's folder.
 pub fn read_tensors(folder: &Path) -> Tensors {
