@@ -251,20 +251,10 @@ impl Store {
         parts.iter().find(|part| part.rows.start == first).expect("the program's parts are the placement's")
     }
 
-    /// The packed matrices of that slice, without the table that may follow the token table of a
-    /// tied head.
+    /// The packed matrices of that slice; of the embedding's a tied head has the token table.
     pub fn weights(&self, layer: Option<u32>, sublayer: Sublayer, first: u64) -> &[Weights] {
-        let PackedSlice { rows, weights } = self.slice(layer, sublayer, first);
-        if sublayer != Sublayer::Head {
-            return weights;
-        }
-        let mut left = (rows.end - rows.start) as usize;
-        let own = |weights: &&Weights| {
-            let is_own = left > 0;
-            left = left.saturating_sub(weights.shape().1);
-            is_own
-        };
-        &weights[..weights.iter().take_while(own).count()]
+        let weights = &self.slice(layer, sublayer, first).weights;
+        if self.kept_as(sublayer) == sublayer { weights } else { &weights[..1] }
     }
 
     /// The sublayer that holds a sublayer's matrix: a tied head uses the embedding's.

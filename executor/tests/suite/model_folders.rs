@@ -186,7 +186,7 @@ fn a_tensor_of_the_wrong_shape_or_format_is_refused() {
 fn models_without_kernels_are_neither_made_nor_opened() {
     let model = Model::preset("qwen3-8b").expect("a preset");
     for (wiring, feature) in [
-        (Wiring { residual_streams: Some(2), ..Wiring::default() }, "several residual streams"),
+        (Wiring { residual_streams: Some(2), ..Wiring::default() }, "hyper-connections"),
         (Wiring { shares_kv: true, ..Wiring::default() }, "shared keys and values"),
     ] {
         let model = Model { wiring, ..model.clone() };
