@@ -375,7 +375,8 @@ fn cut_gates(up: &[f32], deviations: Option<f64>, columns: usize) -> Cow<'_, [f3
     let Some(deviations) = deviations else { return Cow::Borrowed(up) };
     let (panel, mut cut) = (2 * INTERLEAVE as usize, up.to_vec());
     for row in cut.chunks_exact_mut(2 * columns) {
-        let gates = || row.chunks(panel).flat_map(|both| &both[..both.len() / 2]).map(|&gate| f64::from(gate));
+        let gates =
+            || row.chunks(panel).flat_map(|both| &both[..both.len() / 2]).map(|&gate| f64::from(gate));
         let mean = gates().sum::<f64>() / columns as f64;
         let variance = gates().map(|gate| (gate - mean).powi(2)).sum::<f64>() / columns as f64;
         let cutoff = (mean + deviations * variance.sqrt()) as f32;

@@ -231,7 +231,8 @@ impl Reference<'_> {
         };
         let table = &self.tensors["model.embed_tokens.weight"].1;
         let embedding = &table[token as usize * hidden..][..hidden];
-        let joined = [normed(embedding, own(names.embedding_norm)), normed(state, own(names.hidden_norm))].concat();
+        let joined =
+            [normed(embedding, own(names.embedding_norm)), normed(state, own(names.hidden_norm))].concat();
         let row = |row: &[f32]| row.iter().zip(&joined).map(|(&w, x)| f64::from(w) * x).sum::<f64>() as f32;
         let residual: Vec<_> = own(names.projection).chunks_exact(2 * hidden).map(row).collect();
         self.residuals.extend(residual);
@@ -310,8 +311,9 @@ fn model_and_module_take_the_memory_that_a_plan_counts() {
         let open = [Checkpoint::open(folder.path()), Checkpoint::open_mtp(folder.path())];
         let places: [Place; 2] = [|model| rig::on(model, rig::CPU), rig::streamed];
         for checkpoint in open.map(|checkpoint| checkpoint.expect("it opens")) {
-            for (place, weights) in
-                places.into_iter().flat_map(|place| [DType::F32, DType::Bf16, DType::Int8].map(|it| (place, it)))
+            for (place, weights) in places
+                .into_iter()
+                .flat_map(|place| [DType::F32, DType::Bf16, DType::Int8].map(|it| (place, it)))
             {
                 check_memory(name, &checkpoint, &place(checkpoint.model()), weights);
             }

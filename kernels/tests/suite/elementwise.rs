@@ -292,7 +292,8 @@ fn streams_are_predicted_corrected_and_matched_by_their_formulas() {
                 let h: Streams = [0, 1].map(|stream| wide(&all[(2 * row + stream) * width..][..width]));
                 let m = weights(&h[0]);
                 let c = |j: usize, i: usize| dot(&predicting[2 * (2 * j + i)..][..2], &m);
-                let each = |column: usize, j: usize| h[j][column] + c(j, 0) * h[0][column] + c(j, 1) * h[1][column];
+                let each =
+                    |column: usize, j: usize| h[j][column] + c(j, 0) * h[0][column] + c(j, 1) * h[1][column];
                 check(&predicted, row, &[0, 1].map(|j| (0..width).map(|column| each(column, j)).collect()));
                 let x = wide(&computed[row * width..][..width]);
                 let m = weights(&x);

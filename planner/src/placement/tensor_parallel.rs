@@ -8,7 +8,8 @@
 
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ranks, Seconds};
 use scenarios::{
-    ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Phase, Step, Sublayer, Work, kv_bytes,
+    ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Phase, Step, Sublayer, Work,
+    kv_bytes,
 };
 use std::borrow::Cow;
 use std::ops::Range;

@@ -144,18 +144,20 @@ impl Model {
         let streams = self.wiring.predicted_streams;
         let prediction = streams.map_or(0, |count| self.stream_router(count) + count.pow(3));
         let low_rank = self.wiring.low_rank_residual.map_or(0, |_| self.hidden);
-        bias + prediction + low_rank + match self.mixer {
-            Mixer::Attention => 0,
-            Mixer::Latent(latent) => latent.q_rank.unwrap_or(0) + latent.kv_rank,
-            Mixer::Compressed(compressed) => {
-                let ratio = compressed.ratio.unwrap_or(0);
-                let compressor = compressed.sets * self.head_dim * ratio + self.head_dim;
-                let index = self.index.filter(|index| index.computes);
-                let index = index.map_or(0, |index| index.dim * (compressed.sets * ratio + 1));
-                compressed.q_rank + self.head_dim + index + if ratio > 0 { compressor } else { 0 }
+        bias + prediction
+            + low_rank
+            + match self.mixer {
+                Mixer::Attention => 0,
+                Mixer::Latent(latent) => latent.q_rank.unwrap_or(0) + latent.kv_rank,
+                Mixer::Compressed(compressed) => {
+                    let ratio = compressed.ratio.unwrap_or(0);
+                    let compressor = compressed.sets * self.head_dim * ratio + self.head_dim;
+                    let index = self.index.filter(|index| index.computes);
+                    let index = index.map_or(0, |index| index.dim * (compressed.sets * ratio + 1));
+                    compressed.q_rank + self.head_dim + index + if ratio > 0 { compressor } else { 0 }
+                }
+                Mixer::Recurrent(_) => 0,
             }
-            Mixer::Recurrent(_) => 0,
-        }
     }
 
     /// Numbers of the router of `streams` predicted streams, and of the norm in front of it. A layer

@@ -10,8 +10,8 @@ use crate::model::config::mixture::read_mixture;
 use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::{MAX_CONTEXT, MAX_WIDTH};
 use crate::model::sliding_window::SlidingWindow;
-use hwprofiles::statistics::normal_quantile;
 use crate::model::transformer::Model;
+use hwprofiles::statistics::normal_quantile;
 use serde_json::Value;
 
 /// Reads such a family; returns the shape of each layer.
@@ -40,7 +40,8 @@ pub(crate) fn read_layered_gemma(
     let shares = |layer: u64| layer >= model.layers - shared;
     let wide = Switch::Key("use_double_wide_mlp", false).read(config)?;
     let full = FullLayer::read(config, model)?;
-    let cutoffs = if fourth { vec![None; model.layers as usize] } else { gate_cutoffs(config, model.layers)? };
+    let cutoffs =
+        if fourth { vec![None; model.layers as usize] } else { gate_cutoffs(config, model.layers)? };
     let mut layers = Vec::new();
     for (layer, windowed) in (0..model.layers).zip(windowed) {
         let mut shape = model.clone();
