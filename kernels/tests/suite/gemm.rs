@@ -89,9 +89,16 @@ fn every_path_and_format_agrees_with_the_definition_on_awkward_shapes() {
 fn blocks_of_rows_and_columns_join_without_seams() {
     for pool in pools(2) {
         for dtype in FORMATS {
-            for (m, n, k) in
-                [(1, 272, 1024), (6, 64, 513), (7, 40, 512), (191, 33, 300), (193, 17, 256), (400, 16, 70)]
-            {
+            for (m, n, k) in [
+                (1, 272, 1024),
+                (2, 144, 70),
+                (3, 300, 65),
+                (6, 64, 513),
+                (7, 40, 512),
+                (191, 33, 300),
+                (193, 17, 256),
+                (400, 16, 70),
+            ] {
                 check(&pool, m, n, k, dtype);
             }
         }
@@ -128,14 +135,14 @@ fn integer_products_are_the_same_bits_by_avx512_as_by_avx2() {
 
 #[test]
 fn a_call_for_several_experts_is_a_call_for_each_bit_for_bit() {
-    let (k, stride) = (70, 60);
+    let (k, stride) = (70, 240);
     // The rows of each expert; some experts have none, and some rows between them belong to no
     // expert.
     for heights in [&[1][..], &[0, 3, 0], &[5, 1, 0, 130, 2], &[1; 9], &[40, 200, 1, 14, 13]] {
         for dtype in FORMATS {
             let experts: Vec<_> = (0..heights.len())
                 .map(|expert| {
-                    let n = if expert % 3 == 1 { 50 } else { 48 };
+                    let n = [50, 234, 48][expert % 3];
                     Weights::from_f32(&memory(), dtype, n, k, &noise(n * k, 20 + expert as u64))
                         .expect("fits")
                 })

@@ -1,12 +1,14 @@
 //! Products with 512-bit vectors: blocking and division into items as in `avx2`, but two panels at
-//! a time.
+//! a time, or eight where few rows of x stream all weights.
 
 use super::bf16_input::Bf16Rows;
 use super::blocking::{BUFFER, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales};
 use super::expand::expand_scalar;
 use super::group::{GemmGroup, each_part};
 use crate::cpu::strided::StridedRows;
-use crate::cpu::tiles::avx512::{Avx512Tile, F32Step, PairedBf16Step, TILE_ROWS, TileStep, WidenedBf16Step};
+use crate::cpu::tiles::avx512::{
+    Avx512Tile, F32Step, MOST_PANELS, MOST_PANELS_ROWS, PairedBf16Step, TILE_ROWS, TileStep, WidenedBf16Step,
+};
 use crate::cpu::tiles::float8::{PairedFloat8Step, UNIT, WidenedFloat8Step};
 use crate::cpu::tiles::scales::TileScales;
 use crate::cpu::weights::{PANEL, WeightsView};
@@ -20,8 +22,10 @@ const BLOCK: usize = 24 << 10;
 /// read once.
 const CACHED_X: usize = 256 << 10;
 
-/// The distance of prefetches in a streamed panel, in bytes; two panels stream at once.
-const AHEAD: usize = 8 << 10;
+/// The distance of prefetches in streamed panels, in bytes, when two stream at once, and when
+/// [`MOST_PANELS`] do.
+const AHEAD_OF_TWO: usize = 8 << 10;
+const AHEAD_OF_MOST: usize = 512;
 
 /// A step of a panel, the unit of blocks.
 trait PanelStep: TileStep {
@@ -136,6 +140,18 @@ pub(super) fn gemm_bf16(
     }
 }
 
+/// The number of panels that `rows` rows of x multiply at once.
+fn panels_at_once(rows: usize) -> usize {
+    if rows <= MOST_PANELS_ROWS { MOST_PANELS } else { 2 }
+}
+
+/// `panels` in groups of `at_once`, and what is left in groups of two and one.
+fn panel_tiles(panels: Range<usize>, at_once: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    let most = panels.start + panels.len() / at_once * at_once;
+    let rest = (most..panels.end).step_by(2).map(move |panel| panel..panels.end.min(panel + 2));
+    (panels.start..most).step_by(at_once).map(move |panel| panel..panel + at_once).chain(rest)
+}
+
 /// The operands of one product.
 #[derive(Clone, Copy)]
 struct Avx512Product<'a> {
@@ -149,7 +165,8 @@ struct Avx512Product<'a> {
 impl Avx512Product<'_> {
     fn run<S: PanelStep>(&self, pool: &Pool, groups: &[GemmGroup<'_>], buffers: &mut [f32]) {
         let buffers = Disjoint::new(buffers);
-        each_part(pool, groups, TILE_ROWS, 2, |member, w, rows, panels| {
+        let at_once = groups.iter().map(|group| panels_at_once(group.rows.len())).max().unwrap_or(2);
+        each_part(pool, groups, TILE_ROWS, at_once, |member, w, rows, panels| {
             // SAFETY: each member has a buffer of its own.
             let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
             Avx512Product { w, ..*self }.part::<S>(rows, panels, buffer);
@@ -164,21 +181,25 @@ impl Avx512Product<'_> {
         let block = if streamed { steps.max(1) } else { BLOCK / 2 / S::BYTES };
         let blocks = (0..steps.div_ceil(block)).map(|i| i * block..steps.min((i + 1) * block));
         let whole = panels.start..panels.end.min(self.w.rows() / PANEL);
-        let pairs = whole.clone().step_by(2).map(|panel| panel..whole.end.min(panel + 2));
+        let tiles = panel_tiles(whole.clone(), panels_at_once(rows.len()));
         if 4 * rows.len() * k * S::VALUES / S::COLUMNS <= CACHED_X {
-            for pair in pairs.clone() {
+            for tile in tiles.clone() {
                 for steps in blocks.clone() {
                     // A streamed panel continues in memory; otherwise the same panels' next block
                     // comes next.
-                    let ahead = if streamed { AHEAD } else { steps.len() * S::BYTES };
-                    self.block::<S>(&rows, pair.clone(), steps, ahead, buffer);
+                    let ahead = match (streamed, tile.len()) {
+                        (true, MOST_PANELS) => AHEAD_OF_MOST,
+                        (true, _) => AHEAD_OF_TWO,
+                        (false, _) => steps.len() * S::BYTES,
+                    };
+                    self.block::<S>(&rows, tile.clone(), steps, ahead, buffer);
                 }
             }
         } else {
             for steps in blocks {
-                for pair in pairs.clone() {
-                    let ahead = pair.len() * self.panel_bytes();
-                    self.block::<S>(&rows, pair.clone(), steps.clone(), ahead, buffer);
+                for tile in tiles.clone() {
+                    let ahead = tile.len() * self.panel_bytes();
+                    self.block::<S>(&rows, tile.clone(), steps.clone(), ahead, buffer);
                 }
             }
         }
@@ -195,7 +216,7 @@ impl Avx512Product<'_> {
         self.w.dtype().matrix_bytes(PANEL as u64, self.w.columns() as u64).get() as usize
     }
 
-    /// Adds the contribution of some steps to one or two whole panels of y; from step 0 it
+    /// Adds the contribution of some steps to whole panels of y, one tile's; from step 0 it
     /// overwrites y. Meanwhile it prefetches what lies `ahead` bytes further on.
     fn block<S: PanelStep>(
         &self,

@@ -1,9 +1,11 @@
 //! The micro-kernel of 512-bit vectors: up to twelve rows of x times one or two panels of weights,
-//! in registers.
+//! in registers; up to three rows times eight panels.
 //!
 //! Twelve rows of two vectors are 24 accumulators. With two vectors of weights and one value of x
-//! they leave a few of the 32 registers of AVX-512. Tiles of few rows have several accumulators for
-//! each output, so that at least eight chains cover the latency (4) of two FMA units.
+//! they leave a few of the 32 registers of AVX-512. Tiles of four and five rows have two accumulators
+//! for each output, so that at least eight chains cover the latency (4) of two FMA units. Tiles of
+//! fewer rows have one, whatever the number of panels: a row's result is then the same bits in every
+//! tile, however a matrix is divided.
 
 use super::scales::TileScales;
 use std::arch::asm;
@@ -11,6 +13,11 @@ use std::arch::x86_64::*;
 
 /// The most rows of one tile.
 pub(crate) const TILE_ROWS: usize = 12;
+/// The most panels of one tile, and the most rows that take so many. Few rows wait for memory, and
+/// the more panels share a value of x, the fewer instructions stand between two reads, so that more
+/// of them are on their way.
+pub(crate) const MOST_PANELS: usize = 8;
+pub(crate) const MOST_PANELS_ROWS: usize = 3;
 
 /// How a step of a panel becomes vectors of sixteen outputs' weights, and how these are multiplied.
 pub(crate) trait TileStep: Copy {
@@ -147,15 +154,18 @@ impl Avx512Tile {
     /// Computes `m` rows of `panels` panels.
     ///
     /// # Safety
-    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2. x, w, the scales and y hold
+    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2, or eight with m ≤ 3. x, w, the scales and y hold
     /// these rows, panels and steps, and nobody else touches y.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     pub(crate) unsafe fn run<S: TileStep>(&self, m: usize, panels: usize) {
         // SAFETY: the caller's promises.
         unsafe {
-            match panels {
-                1 => self.panels::<S, 1>(m),
+            match (panels, m) {
+                (MOST_PANELS, 1) => self.rows::<S, MOST_PANELS, 1, 1>(),
+                (MOST_PANELS, 2) => self.rows::<S, MOST_PANELS, 2, 1>(),
+                (MOST_PANELS, _) => self.rows::<S, MOST_PANELS, 3, 1>(),
+                (1, _) => self.panels::<S, 1>(m),
                 _ => self.panels::<S, 2>(m),
             }
         }
@@ -191,9 +201,9 @@ impl Avx512Tile {
         // SAFETY: the caller's promises.
         unsafe {
             match m {
-                1 => self.rows::<S, P, 1, 4>(),
-                2 => self.rows::<S, P, 2, 4>(),
-                3 => self.rows::<S, P, 3, 2>(),
+                1 => self.rows::<S, P, 1, 1>(),
+                2 => self.rows::<S, P, 2, 1>(),
+                3 => self.rows::<S, P, 3, 1>(),
                 4 => self.rows::<S, P, 4, 2>(),
                 5 => self.rows::<S, P, 5, 2>(),
                 6 => self.rows::<S, P, 6, 1>(),
@@ -233,7 +243,10 @@ impl Avx512Tile {
                 for line in (0..4 * S::BYTES).step_by(64) {
                     for panel in 0..P {
                         let ahead = self.ahead.wrapping_add(panel * self.panel_bytes + at * S::BYTES + line);
-                        _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                        match P {
+                            MOST_PANELS => _mm_prefetch::<_MM_HINT_T0>(ahead.cast()),
+                            _ => _mm_prefetch::<_MM_HINT_T1>(ahead.cast()),
+                        }
                     }
                 }
             }
