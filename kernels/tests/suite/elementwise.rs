@@ -280,8 +280,9 @@ fn streams_are_predicted_corrected_and_matched_by_their_formulas() {
                 let normed: Vec<_> = x.iter().zip(&gamma).map(|(x, g)| x * scale * f64::from(*g)).collect();
                 [0, 1].map(|stream| dot(&matrix[stream * width..][..width], &normed).tanh())
             };
+            // Terms are up to 32, of which little may be left.
             let check = |found: &[f32], row: usize, exact: &Streams| {
-                close(&found[row * 2 * width..][..2 * width], exact.iter().flatten().copied(), 1e-5);
+                close(&found[row * 2 * width..][..2 * width], exact.iter().flatten().copied(), 1e-4);
             };
             let [mut predicted, mut corrected, mut matched] = [&all; 3].map(Vec::clone);
             predict_streams(&pool, &mut predicted, &router, &predicting);
