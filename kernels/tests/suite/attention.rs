@@ -1,11 +1,12 @@
 //! Every path of attention against the definition in f64.
 
+use crate::fence::Fenced;
 use crate::noise::noise;
 use half::{bf16, f16};
 use hwprofiles::DType;
 use kernels::{
-    AttentionOperands, Buffer, KvCacheMut, KvShape, KvSpan, NewRows, Path, Pool, Scores, Scratch,
-    StridedRows, StridedRowsMut, affinity, attention,
+    AttentionOperands, KvCacheMut, KvShape, KvSpan, NewRows, Path, Pool, Scores, Scratch, StridedRows,
+    StridedRowsMut, affinity, attention,
 };
 
 /// The formats of a KV cache.
@@ -67,9 +68,8 @@ fn check(pool: &Pool, batch: &Batch) {
     let Batch { shape, heads, spans, scores } = batch;
     let (shape, heads, scores) = (*shape, *heads, *scores);
     let (width, kv_width) = (heads * shape.head_dim, shape.kv_heads * shape.head_dim);
-    let mut keys = Buffer::new(shape.bytes()).expect("memory");
-    let mut values = Buffer::new(shape.bytes()).expect("memory");
-    let mut cache = KvCacheMut::new(shape, keys.bytes_mut(), values.bytes_mut()).expect("the right size");
+    let [mut keys, mut values] = [0, 0].map(|_| Fenced::new(&vec![0; shape.bytes()]));
+    let mut cache = KvCacheMut::new(shape, &mut keys, &mut values).expect("the right size");
     let is_ring = spans.iter().any(|span| span.past + span.new > shape.capacity);
     let rows = |spans: &[KvSpan]| {
         [0, 1].map(|which| -> Vec<f32> {
@@ -90,13 +90,13 @@ fn check(pool: &Pool, batch: &Batch) {
             cache.append(pool, now, &keys, &values, kv_width);
         }
     }
-    let [new_keys, new_values] = rows(spans);
+    let [new_keys, new_values] = rows(spans).map(|rows| Fenced::new(&rows));
     let new = NewRows { keys: &new_keys, values: &new_values, stride: kv_width };
-    let sinks = sinks(heads, shape);
+    let sinks = Fenced::new(&sinks(heads, shape));
     let tokens: usize = spans.iter().map(|span| span.new).sum();
     let (q_stride, out_stride) = (width + 3, width + 5);
-    let q = noise(tokens * q_stride, 99);
-    let mut out = vec![7.0; tokens * out_stride];
+    let q = Fenced::new(&noise(tokens * q_stride, 99));
+    let mut out = Fenced::new(&vec![7.0; tokens * out_stride]);
     let bytes = attention::scratch_bytes(pool.members(), heads, shape, spans.len())
         + if is_ring { attention::gather_bytes(pool.members(), shape) } else { 0 };
     let mut scratch = Scratch::unaccounted(bytes).expect("memory");

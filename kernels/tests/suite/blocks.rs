@@ -1,5 +1,6 @@
 //! Products with weights in the blocks of files: every path and format against the definition.
 
+use crate::fence::Fenced;
 use crate::noise::noise;
 use half::f16;
 use hwprofiles::DType;
@@ -77,12 +78,14 @@ fn product(
     w: WeightsView<'_>,
     y_stride: usize,
 ) -> Vec<f32> {
+    let fenced = Fenced::new(w.bytes());
+    let w = WeightsView::new(w.dtype(), w.rows(), w.columns(), &fenced).expect("the same bytes");
     let mut scratch =
         Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, w.columns())).expect("memory");
-    let mut y = vec![7.0; m * y_stride];
+    let mut y = Fenced::new(&vec![7.0; m * y_stride]);
     let (to, x) = (StridedRowsMut::new(&mut y, y_stride), StridedRows::new(x, x_stride));
     gemm(pool, m, to, x, w, &mut scratch);
-    y
+    y.to_vec()
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn kept_blocks_have_the_values_of_the_file_and_its_number_of_bytes() {
 /// Compares with sums in f64 of the dequantised values.
 fn check(pool: &Pool, m: usize, n: usize, k: usize, dtype: DType) {
     let (x_stride, y_stride) = (k + 3, n + 5);
-    let x = noise(m * x_stride, 3);
+    let x = Fenced::new(&noise(m * x_stride, 3));
     let weights = keep(dtype, n, k, &random_blocks(dtype, n, k, 4 + n as u64));
     let y = product(pool, m, &x, x_stride, weights.view(), y_stride);
     let mut line = vec![0.0; k];

@@ -1,12 +1,14 @@
 //! The element-wise kernels against their formulas in f64, on every path and at awkward lengths.
 
+use crate::fence::Fenced;
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 use kernels::*;
 
 /// Values from −4 to 4, the range in which activations are curved.
-fn noise(len: usize, seed: u64) -> Vec<f32> {
-    crate::noise::noise(len, seed).into_iter().map(|value| 4.0 * value).collect()
+fn noise(len: usize, seed: u64) -> Fenced<f32> {
+    let values: Vec<f32> = crate::noise::noise(len, seed).into_iter().map(|value| 4.0 * value).collect();
+    Fenced::new(&values)
 }
 
 fn pools() -> Vec<Pool> {
@@ -40,7 +42,7 @@ fn norms_follow_their_formulas() {
             let mean = |row: &[f32], f: &dyn Fn(f64) -> f64| {
                 row.iter().map(|&x| f(f64::from(x))).sum::<f64>() / columns as f64
             };
-            let mut y = vec![0.0; x.len()];
+            let mut y = Fenced::new(&vec![0.0; x.len()]);
             rms_norm(&pool, &mut y, &x, &gamma, 1e-5);
             let exact = x.chunks(columns).flat_map(|row| {
                 let inverse = 1.0 / (mean(row, &|x| x * x) + 1e-5).sqrt();

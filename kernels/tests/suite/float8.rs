@@ -1,5 +1,6 @@
 //! Products with 8-bit floats as a file has them: every path against the definition.
 
+use crate::fence::Fenced;
 use crate::noise::noise;
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
@@ -70,17 +71,19 @@ fn kept_numbers_have_their_values_and_take_the_bytes_of_their_format() {
 }
 
 fn product(pool: &Pool, m: usize, x: StridedRows<'_>, w: WeightsView<'_>, y_stride: usize) -> Vec<f32> {
+    let fenced = Fenced::new(w.bytes());
+    let w = WeightsView::new(w.dtype(), w.rows(), w.columns(), &fenced).expect("the same bytes");
     let mut scratch =
         Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, w.columns())).expect("memory");
-    let mut y = vec![7.0; m * y_stride];
+    let mut y = Fenced::new(&vec![7.0; m * y_stride]);
     gemm(pool, m, StridedRowsMut::new(&mut y, y_stride), x, w, &mut scratch);
-    y
+    y.to_vec()
 }
 
 /// Compares with sums in f64.
 fn check(pool: &Pool, m: usize, n: usize, k: usize, dtype: DType) {
     let (x_stride, y_stride) = (k + 3, n + 5);
-    let x = noise(m * x_stride, 3);
+    let x = Fenced::new(&noise(m * x_stride, 3));
     let y = product(pool, m, StridedRows::new(&x, x_stride), keep(dtype, n, k).view(), y_stride);
     for (i, line) in y.chunks(y_stride).enumerate() {
         for (j, &got) in line.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! Every path of the matrix product against the definition, on awkward shapes.
 
+use crate::fence::Fenced;
 use crate::noise::noise;
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
@@ -40,11 +41,12 @@ fn exact(m: usize, x: &[f32], x_stride: usize, w: WeightsView<'_>) -> Vec<(f64, 
 
 fn check(pool: &Pool, m: usize, n: usize, k: usize, dtype: DType) {
     let (x_stride, y_stride) = (k + 3, n + 5);
-    let x = noise(m * x_stride, 1 + k as u64);
+    let x = Fenced::new(&noise(m * x_stride, 1 + k as u64));
     let weights = Weights::from_f32(&memory(), dtype, n, k, &noise(n * k, 2 + n as u64)).expect("fits");
-    let w = weights.view();
+    let fenced = Fenced::new(weights.bytes());
+    let w = WeightsView::new(dtype, n, k, &fenced).expect("the same bytes");
     let mut scratch = Scratch::unaccounted(gemm::scratch_bytes(pool.members(), m, k)).expect("memory");
-    let mut y = vec![7.0; m * y_stride];
+    let mut y = Fenced::new(&vec![7.0; m * y_stride]);
     let (y_rows, x_rows) = (StridedRowsMut::new(&mut y, y_stride), StridedRows::new(&x, x_stride));
     gemm(pool, m, y_rows, x_rows, w, &mut scratch);
     let exact = exact(m, &x, x_stride, w);

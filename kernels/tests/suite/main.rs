@@ -6,6 +6,7 @@ mod attention;
 mod blocks;
 mod cuda_calls;
 mod elementwise;
+mod fence;
 mod float8;
 mod gemm;
 #[path = "../host_gpu/mod.rs"]
