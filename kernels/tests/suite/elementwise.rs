@@ -286,7 +286,7 @@ fn streams_are_predicted_corrected_and_matched_by_their_formulas() {
             let check = |found: &[f32], row: usize, exact: &Streams| {
                 close(&found[row * 2 * width..][..2 * width], exact.iter().flatten().copied(), 1e-4);
             };
-            let [mut predicted, mut corrected, mut matched] = [&all; 3].map(Vec::clone);
+            let [mut predicted, mut corrected, mut matched] = [&all; 3].map(|all| Fenced::new(all));
             predict_streams(&pool, &mut predicted, &router, &predicting);
             correct_streams(&pool, &mut corrected, &computed, &router, &correcting);
             match_streams(&pool, &mut matched, 2, width);
