@@ -160,11 +160,26 @@ fn quantised_weights_without_their_scales_are_refused() {
     refused(&nvfp4, "_scale_2", &|name, size| vec![numbers(name, size), scales(name, size)]);
     refused(&fp8, "_scale_inv", &|name, size| vec![eight(name, size)]);
     // With all of their scales they run.
-    let whole = |name: &str| (format!("{name}_scale_2"), "F32".to_owned(), vec![], one());
-    let all = quantise(&tensors, |name, size| vec![numbers(name, size), scales(name, size), whole(name)]);
+    let all = |value: f32| {
+        let bytes = value.to_le_bytes().to_vec();
+        let whole = |name: &str| (format!("{name}_scale_2"), "F32".to_owned(), vec![], bytes.clone());
+        quantise(&tensors, |name, size| vec![numbers(name, size), scales(name, size), whole(name)])
+    };
     plan_for(&nvfp4);
-    write_tensors(&place.path("model"), &all);
+    write_tensors(&place.path("model"), &all(1.0));
     place.stdout("run plan.yaml --model-dir model");
+    // Without a word about formats, the plan has the folder's.
+    let scenario = SCENARIO.replace("dtype: {weights: bf16}\n", "");
+    fs::write(place.path("published.yaml"), scenario).expect("written");
+    place.stdout("plan published.yaml -o plan.yaml");
+    let plan = fs::read_to_string(place.path("plan.yaml")).expect("a plan");
+    assert!(plan.contains("nvfp4"), "{plan}");
+    place.stdout("run plan.yaml --model-dir model");
+    for (value, shown) in [(0.0, "0"), (f32::NAN, "NaN")] {
+        write_tensors(&place.path("model"), &all(value));
+        let wrong = format!("_scale_2' is {shown}: ");
+        place.refused("run plan.yaml --model-dir model", 2, &["model.safetensors", &wrong]);
+    }
     for (config, ending, side) in [(&fp8, "_scale_inv", 128), (&matrix, "_scale", u64::MAX)] {
         let scales = |name: &str, [rows, columns]: [u64; 2]| {
             let shape = vec![rows.div_ceil(side), columns.div_ceil(side)];

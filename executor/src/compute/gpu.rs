@@ -158,9 +158,13 @@ impl<'a> GpuWorker<'a> {
             }
             _ => ProductOutput::Narrow(self.values(job, output).from(first)),
         };
-        let (shape, bytes) = self.matrices(job).next().expect("it has a matrix");
         let x = self.values(job, input);
-        self.queue.multiply(rows, (y, width), x, shape, bytes, self.scratch)?;
+        let mut from = 0;
+        // A matrix has several parts where a file mixes formats.
+        for (shape, bytes) in self.matrices(job) {
+            self.queue.multiply(rows, (y.beyond(from), width), x, shape, bytes, self.scratch)?;
+            from += shape.1;
+        }
         let columns = (job.rows.end - job.rows.start) as usize;
         if let [.., Some(bias)] = self.vectors(job) {
             let bias = bias.from(first).first(columns);

@@ -2,12 +2,10 @@
 
 use crate::error::ExecutorError;
 use hwprofiles::{DType, DeviceKind, Machine};
-use kernels::cuda::calls::MOST_VALUES;
+use kernels::cuda::calls::{GPU_MATRICES, MOST_VALUES};
 use planner::{Action, Lane, OperandSource, PhasePrograms, Task};
 use scenarios::{Activation, Formats, Mixer, Model, Operator, Sublayer};
 
-/// Formats of matrices that the GPU's kernels read.
-const MATRICES: [DType; 3] = [DType::Bf16, DType::Int8, DType::Int4];
 /// The most experts for which its kernels can group tokens.
 const MOST_EXPERTS: u64 = kernels::cuda::calls::ExpertRouting::MOST as u64;
 
@@ -100,9 +98,10 @@ fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Resul
             return Err(ExecutorError::refused("experts", found, wanted));
         }
     }
-    let dtype = formats.weights.for_sublayer(sublayer).main();
-    if (operator.is_matmul() || operator == Operator::Embed) && !MATRICES.contains(&dtype) {
-        let wanted = format!("a GPU computes {sublayer} of bf16, int8 or int4");
+    let mut dtypes = formats.weights.for_sublayer(sublayer).parts().map(|(dtype, _)| dtype);
+    let multiplies = operator.is_matmul() || operator == Operator::Embed;
+    if let Some(dtype) = dtypes.find(|dtype| multiplies && !GPU_MATRICES.contains(dtype)) {
+        let wanted = format!("a GPU computes {sublayer} of {}", GPU_MATRICES.map(DType::name).join(", "));
         return Err(ExecutorError::refused("formats.weights", dtype, wanted));
     }
     if operator == Operator::Attention {

@@ -11,7 +11,7 @@ use crate::weights::tensors;
 use hwprofiles::{Bytes, DType, DeviceId};
 use kernels::{Buffer, MemoryArena, RopeTable, Weights, quantise_float8};
 use rayon::prelude::*;
-use scenarios::Sublayer;
+use scenarios::{Sublayer, WeightFormat};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -44,7 +44,7 @@ impl Store {
                 if let Some(kept) = kept.lock().expect("no thread has panicked").remove(&key) {
                     return Ok((index, kept));
                 }
-                let dtype = setup.formats.weights.for_sublayer(sublayer).main();
+                let dtype = leading(checkpoint, setup.formats.weights.for_sublayer(sublayer));
                 let matrices = tensors::sublayer_tensors(&setup.model, layer, sublayer).matrices;
                 let memory = &memories[slice.home.0];
                 let weights = match sublayer {
@@ -129,6 +129,17 @@ impl Store {
     }
 }
 
+/// The format by which the matrices of a class are packed: of a mixture one in which tensors keep
+/// what their files have, if there is any.
+fn leading(checkpoint: &Checkpoint, format: WeightFormat) -> DType {
+    format.parts().map(|(dtype, _)| dtype).find(|dtype| keeps(*dtype, checkpoint)).unwrap_or(format.main())
+}
+
+/// Whether tensors keep the formats of their files under a plan with `dtype`.
+fn keeps(dtype: DType, checkpoint: &Checkpoint) -> bool {
+    Weights::has_blocks(dtype) || Weights::keeps_float8(dtype) && checkpoint.has_float8()
+}
+
 /// Packs the part of a shared expert that has the neurons `neurons`: their rows of gate, then of
 /// up; and their columns of down.
 fn pack_neurons(
@@ -140,10 +151,10 @@ fn pack_neurons(
 ) -> Result<Vec<Weights>, ExecutorError> {
     let [front, back] = matrices else { unreachable!("a shared expert has two matrices") };
     let (count, all) = (neurons.end - neurons.start, back.columns());
-    let format = |fused: &FusedTensor| {
+    let format = |fused: &FusedTensor, columns: &Range<u64>| {
         match parts(dtype, checkpoint, fused, &(0..fused.rows()))[..] {
-            // What a file has in blocks, or with their scales, is not divided by columns.
-            _ if Weights::has_blocks(dtype) => DType::Int8,
+            // Only whole blocks are divided by columns, and no scales of 128 columns are.
+            [(_, dtype)] if Weights::has_blocks(dtype) && !whole_blocks(dtype, columns) => DType::Int8,
             [(_, DType::Fp8Block)] if count < all => DType::Int8,
             [(_, dtype)] => dtype,
             _ => DType::Int8,
@@ -151,10 +162,16 @@ fn pack_neurons(
     };
     let front_rows = front.rows() / all * count;
     let row = |row: u64| row / count * all + neurons.start + row % count;
+    let inputs = 0..front.columns();
     Ok(vec![
-        pack_rows(format(front), checkpoint, memory, front, front_rows, row, &(0..front.columns()))?,
-        pack_rows(format(back), checkpoint, memory, back, back.rows(), |row| row, neurons)?,
+        pack_rows(format(front, &inputs), checkpoint, memory, front, front_rows, row, &inputs)?,
+        pack_rows(format(back, neurons), checkpoint, memory, back, back.rows(), |row| row, neurons)?,
     ])
+}
+
+/// Whether `columns` are whole blocks of `dtype`.
+fn whole_blocks(dtype: DType, columns: &Range<u64>) -> bool {
+    [columns.start, columns.end].iter().all(|&end| Weights::keeps_blocks(dtype, end as usize))
 }
 
 /// Reads `rows` of a fused tensor: into one matrix, or one for each part that a file has in a
@@ -167,7 +184,11 @@ fn pack(
     rows: &Range<u64>,
 ) -> Result<Vec<Weights>, ExecutorError> {
     let parts = parts(dtype, checkpoint, fused, rows);
-    parts.into_iter().map(|(rows, dtype)| pack_part(dtype, checkpoint, memory, fused, &rows)).collect()
+    let pack = |(rows, dtype): (Range<u64>, DType)| {
+        let (count, columns) = (rows.end - rows.start, 0..fused.columns());
+        pack_rows(dtype, checkpoint, memory, fused, count, |row| rows.start + row, &columns)
+    };
+    parts.into_iter().map(pack).collect()
 }
 
 /// The parts of `rows`, one after another, and the format of each.
@@ -200,8 +221,7 @@ fn unequal_parts(
     fused: &FusedTensor,
     rows: &Range<u64>,
 ) -> Vec<(Range<u64>, DType)> {
-    let keeps = Weights::has_blocks(dtype) || Weights::keeps_float8(dtype) && checkpoint.has_float8();
-    if !keeps {
+    if !keeps(dtype, checkpoint) {
         return vec![(rows.clone(), dtype)];
     }
     let format = |source| reader.kept(source, dtype).unwrap_or_else(|| reader.packed(source));
@@ -223,27 +243,6 @@ fn unequal_parts(
     parts
 }
 
-fn pack_part(
-    dtype: DType,
-    checkpoint: &Checkpoint,
-    memory: &MemoryArena,
-    fused: &FusedTensor,
-    rows: &Range<u64>,
-) -> Result<Weights, ExecutorError> {
-    let (count, columns) = (rows.end - rows.start, fused.columns());
-    if Weights::keeps_blocks(dtype, columns as usize) {
-        let (mut reader, mut failed) = (checkpoint.reader(fused), None);
-        let [count, columns] = [count, columns].map(|size| size as usize);
-        let weights = Weights::from_blocks(memory, dtype, count, columns, |row, out| {
-            if failed.is_none() {
-                failed = reader.read_blocks(rows.start + row as u64, out).err();
-            }
-        })?;
-        return failed.map_or(Ok(weights), Err);
-    }
-    pack_rows(dtype, checkpoint, memory, fused, count, |row| rows.start + row, &(0..columns))
-}
-
 /// Packs columns of `count` rows of a fused tensor; `row(i)` is the i-th of them.
 fn pack_rows(
     dtype: DType,
@@ -254,6 +253,9 @@ fn pack_rows(
     row: impl Fn(u64) -> u64,
     columns: &Range<u64>,
 ) -> Result<Weights, ExecutorError> {
+    if Weights::has_blocks(dtype) {
+        return pack_blocks(dtype, checkpoint, memory, fused, count, row, columns);
+    }
     let (mut reader, mut failed) = (checkpoint.reader(fused), None);
     let mut values = vec![0.0; fused.columns() as usize];
     let size = [count, columns.end - columns.start].map(|size| size as usize);
@@ -287,5 +289,38 @@ fn pack_rows(
             }
         })?
     };
+    failed.map_or(Ok(weights), Err)
+}
+
+/// As [`pack_rows`], for a format of blocks that the file has, and columns that are whole blocks.
+fn pack_blocks(
+    dtype: DType,
+    checkpoint: &Checkpoint,
+    memory: &MemoryArena,
+    fused: &FusedTensor,
+    count: u64,
+    row: impl Fn(u64) -> u64,
+    columns: &Range<u64>,
+) -> Result<Weights, ExecutorError> {
+    let (mut reader, mut failed) = (checkpoint.reader(fused), None);
+    let bytes = |columns: u64| dtype.cache_bytes(1, columns).get() as usize;
+    let (mut whole, start) = (vec![0; bytes(fused.columns())], bytes(columns.start));
+    let size = [count, columns.end - columns.start].map(|size| size as usize);
+    let weights = Weights::from_scaled_blocks(memory, dtype, size[0], size[1], |index, out| {
+        if failed.is_some() {
+            return 0.0;
+        }
+        let row = row(index as u64);
+        let read = match out.len() == whole.len() {
+            true => reader.read_blocks(row, out),
+            false => reader.read_blocks(row, &mut whole).inspect(|_| {
+                out.copy_from_slice(&whole[start..][..out.len()]);
+            }),
+        };
+        read.unwrap_or_else(|error| {
+            failed = Some(error);
+            0.0
+        })
+    })?;
     failed.map_or(Ok(weights), Err)
 }

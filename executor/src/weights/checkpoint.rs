@@ -109,7 +109,7 @@ impl Checkpoint {
 
     fn from_shards(model: Model, folder: &Path, mut shards: Vec<Shard>) -> Result<Self, ExecutorError> {
         stacked::add_experts(&model, &mut shards)?;
-        scaled::add_nvfp4(&model, &mut shards);
+        scaled::add_float4(&model, &mut shards);
         let mut holders = BTreeMap::new();
         for (number, shard) in shards.iter().enumerate() {
             holders.extend(shard.tensors.keys().map(|name| (name.clone(), number)));
@@ -220,7 +220,8 @@ impl Checkpoint {
     pub(crate) fn check_blocks(&self, dtype: DType) -> Result<(), ExecutorError> {
         let kept = |stored: &StoredTensor| {
             let columns = stored.shape.get(1).copied().unwrap_or(1);
-            stored.format.and_then(|format| format.kept(columns)).is_some()
+            let format = stored.format;
+            format == Some(TensorFormat::Fp4) || format.and_then(|it| it.kept(columns)).is_some()
         };
         if self.shards.iter().any(|shard| shard.tensors.values().any(kept)) {
             return Ok(());
@@ -301,9 +302,9 @@ struct SourceTensor<'a> {
 
 impl SourceTensor<'_> {
     /// The scales, which are read once; `None` where there are none.
-    fn scales(&mut self) -> Result<Option<&MatrixScales>, ExecutorError> {
+    fn scales(&mut self, name: &str) -> Result<Option<&MatrixScales>, ExecutorError> {
         if let (Some(place), None) = (self.scales, &self.read_scales) {
-            self.read_scales = Some(place.read()?);
+            self.read_scales = Some(place.read(name)?);
         }
         Ok(self.read_scales.as_ref())
     }
@@ -339,11 +340,16 @@ impl TensorReader<'_> {
     pub fn kept(&self, source: usize, planned: DType) -> Option<DType> {
         let SourceTensor { stored, scales, .. } = &self.sources[source];
         let by_rows = !matches!(stored.order, RowOrder::Columns { .. });
-        match stored.format? {
-            TensorFormat::Fp8 if by_rows && Weights::keeps_float8(planned) => {
-                Some(scales.and_then(|scales| scales.float8()).unwrap_or(planned))
+        match (stored.format?, scales) {
+            (TensorFormat::Fp8, scales) if by_rows => {
+                let any = if Weights::keeps_float8(planned) { planned } else { DType::Fp8 };
+                Some(scales.and_then(|scales| scales.float8()).unwrap_or(any))
             }
-            format => format.kept(self.fused.columns()),
+            (TensorFormat::Fp4, Some(scales)) => {
+                let columns = self.fused.columns() as usize;
+                Some(scales.float4()).filter(|&dtype| Weights::keeps_blocks(dtype, columns))
+            }
+            (format, _) => format.kept(self.fused.columns()),
         }
     }
 
@@ -351,8 +357,7 @@ impl TensorReader<'_> {
     pub fn panels_share_scales(&self, rows: &Range<u64>) -> bool {
         let place = |row: u64| {
             let (index, row) = self.fused.locate(row);
-            let SourceTensor { stored, scales, .. } = &self.sources[index];
-            (index, scales.map_or(0, |scales| scales.scale_row(stored.stored_row(row))))
+            (index, self.sources[index].scales.map_or(0, |scales| scales.scale_row(row)))
         };
         let mut panels = rows.clone().step_by(PANEL);
         (rows.end - rows.start).is_multiple_of(PANEL as u64)
@@ -372,11 +377,11 @@ impl TensorReader<'_> {
         let (index, format, at) = self.locate(row)?;
         let source = &mut self.sources[index];
         format.decode(&source.bytes[at], out);
-        let stored_row = source.stored.stored_row(self.fused.locate(row).1);
-        if let Some(scales) = source.scales()? {
-            scales.apply(stored_row, out);
+        let tensor = &self.fused.sources[index].tensor;
+        if let Some(scales) = source.scales(&tensor.name)? {
+            scales.apply(self.fused.locate(row).1, out);
         }
-        if self.fused.sources[index].tensor.plus_one && !source.stored.norms_include_one {
+        if tensor.plus_one && !source.stored.norms_include_one {
             out.iter_mut().for_each(|value| *value += 1.0);
         }
         if source.stored.negated_exp {
@@ -407,19 +412,37 @@ impl TensorReader<'_> {
             );
             return Err(ExecutorError::Malformed { path: source.shard.path.clone(), reason });
         }
-        let stored_row = source.stored.stored_row(row);
-        match source.scales()? {
-            Some(found) => found.row(stored_row, scales),
+        match source.scales(name)? {
+            Some(found) => found.row(row, scales),
             None => scales.fill(1.0),
         }
         Ok(())
     }
 
-    /// Writes the bytes of row `row` as they are in the file into `out`.
-    pub fn read_blocks(&mut self, row: u64, out: &mut [u8]) -> Result<(), ExecutorError> {
-        let (index, _, at) = self.locate(row)?;
-        out.copy_from_slice(&self.sources[index].bytes[at]);
-        Ok(())
+    /// Writes the blocks of row `row` into `out`: those of the file, or those that its 4-bit floats
+    /// form with their scales. Returns what multiplies the row besides.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Malformed`] where a scale is no number.
+    pub fn read_blocks(&mut self, row: u64, out: &mut [u8]) -> Result<f32, ExecutorError> {
+        let (index, format, at) = self.locate(row)?;
+        let (name, row) = (&self.fused.sources[index].tensor.name, self.fused.locate(row).1);
+        let source = &mut self.sources[index];
+        source.scales(name)?;
+        match (format, &source.read_scales) {
+            (TensorFormat::Fp4, Some(scales)) => {
+                scales.blocks(row, &source.bytes[at], out).map_err(|column| {
+                    let reason = format!(
+                        "the scales of tensor '{name}' have no number in row {row}, column {column}: the weights were not finite, or the file is damaged"
+                    );
+                    ExecutorError::Malformed { path: source.shard.path.clone(), reason }
+                })
+            }
+            _ => {
+                out.copy_from_slice(&source.bytes[at]);
+                Ok(1.0)
+            }
+        }
     }
 
     /// Reads row `row` of the fused matrix, if it is not held yet. Returns its source, its format

@@ -17,6 +17,8 @@ pub(crate) enum TensorFormat {
     /// Pairs of 4-bit floats, E2M1; the first is the lower half of a byte. Their scales are in
     /// other tensors.
     Fp4,
+    /// Powers of two, E8M0: the scales of MXFP4.
+    PowerOfTwo,
     /// Blocks that [`kernels::dequantise`] reads.
     Blocks(DType),
 }
@@ -51,7 +53,7 @@ impl TensorFormat {
         match self {
             TensorFormat::F32 => (1, 4),
             TensorFormat::F16 | TensorFormat::Bf16 => (1, 2),
-            TensorFormat::Fp8 => (1, 1),
+            TensorFormat::Fp8 | TensorFormat::PowerOfTwo => (1, 1),
             TensorFormat::Fp4 => (2, 1),
             // Files have the four scales of 64 values together.
             TensorFormat::Blocks(DType::Nvfp4) => (64, 36),
@@ -98,6 +100,9 @@ impl TensorFormat {
             TensorFormat::Fp8 => {
                 bytes.iter().zip(out).for_each(|(&byte, out)| *out = kernels::float8_value(byte))
             }
+            TensorFormat::PowerOfTwo => {
+                bytes.iter().zip(out).for_each(|(&byte, out)| *out = power_of_two(byte));
+            }
             TensorFormat::Fp4 => {
                 let pairs = bytes.iter().zip(out.chunks_exact_mut(2));
                 pairs.for_each(|(&pair, out)| out.copy_from_slice(&[float4(pair & 15), float4(pair >> 4)]));
@@ -118,6 +123,15 @@ fn float4(bits: u8) -> f32 {
         _ => (1.0 + fraction / 2.0) * f32::from(1_u8 << (exponent - 1)),
     };
     if bits & 8 == 0 { value } else { -value }
+}
+
+/// 2^(e − 127), which is subnormal for e = 0; 255 is no number.
+fn power_of_two(e: u8) -> f32 {
+    match e {
+        0 => f32::from_bits(1 << 22),
+        255 => f32::NAN,
+        _ => f32::from_bits(u32::from(e) << 23),
+    }
 }
 
 #[cfg(test)]
@@ -180,6 +194,10 @@ mod tests {
         let mut out = [0.0; 8];
         TensorFormat::Fp4.decode(&[0x10, 0x32, 0x54, 0xf6], &mut out);
         assert_eq!(out, [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, -6.0]);
+        let mut out = [0.0; 256];
+        TensorFormat::PowerOfTwo.decode(&(0..=255).collect::<Vec<_>>(), &mut out);
+        let wanted = |e: i32| 2f64.powi(e - 127);
+        assert!((0..255).all(|e| f64::from(out[e as usize]) == wanted(e)) && out[255].is_nan());
     }
 
     #[test]

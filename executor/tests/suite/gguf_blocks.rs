@@ -116,7 +116,11 @@ fn write(path: &Path, format: &Format, other: &Format) {
 
 /// As [`rig::setup`], on devices with some time for every format: times do not matter here.
 pub fn setup(model: &Model, placement: Placement, formats: Formats, extent: RunExtent) -> RunSetup {
-    let mut setup = rig::setup(model, placement, formats, extent);
+    with_rates(rig::setup(model, placement, formats, extent), &formats)
+}
+
+/// `setup` on devices with some time for every format.
+pub fn with_rates(mut setup: RunSetup, formats: &Formats) -> RunSetup {
     for device in &mut setup.machine.devices {
         let rates = device.gemm[&DType::Bf16].clone();
         formats.weights.distinct().for_each(|dtype| _ = device.gemm.insert(dtype, rates.clone()));

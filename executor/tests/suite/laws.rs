@@ -238,7 +238,7 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     expect(refused(&|s| s.placement.embed[0].decode.0 = 7), &["embed", "example-loopback", "fewer"]);
     expect(
         refused(&|s| s.machine.devices[0].kind = hwprofiles::DeviceKind::Gpu),
-        &["a GPU computes", "bf16, int8 or int4"],
+        &["a GPU computes", "bf16, int8, int4"],
     );
     expect(refused(&|s| s.machine.devices[1].cores.clear()), &["loopback", "core"]);
     expect(refused(&|s| s.machine.links.clear()), &["no link"]);

@@ -96,7 +96,8 @@ pub enum DType {
     Iq1S,
     /// 4-bit floats (E2M1), a power of two per 32 values: 4.25 bits a value (OCP Microscaling).
     Mxfp4,
-    /// 4-bit floats (E2M1), an FP8 scale per 16 values: 4.5 bits a value.
+    /// 4-bit floats (E2M1), an FP8 scale per 16 values: 4.5 bits a value. A matrix has an f32 scale
+    /// per row beside, which is the same in all rows where its file has one scale.
     Nvfp4,
 }
 
@@ -276,6 +277,7 @@ impl DType {
             // Values are not padded. One scale of 4 bytes per 16 × 128 values is 1 byte per 512.
             DType::Fp8Block => Bytes::new(rows * (columns + columns.div_ceil(512))),
             DType::Fp8 if columns > 0 => Bytes::new(rows * (columns + 4)),
+            DType::Nvfp4 if columns > 0 => self.cache_bytes(rows, columns) + Bytes::new(4 * rows),
             _ => self.cache_bytes(rows, columns),
         }
     }

@@ -190,8 +190,9 @@ proptest! {
         let rows: u64 = parts.iter().map(|(_, rows)| rows).sum();
         let bytes: Bytes = parts.iter().map(|&(dtype, rows)| dtype.matrix_bytes(rows, values)).sum();
         prop_assert_eq!(class.matrix_bytes(rows, values), bytes);
-        // A row of fp8 has a scale of 32 bits, whatever its width.
-        let scales: u64 = parts.iter().filter(|(dtype, _)| *dtype == DType::Fp8).map(|(_, rows)| 32 * rows).sum();
+        // A row of fp8 or nvfp4 has a scale of 32 bits, whatever its width.
+        let scaled = parts.iter().filter(|(dtype, _)| [DType::Fp8, DType::Nvfp4].contains(dtype));
+        let scales: u64 = scaled.map(|(_, rows)| 32 * rows).sum();
         let bits = (8.0 * bytes.as_f64() - scales as f64) / (rows * values) as f64;
         prop_assert!((class.bits() - bits).abs() < 1e-9);
         prop_assert!((class.parts().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < 1e-9);

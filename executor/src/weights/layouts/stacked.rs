@@ -1,7 +1,9 @@
 //! Checkpoints with the matrices of all experts of a layer in one tensor.
 //!
 //! Each expert's matrices become tensors of their own, under the names that other families have:
-//! `mlp.experts.EXPERT.gate_proj.weight`. The prefix is the family's.
+//! `mlp.experts.EXPERT.gate_proj.weight`. The prefix is the family's. So do the tensors of their
+//! scales, whose names end as `layouts::scaled` says: `experts.gate_up_proj_weight_scale` or
+//! `experts.gate_up_proj_scale` becomes `mlp.experts.EXPERT.gate_proj.weight_scale`.
 
 use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
@@ -28,18 +30,32 @@ const DOWN: Stack = Stack { name: "experts.down_proj", parts: &["down_proj"] };
 /// What a tensor of a stack holds.
 #[derive(Clone, Copy, PartialEq)]
 enum Content {
-    /// \[expert, inputs, outputs\].
+    /// \[expert, inputs, outputs\], of pairs of 4-bit floats half as many inputs; or scales in this
+    /// order.
     Columns,
-    /// \[expert, outputs, inputs\], the matrices one after another.
+    /// \[expert, outputs, inputs\], the matrices one after another; the same of pairs and scales.
     Rows,
     /// \[expert, outputs\].
     Bias,
     /// MXFP4: \[expert, outputs, inputs / 32, 16 bytes\].
     Blocks,
+    /// \[expert\], or one number for all.
+    Whole,
 }
 
-const CONTENTS: [(&str, Content); 3] =
-    [("", Content::Columns), ("_bias", Content::Bias), ("_blocks", Content::Blocks)];
+/// The ends of names of stacked tensors, what the tensors hold, and the last word of each expert's
+/// name.
+const CONTENTS: [(&str, Content, &str); 9] = [
+    ("", Content::Columns, "weight"),
+    ("_bias", Content::Bias, "bias"),
+    ("_blocks", Content::Blocks, "weight"),
+    ("_weight_scale", Content::Columns, "weight_scale"),
+    ("_scale", Content::Columns, "weight_scale"),
+    ("_weight_scale_2", Content::Whole, "weight_scale_2"),
+    ("_scale_2", Content::Whole, "weight_scale_2"),
+    ("_weight_global_scale", Content::Whole, "weight_global_scale"),
+    ("_global_scale", Content::Whole, "weight_global_scale"),
+];
 
 /// Adds to each shard the tensors of each expert of its stacked tensors.
 ///
@@ -54,13 +70,17 @@ pub(in crate::weights) fn add_experts(model: &Model, shards: &mut [Shard]) -> Re
     let mut added = Vec::new();
     for (number, shard) in shards.iter().enumerate() {
         for (name, stored) in &shard.tensors {
-            let Some((layer, stack, content)) = stack_of(name) else { continue };
+            let Some((layer, stack, (_, content, kind))) = stack_of(name) else { continue };
             let content = if by_rows && content == Content::Columns { Content::Rows } else { content };
             let scales = match content {
                 Content::Blocks => Some(scales_of(model, shards, number, name, stored)?),
                 _ => None,
             };
-            let new = unstack(stored, stack, in_turn, content, scales);
+            let experts = model.experts.as_ref().map_or(0, |experts| experts.count);
+            let new = match content {
+                Content::Whole => each_whole(stored, stack, experts, kind),
+                _ => unstack(stored, stack, in_turn, (content, kind), scales),
+            };
             added.extend(new.into_iter().map(|(own, stored)| (number, format!("{layer}{own}"), stored)));
         }
     }
@@ -78,6 +98,12 @@ fn is_stacked(model: &Model) -> bool {
 
 /// The name under which a checkpoint has the tensor with our name.
 pub(in crate::weights) fn published_name(model: &Model, name: &str) -> String {
+    file_name(name, is_stacked(model))
+}
+
+/// The name in files of the tensor with our name, which is in the tensor of all experts where
+/// `stacked`.
+pub(in crate::weights) fn file_name(name: &str, stacked: bool) -> String {
     let published = || {
         let (layer, rest) = name.split_once("experts.")?;
         let (_, part) = rest.split_once('.')?;
@@ -85,16 +111,31 @@ pub(in crate::weights) fn published_name(model: &Model, name: &str) -> String {
         let stack = [GATE_UP, DOWN].into_iter().find(|stack| stack.parts.contains(&part))?;
         Some(format!("{layer}{}{}", stack.name, if kind == "bias" { "_bias" } else { "" }))
     };
-    published().filter(|_| is_stacked(model)).unwrap_or_else(|| name.to_owned())
+    published().filter(|_| stacked).unwrap_or_else(|| name.to_owned())
 }
 
 /// The layer's part of a stacked tensor's name, the stack, and what the tensor holds.
-fn stack_of(name: &str) -> Option<(&str, Stack, Content)> {
+fn stack_of(name: &str) -> Option<(&str, Stack, (&str, Content, &'static str))> {
     [GATE_UP, DOWN].into_iter().find_map(|stack| {
         let (layer, end) = name.split_once(stack.name)?;
-        let (_, content) = CONTENTS.into_iter().find(|(suffix, _)| *suffix == end)?;
+        let content = CONTENTS.into_iter().find(|(suffix, ..)| *suffix == end)?;
         Some((layer, stack, content))
     })
+}
+
+/// The number of each expert's matrices in a tensor that has one for each expert, or one for all.
+fn each_whole(stored: &StoredTensor, stack: Stack, experts: u64, kind: &str) -> Vec<(String, StoredTensor)> {
+    let size = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0);
+    let count: u64 = stored.shape.iter().product();
+    let each = (0..experts).flat_map(|expert| stack.parts.iter().map(move |part| (expert, part)));
+    each.map(|(expert, part)| {
+        let own = stored.shape.len() == 1 && count == experts;
+        let (start, shape) = if own { (expert * size, vec![1]) } else { (0, stored.shape.clone()) };
+        let order = RowOrder::Apart(1);
+        let tensor = StoredTensor { start: stored.start + start, shape, order, ..stored.clone() };
+        (format!("experts.{expert}.{part}.{kind}"), tensor)
+    })
+    .collect()
 }
 
 /// Where the exponents of the blocks `name` are: the shard's number and the first byte.
@@ -123,13 +164,12 @@ fn scales_of(
 }
 
 /// The tensors of each expert in a stacked one. Gates and ups alternate, or all gates come first.
-/// Where the shape is not
-/// that of a stack there are none, and the model's tensors are then missing.
+/// Where the shape is not that of a stack there are none, and the model's tensors are then missing.
 fn unstack(
     stored: &StoredTensor,
     stack: Stack,
     in_turn: bool,
-    content: Content,
+    (content, kind): (Content, &str),
     scales: Option<(usize, u64)>,
 ) -> Vec<(String, StoredTensor)> {
     let parts = stack.parts.len() as u64;
@@ -142,11 +182,15 @@ fn unstack(
         }
         _ => return vec![],
     };
+    // Bytes are pairs of 4-bit floats, which stand for two inputs.
+    let pairs = stored.format_name == "U8" && kind == "weight" && content != Content::Blocks;
     let format = match content {
         Content::Blocks => Some(TensorFormat::Blocks(DType::Mxfp4)),
+        _ if pairs => Some(TensorFormat::Fp4),
         _ => stored.format,
     };
-    let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0);
+    // Powers of two are bytes of which no format is known yet.
+    let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(1);
     let tensor = |expert: u64, part: u64| {
         let (first, apart) = if in_turn { (part, parts) } else { (part * (rows / parts), 1) };
         let row = expert * rows + first;
@@ -157,7 +201,9 @@ fn unstack(
                 let order = RowOrder::Columns { width: rows, apart };
                 ((expert * rows * columns + first) * element, order)
             }
-            (Content::Blocks, None) => unreachable!("blocks come with their exponents"),
+            (Content::Whole, _) | (Content::Blocks, None) => {
+                unreachable!("blocks come with their exponents, and numbers of matrices have no rows")
+            }
             (Content::Blocks, Some((shard, scales))) => {
                 let blocks = row * (columns / VALUES);
                 let order = RowOrder::Scaled { apart, shard, scales: scales + blocks };
@@ -166,17 +212,25 @@ fn unstack(
         };
         let shape = match content {
             Content::Bias => vec![rows / parts],
+            _ if pairs => vec![rows / parts, 2 * columns],
             _ => vec![rows / parts, columns],
         };
         StoredTensor { format, shape, start: stored.start + start, order, ..stored.clone() }
     };
-    let kind = if content == Content::Bias { "bias" } else { "weight" };
     let each = (0..experts).flat_map(|expert| (0..parts).map(move |part| (expert, part)));
     each.map(|(expert, part)| {
         let name = format!("experts.{expert}.{}.{kind}", stack.parts[part as usize]);
         (name, tensor(expert, part))
     })
     .collect()
+}
+
+/// Bytes of what lies in one place of a matrix, and how many a row has: numbers, or pairs of them.
+fn cells(stored: &StoredTensor) -> (u64, u64) {
+    match stored.format {
+        Some(TensorFormat::Fp4) => (1, stored.shape[1] / 2),
+        format => (format.and_then(|format| format.bytes(1)).unwrap_or(1), stored.shape[1]),
+    }
 }
 
 /// Reads the matrix of which the rows of `stored` are columns into `whole`, once.
@@ -189,9 +243,9 @@ pub(in crate::weights) fn read_columns(
     if !whole.is_empty() {
         return Ok(());
     }
-    let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0);
-    let values = (stored.shape[1] - 1) * width + (stored.shape[0] - 1) * apart + 1;
-    whole.resize((values * element) as usize, 0);
+    let (size, columns) = cells(stored);
+    let places = (columns - 1) * width + (stored.shape[0] - 1) * apart + 1;
+    whole.resize((places * size) as usize, 0);
     shard.read(whole, stored.start)
 }
 
@@ -203,19 +257,19 @@ pub(in crate::weights) fn gather_columns(
     first: u64,
     rows: &mut [u8],
 ) {
-    let element = stored.format.and_then(|format| format.bytes(1)).unwrap_or(0) as usize;
-    let columns = stored.shape[1] as usize;
-    for (row, out) in rows.chunks_exact_mut(columns * element).enumerate() {
+    let (size, columns) = cells(stored);
+    let size = size as usize;
+    for (row, out) in rows.chunks_exact_mut(columns as usize * size).enumerate() {
         let at = (first as usize + row) * apart as usize;
-        for (column, out) in out.chunks_exact_mut(element).enumerate() {
-            let from = (column * width as usize + at) * element;
-            out.copy_from_slice(&whole[from..from + element]);
+        for (column, out) in out.chunks_exact_mut(size).enumerate() {
+            let from = (column * width as usize + at) * size;
+            out.copy_from_slice(&whole[from..from + size]);
         }
     }
 }
 
-/// Reads blocks and their exponents, and joins them to ggml's MXFP4 blocks: the exponent, then 16
-/// bytes whose low halves are the first 16 numbers. Here neighbours share a byte.
+/// Reads blocks and their exponents, and joins them to ggml's MXFP4 blocks: the exponent, then the
+/// numbers.
 pub(in crate::weights) fn read_scaled(
     [shard, scale_shard]: [&Shard; 2],
     [start, scales_start]: [u64; 2],
@@ -227,10 +281,16 @@ pub(in crate::weights) fn read_scaled(
     scale_shard.read(&mut scales, scales_start)?;
     for ((out, block), scale) in out.chunks_exact_mut(1 + BLOCK).zip(blocks.chunks_exact(BLOCK)).zip(scales) {
         out[0] = scale;
-        let number = |index: usize| block[index / 2] >> (index % 2 * 4) & 15;
-        out[1..].iter_mut().enumerate().for_each(|(i, pair)| *pair = number(i) | number(i + 16) << 4);
+        part_neighbours(block, &mut out[1..]);
     }
     Ok(())
+}
+
+/// Rewrites 4-bit numbers of which neighbours share a byte as ggml has them: the low halves are the
+/// first half of all numbers.
+pub(in crate::weights) fn part_neighbours(pairs: &[u8], out: &mut [u8]) {
+    let number = |index: usize| pairs[index / 2] >> (index % 2 * 4) & 15;
+    out.iter_mut().enumerate().for_each(|(i, pair)| *pair = number(i) | number(i + pairs.len()) << 4);
 }
 
 #[cfg(test)]
@@ -260,7 +320,7 @@ mod tests {
         file.write_all(&bytes).expect("written");
         let shard = Shard::new("test".as_ref(), Default::default(), file);
         let stack = stored(Some(TensorFormat::F32), &[2, 3, 4], 0);
-        let tensors = unstack(&stack, GATE_UP, true, Content::Columns, None);
+        let tensors = unstack(&stack, GATE_UP, true, (Content::Columns, "weight"), None);
         let names: Vec<_> = tensors.iter().map(|(name, _)| &name[8..]).collect();
         assert_eq!(
             names,
@@ -287,8 +347,13 @@ mod tests {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&[&gate[..], &[0x22; 16], &[128, 126]].concat()).expect("written");
         let shard = Shard::new("test".as_ref(), Default::default(), file);
-        let tensors =
-            unstack(&stored(None, &[1, 2, 1, 16], 0), GATE_UP, true, Content::Blocks, Some((0, 32)));
+        let tensors = unstack(
+            &stored(None, &[1, 2, 1, 16], 0),
+            GATE_UP,
+            true,
+            (Content::Blocks, "weight"),
+            Some((0, 32)),
+        );
         let read = |tensor: &StoredTensor| {
             let RowOrder::Scaled { scales, .. } = tensor.order else { panic!("{:?}", tensor.order) };
             let (mut bytes, mut values) = (vec![0; 17], vec![0.0; 32]);

@@ -268,7 +268,7 @@ fn what_a_gpu_cannot_do_is_refused_with_what_would_be_right() {
         assert!(error.contains(wanted), "{error}");
     };
     let all = |model: &Model| rig::on(model, rig::LOOPBACK);
-    refused("llama_gqa", all, rig::F32, "a GPU computes embed of bf16, int8 or int4");
+    refused("llama_gqa", all, rig::F32, "a GPU computes embed of bf16, int8, int4, fp8, fp8_block, nvfp4");
     refused("llama_gqa", all, rig::formats(DType::Bf16, DType::Int8), "a cache of bf16");
 }
 

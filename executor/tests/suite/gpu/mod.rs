@@ -1,7 +1,7 @@
 //! Runs with a GPU. Where there is none, tests start this program again with a stand-in for the
 //! driver, which runs our kernels' text on the host, with streams in every order that events allow.
 
-mod agreement;
+pub mod agreement;
 mod experts;
 mod failing;
 mod graphs;

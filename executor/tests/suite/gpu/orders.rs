@@ -38,3 +38,10 @@ fn every_order_that_events_allow_gives_the_same_bits_and_no_other_order_passes()
     // A stream that does not wait for other streams' events must make the test fail.
     assert!(run(&folder, test, "late forget").is_err());
 }
+
+#[test]
+fn folders_in_few_bits_run() {
+    let folder = stand_in::folder();
+    run_any(&folder, "scaled::folders_in_few_bits_run_on_a_gpu_as_on_the_cpu", "late")
+        .unwrap_or_else(|text| panic!("{text}"));
+}

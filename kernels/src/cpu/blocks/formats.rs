@@ -48,7 +48,7 @@ pub(super) struct BlockGroup<L: Lanes> {
     pub(super) minimum: L::Float,
 }
 
-/// A format of blocks: value = scale·(byte − OFFSET) − minimum.
+/// A format of blocks: value = scale·(byte − OFFSET) − minimum, times the row's scale if it has one.
 ///
 /// # Safety
 /// Both functions need the CPU to have the instructions of `L`, and a whole block at the place.
@@ -62,10 +62,19 @@ pub(super) trait BlockFormat {
     const HALVES: bool = false;
     /// Whether there is a minimum.
     const MINIMUM: bool = false;
+    /// Bytes of a row's scale in front of a panel's blocks.
+    const ROW_SCALE: usize = 0;
 
     unsafe fn header<L: Lanes>(place: BlockPlace) -> BlockHeader<L>;
     /// Group `index` of the block.
     unsafe fn group<L: Lanes>(place: BlockPlace, header: &BlockHeader<L>, index: usize) -> BlockGroup<L>;
+}
+
+/// The scales of a panel's rows from `lane` on.
+#[inline(always)]
+pub(super) unsafe fn row_scales<L: Lanes>(panel: &[u8], lane: usize) -> L::Float {
+    // SAFETY: the caller's promise; a panel with scales begins with one of four bytes for each row.
+    unsafe { L::from_bits(L::words(panel[4 * lane..].as_ptr())) }
 }
 
 /// A header of one scale in f16 at `at`.
@@ -255,6 +264,7 @@ impl BlockFormat for Nvfp4 {
     const BYTES: usize = 36;
     const OFFSET: i32 = 12;
     const HALVES: bool = true;
+    const ROW_SCALE: usize = 4;
 
     #[inline(always)]
     unsafe fn header<L: Lanes>(place: BlockPlace) -> BlockHeader<L> {

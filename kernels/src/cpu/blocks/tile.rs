@@ -1,7 +1,7 @@
 //! A few rows of x times one panel of blocks.
 
 use super::formats::{
-    BlockFormat, BlockGroup, BlockPlace, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q4_0, Q4K, Q5K, Q6K, Q8_0,
+    BlockFormat, BlockGroup, BlockPlace, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q4_0, Q4K, Q5K, Q6K, Q8_0, row_scales,
 };
 use super::input::{BlockInstructions, BlockRows, GROUP_WORDS};
 use super::lanes::{Avx2, Avx512, Lanes};
@@ -100,7 +100,7 @@ impl BlockTile<'_> {
         let mut x: [*const i32; M] = std::array::from_fn(|row| self.x.row(self.row + row));
         // SAFETY: the CPU has the instructions of `L`.
         let mut sums = [unsafe { L::zero() }; M];
-        for block in self.panel.chunks_exact(PANEL * F::BYTES) {
+        for block in self.panel[PANEL * F::ROW_SCALE..].chunks_exact(PANEL * F::BYTES) {
             let place = BlockPlace { block: block.as_ptr(), lane };
             // SAFETY: (all) the caller's promises; a whole block of the panel and of x is there.
             unsafe {
@@ -125,9 +125,15 @@ impl BlockTile<'_> {
                 x.iter_mut().for_each(|x| *x = x.add(F::COLUMNS / 32 * GROUP_WORDS));
             }
         }
-        for (row, sum) in sums.into_iter().enumerate() {
-            // SAFETY: y has this row of sixteen values, which belongs to this tile.
-            unsafe { L::store(self.y.add(row * self.y_stride + lane), sum) };
+        for (row, mut sum) in sums.into_iter().enumerate() {
+            // SAFETY: the panel has a scale for each row where the format has them; y has this row
+            // of sixteen values, which belongs to this tile.
+            unsafe {
+                if F::ROW_SCALE > 0 {
+                    sum = L::mul(sum, row_scales::<L>(self.panel, lane));
+                }
+                L::store(self.y.add(row * self.y_stride + lane), sum);
+            }
         }
     }
 }

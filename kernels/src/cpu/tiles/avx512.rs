@@ -2,10 +2,10 @@
 //! in registers; up to three rows times eight panels.
 //!
 //! Twelve rows of two vectors are 24 accumulators. With two vectors of weights and one value of x
-//! they leave a few of the 32 registers of AVX-512. Tiles of four and five rows have two accumulators
-//! for each output, so that at least eight chains cover the latency (4) of two FMA units. Tiles of
-//! fewer rows have one, whatever the number of panels: a row's result is then the same bits in every
-//! tile, however a matrix is divided.
+//! they leave a few of the 32 registers of AVX-512. Tiles of four and five rows have two
+//! accumulators for each output, so that at least eight chains cover the latency (4) of two FMA
+//! units. Tiles of fewer rows have one, whatever the number of panels: a row's result is then the
+//! same bits in every tile, however a matrix is divided.
 
 use super::scales::TileScales;
 use std::arch::asm;
@@ -154,8 +154,8 @@ impl Avx512Tile {
     /// Computes `m` rows of `panels` panels.
     ///
     /// # Safety
-    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2, or eight with m ≤ 3. x, w, the scales and y hold
-    /// these rows, panels and steps, and nobody else touches y.
+    /// The CPU has the step's instructions; 1 ≤ m ≤ 12; 1 ≤ panels ≤ 2, or eight with m ≤ 3. x, w,
+    /// the scales and y hold these rows, panels and steps, and nobody else touches y.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     pub(crate) unsafe fn run<S: TileStep>(&self, m: usize, panels: usize) {

@@ -20,7 +20,7 @@
 //!   row. Nibbles i and i + 4 are q + 8 of columns 2i and 2i + 1.
 //!
 //! - formats of blocks (`q4_k` and others): the blocks of the sixteen rows, interleaved as `blocks`
-//!   says.
+//!   says; in `nvfp4` behind an f32 scale for each row.
 //!
 //! A last panel of fewer rows keeps the order with that many values instead of 16. Columns beyond
 //! the last, up to a whole group, are zeros.
@@ -161,11 +161,11 @@ impl Weights {
     }
 
     /// Keeps the blocks of a file. `read(row, out)` writes the bytes of a row's blocks into `out`.
-    /// Rows are asked for once each, in order.
+    /// Rows are asked for once each, in order. Where rows have scales of their own (`nvfp4`), they
+    /// are 1.
     ///
     /// # Errors
-    /// [`KernelError::DType`] for a format without blocks, [`KernelError::Blocks`] where rows are
-    /// not whole ones; [`KernelError::TooLarge`]; those of [`MemoryArena::allocate`].
+    /// As [`Weights::from_scaled_blocks`].
     pub fn from_blocks(
         memory: &MemoryArena,
         dtype: DType,
@@ -173,16 +173,35 @@ impl Weights {
         columns: usize,
         mut read: impl FnMut(usize, &mut [u8]),
     ) -> Result<Self, KernelError> {
+        Self::from_scaled_blocks(memory, dtype, rows, columns, |row, out| {
+            read(row, out);
+            1.0
+        })
+    }
+
+    /// As [`Weights::from_blocks`]; `read` returns the row's own scale, which only `nvfp4` keeps.
+    ///
+    /// # Errors
+    /// [`KernelError::DType`] for a format without blocks, [`KernelError::Blocks`] where rows are
+    /// not whole ones; [`KernelError::TooLarge`]; those of [`MemoryArena::allocate`].
+    pub fn from_scaled_blocks(
+        memory: &MemoryArena,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        mut read: impl FnMut(usize, &mut [u8]) -> f32,
+    ) -> Result<Self, KernelError> {
         let len = matrix_bytes(dtype, rows, columns)?;
         let Some(layout) = BlockLayout::for_dtype(dtype) else {
             return Err(KernelError::DType { what: "blocks", dtype, accepted: layout::BLOCKS });
         };
         let buffer = memory.filled(len, |buffer| -> Result<(), KernelError> {
-            let mut line = vec![0; row_bytes(dtype, columns)];
-            for (panel, out) in buffer.bytes_mut().chunks_mut((PANEL * line.len()).max(1)).enumerate() {
+            let mut line = vec![0; columns / layout.columns * layout.bytes];
+            let panel_bytes = (PANEL * row_bytes(dtype, columns)).max(1);
+            for (panel, out) in buffer.bytes_mut().chunks_mut(panel_bytes).enumerate() {
                 let height = PANEL.min(rows - panel * PANEL);
                 for lane in 0..height {
-                    read(panel * PANEL + lane, &mut line);
+                    layout.set_row_scale(read(panel * PANEL + lane, &mut line), lane, out);
                     BlockLayout::clear_unused(dtype, &mut line);
                     layout.interleave(&line, lane, height, out);
                 }
@@ -389,6 +408,10 @@ impl<'a> WeightsView<'a> {
         for (index, out) in out.chunks_exact_mut(layout.columns).enumerate() {
             layout.block(panel, first + index, row % PANEL, height, &mut block[..layout.bytes]);
             dequantise(self.dtype, &block[..layout.bytes], out);
+            if layout.row_scale > 0 {
+                let own = layout.row_scale(panel, row % PANEL);
+                out.iter_mut().for_each(|value| *value *= own);
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! work end at once.
 
 use super::call::{KernelCall, count};
-use super::product::packed;
+use super::product::{by_format, packed};
 use super::slice::GpuSlice;
 use crate::cpu::PANEL;
 use crate::cuda::program::GpuProgram;
@@ -223,8 +223,8 @@ impl ExpertRouting {
         let call = |(bytes, first): (&[GpuSlice<u8>], usize)| {
             let mut w = [0; MATRICES];
             let names = match self.is_sparse() {
-                true => ["gemv_experts_bf16", "gemv_experts_int8", "gemv_experts_int4"],
-                false => ["grouped_bf16", "grouped_int8", "grouped_int4"],
+                true => by_format!("gemv_experts"),
+                false => by_format!("grouped"),
             };
             let mut kernel = names[0];
             for (w, bytes) in w.iter_mut().zip(bytes) {

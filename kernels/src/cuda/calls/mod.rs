@@ -24,7 +24,7 @@ pub use attention::{
 pub use call::KernelCall;
 pub use experts::{ExpertMatrices, ExpertRouting};
 pub use hop::{copy_rows, narrow_rows, widen_rows};
-pub use product::{ProductOutput, add_positions, gather, gemv, unpack};
+pub use product::{GPU_MATRICES, ProductOutput, add_positions, gather, gemv, unpack};
 pub use rows::{
     ActivationFunction, NormOperands, Rotation, activation, add, add_bias, add_rms_norm, gelu_mul,
     layer_norm, limited_mul, rms_norm, rms_norm_heads, rope, silu_mul, soft_cap,

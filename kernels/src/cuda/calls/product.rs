@@ -2,7 +2,7 @@
 
 use super::call::{KernelCall, count, extent};
 use super::slice::GpuSlice;
-use crate::cpu::PANEL;
+use crate::cpu::{PANEL, Weights};
 use crate::cuda::program::GpuProgram;
 use crate::runtime::KernelError;
 use bytemuck::{Pod, Zeroable};
@@ -10,28 +10,44 @@ use hwprofiles::DType;
 
 const THREADS: u32 = 256;
 
+/// The formats of matrices that a GPU's kernels read.
+pub const GPU_MATRICES: [DType; 6] =
+    [DType::Bf16, DType::Int8, DType::Int4, DType::Fp8, DType::Fp8Block, DType::Nvfp4];
+
+/// The names of a kernel for each of [`GPU_MATRICES`].
+macro_rules! by_format {
+    ($kernel:literal) => {
+        [
+            concat!($kernel, "_bf16"),
+            concat!($kernel, "_int8"),
+            concat!($kernel, "_int4"),
+            concat!($kernel, "_fp8"),
+            concat!($kernel, "_fp8_block"),
+            concat!($kernel, "_nvfp4"),
+        ]
+    };
+}
+pub(super) use by_format;
+
 /// The kernel for a format, and the address of a matrix whose size was checked.
 pub(super) fn packed(
-    kernels: [&'static str; 3],
+    kernels: [&'static str; GPU_MATRICES.len()],
     dtype: DType,
     rows: usize,
     columns: usize,
     bytes: GpuSlice<u8>,
 ) -> Result<(&'static str, u64), KernelError> {
-    let kernel = match dtype {
-        DType::Bf16 => kernels[0],
-        DType::Int8 => kernels[1],
-        DType::Int4 => kernels[2],
-        _ => {
-            return Err(KernelError::DType { what: "weights of a GPU", dtype, accepted: "bf16, int8, int4" });
-        }
+    let place = GPU_MATRICES.iter().position(|format| *format == dtype);
+    let Some(place) = place.filter(|_| dtype != DType::Nvfp4 || Weights::keeps_blocks(dtype, columns)) else {
+        let accepted = "bf16, int8, int4, fp8, fp8_block, nvfp4 in whole blocks";
+        return Err(KernelError::DType { what: "weights of a GPU", dtype, accepted });
     };
     let wanted = dtype.matrix_bytes(rows as u64, columns as u64).get() as usize;
     if bytes.len() != wanted {
         let got = bytes.len();
         return Err(KernelError::Size { what: "a matrix", rows, columns, dtype, wanted, got });
     }
-    Ok((kernel, bytes.aligned(16, "weights")))
+    Ok((kernels[place], bytes.aligned(16, "weights")))
 }
 
 #[repr(C)]
@@ -78,8 +94,8 @@ impl ProductOutput {
         }
     }
 
-    /// The values from `first` on.
-    pub(crate) fn beyond(self, first: usize) -> Self {
+    /// The values from index `first` on.
+    pub fn beyond(self, first: usize) -> Self {
         match self {
             Self::Narrow(values) => Self::Narrow(values.from(first)),
             Self::Wide(values) => Self::Wide(values.from(first)),
@@ -105,7 +121,7 @@ pub fn gemv(
     w: GpuSlice<u8>,
 ) -> Result<KernelCall, KernelError> {
     let y = y.into();
-    let (kernel, w) = packed(["gemv_bf16", "gemv_int8", "gemv_int4"], dtype, rows, columns, w)?;
+    let (kernel, w) = packed(by_format!("gemv"), dtype, rows, columns, w)?;
     let arguments = GemvArguments {
         x: x.holding(extent(m, x_stride, columns), "x"),
         w,
@@ -138,7 +154,7 @@ pub fn unpack(
     (dtype, rows, columns): (DType, usize, usize),
     w: GpuSlice<u8>,
 ) -> Result<KernelCall, KernelError> {
-    let (kernel, w) = packed(["unpack_bf16", "unpack_int8", "unpack_int4"], dtype, rows, columns, w)?;
+    let (kernel, w) = packed(by_format!("unpack"), dtype, rows, columns, w)?;
     let out = out.holding(rows * columns, "out");
     let arguments = UnpackArguments { w, out, rows: count(rows), columns: count(columns) };
     let grid = [rows.div_ceil(PANEL), columns.div_ceil(THREADS as usize), 1];
@@ -169,7 +185,7 @@ pub fn gather(
     tokens: GpuSlice<i32>,
     scale: f32,
 ) -> Result<KernelCall, KernelError> {
-    let (kernel, table) = packed(["gather_bf16", "gather_int8", "gather_int4"], dtype, rows, columns, table)?;
+    let (kernel, table) = packed(by_format!("gather"), dtype, rows, columns, table)?;
     let arguments = GatherArguments {
         table,
         tokens: tokens.address,

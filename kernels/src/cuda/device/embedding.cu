@@ -23,6 +23,9 @@ typedef struct {
 GATHER(bf16)
 GATHER(int8)
 GATHER(int4)
+GATHER(fp8)
+GATHER(fp8_block)
+GATHER(nvfp4)
 
 typedef struct {
     float *x;             // [rows][columns]

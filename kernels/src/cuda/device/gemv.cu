@@ -1,4 +1,4 @@
-// y = x * W^T for few rows of x, the weights packed in bf16, int8 or int4 and dequantised in
+// y = x * W^T for few rows of x, the weights packed in whatever format and dequantised in
 // registers.
 //
 // Reading the weights takes most of the time, so they are read once, in whole lines, with many
@@ -7,6 +7,8 @@
 // - bf16: 8 pairs of columns, 4 lanes each; a lane has 4 rows of a pair
 // - int8: a group of 32 columns, 2 lanes for each pair; a lane has 8 rows of a pair
 // - int4: two groups of 32 columns, 4 lanes for each eight; a lane has 4 rows of an eight
+// - fp8 and fp8_block: 16 pairs of columns, 2 lanes each; a lane has 8 rows of a pair
+// - nvfp4: a block of 64 columns, 4 lanes for each eight; a lane has 4 rows of an eight
 //
 // A block takes one panel, and its eight warps take turns. At the end their sums are added in a
 // fixed order, so the result does not depend on the schedule. x is staged in shared memory as f32,
@@ -40,10 +42,11 @@ static __device__ inline void stage(float *x, const Gemv *a, int from)
     __syncthreads();
 }
 
-// Each adds its lane's part of the step that begins at column `from + column`; `x` holds the
-// columns from `from` on.
-static __device__ inline void step_bf16(float *sums, const u8 *panel, const float *x, int from, int column, int to)
+// Each adds its lane's part of the step that begins at column `from + column` of `columns`; `x` holds
+// the columns from `from` on, up to `from + to`.
+static __device__ inline void step_bf16(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
 {
+    (void)columns;
     int lane = threadIdx.x % WARP;
     column += lane / 4 * 2;
     const u8 *pair = panel + (u64)(from + column) * 2 * PANEL;
@@ -63,8 +66,9 @@ static __device__ inline float integers(u32 word, int at, float first, float sec
     return (float)(signed char)(word >> at) * first + (float)(signed char)(word >> (at + 8)) * second;
 }
 
-static __device__ inline void step_int8(float *sums, const u8 *panel, const float *x, int from, int column, int to)
+static __device__ inline void step_int8(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
 {
+    (void)columns;
     int lane = threadIdx.x % WARP;
     const u8 *group = panel + (u64)((from + column) / GROUP) * PANEL * (2 + GROUP);
     // The scales of this lane's eight rows, then their values.
@@ -78,8 +82,9 @@ static __device__ inline void step_int8(float *sums, const u8 *panel, const floa
     }
 }
 
-static __device__ inline void step_int4(float *sums, const u8 *panel, const float *x, int from, int column, int to)
+static __device__ inline void step_int4(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
 {
+    (void)columns;
     int lane = threadIdx.x % (WARP / 2);
     column += threadIdx.x % WARP / (WARP / 2) * GROUP;
     if (column >= to) return;
@@ -98,6 +103,74 @@ static __device__ inline void step_int4(float *sums, const u8 *panel, const floa
         }
         sums[i] += wide_half(scale[i]) * sum;
     }
+}
+
+// The products of 8 rows of a pair of columns at `pair` with x, times `scale`.
+static __device__ inline void add_float8(float *sums, const u8 *pair, const float *x, float scale, int column, int to)
+{
+    int lane = threadIdx.x % WARP;
+    column += lane / 2 * 2;
+    pair += (u64)(lane / 2) * 2 * PANEL;
+    if (column + 1 < to) {
+        uint4 four = *(const uint4 *)(pair + 16 * (lane % 2));
+        const u32 word[4] = {four.x, four.y, four.z, four.w};
+        float first = scale * x[column], second = scale * x[column + 1];
+        for (int i = 0; i < 4; i++) {
+            sums[2 * i] += wide_float8(word[i]) * first + wide_float8(word[i] >> 8) * second;
+            sums[2 * i + 1] += wide_float8(word[i] >> 16) * first + wide_float8(word[i] >> 24) * second;
+        }
+    } else if (column < to) { // the last of an odd number has no partner
+        for (int i = 0; i < 8; i++) sums[i] += wide_float8(pair[lane % 2 * 8 + i]) * scale * x[column];
+    }
+}
+
+// The scales of rows are left to the end.
+static __device__ inline void step_fp8(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
+{
+    (void)columns;
+    add_float8(sums, panel + (u64)(4 + from + column) * PANEL, x, 1, column, to);
+}
+
+static __device__ inline void step_fp8_block(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
+{
+    const u8 *pair = panel + (u64)((columns + 511) / 512 + from + column) * PANEL;
+    add_float8(sums, pair, x, ((const float *)panel)[(from + column) / 128], column, to);
+}
+
+static __device__ inline void step_nvfp4(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
+{
+    int lane = threadIdx.x % WARP, group = lane / 8;
+    const u8 *block = panel + (u64)(4 + (from + column) / NVFP4 * NVFP4_BYTES) * PANEL;
+    uint4 scales = *(const uint4 *)(block + 16 * (lane % 4)), q = *(const uint4 *)(block + 4 * PANEL + 16 * lane);
+    const u32 word[4] = {q.x, q.y, q.z, q.w}, scale[4] = {scales.x, scales.y, scales.z, scales.w};
+    // The low halves of four bytes are four columns, the high halves those eight columns on.
+    const float *four = x + column + 16 * group + lane / 4 % 2 * 4;
+    (void)to;
+    (void)columns;
+    for (int i = 0; i < 4; i++) {
+        float sum = 0;
+        for (int j = 0; j < 4; j++) {
+            sum += doubled_float4(word[i] >> (8 * j) & 15) * four[j];
+            sum += doubled_float4(word[i] >> (8 * j + 4) & 15) * four[8 + j];
+        }
+        sums[i] += wide_float8(scale[i] >> (8 * group) & 127) * 0.5f * sum;
+    }
+}
+
+// Each multiplies its lane's sums by the scales of their rows, in formats that have such.
+static __device__ inline void scale_bf16(float *sums, const u8 *panel) { (void)sums, (void)panel; }
+static __device__ inline void scale_int8(float *sums, const u8 *panel) { (void)sums, (void)panel; }
+static __device__ inline void scale_int4(float *sums, const u8 *panel) { (void)sums, (void)panel; }
+static __device__ inline void scale_fp8_block(float *sums, const u8 *panel) { (void)sums, (void)panel; }
+
+static __device__ inline void scale_fp8(float *sums, const u8 *panel)
+{
+    for (int i = 0; i < 8; i++) sums[i] *= ((const float *)panel)[threadIdx.x % 2 * 8 + i];
+}
+
+static __device__ inline void scale_nvfp4(float *sums, const u8 *panel)
+{
+    for (int i = 0; i < 4; i++) sums[i] *= ((const float *)panel)[threadIdx.x % 4 * 4 + i];
 }
 
 // Adds up `each` rows per lane over the lanes that have the same rows (those whose number is the
@@ -135,6 +208,9 @@ static __device__ inline void finish(const Gemv *a, float *sums, int each)
 LAST(bf16)
 LAST(int8)
 LAST(int4)
+LAST(fp8)
+LAST(fp8_block)
+LAST(nvfp4)
 
 // Panel blockIdx.x of row blockIdx.y. `each` rows per lane, `step` columns per warp.
 #define PRODUCT(format, each, step)                                                                               \
@@ -152,14 +228,18 @@ LAST(int4)
             stage(x, a, from);                                                                                    \
             int to = a->columns - from < CHUNK ? a->columns - from : CHUNK;                                       \
             _Pragma("unroll 4") for (int column = warp * step; column < to; column += WARPS * step)               \
-                step_##format(sums, panel, x, from, column, to);                                                  \
+                step_##format(sums, panel, x, from, column, to, a->columns);                                      \
         }                                                                                                         \
+        scale_##format(sums, panel);                                                                              \
         finish(a, sums, each);                                                                                    \
     }
 
 PRODUCT(bf16, 4, 16)
 PRODUCT(int8, 8, 32)
 PRODUCT(int4, 4, 64)
+PRODUCT(fp8, 8, 32)
+PRODUCT(fp8_block, 8, 32)
+PRODUCT(nvfp4, 4, 64)
 
 // Grid: panels, rows of x.
 #define GEMV(format)                                                                                              \
@@ -168,6 +248,9 @@ PRODUCT(int4, 4, 64)
 GEMV(bf16)
 GEMV(int8)
 GEMV(int4)
+GEMV(fp8)
+GEMV(fp8_block)
+GEMV(nvfp4)
 
 typedef struct {
     const u16 *x;     // rows of `columns` values, each for `per_row` results
@@ -192,3 +275,6 @@ typedef struct {
 EXPERT(bf16)
 EXPERT(int8)
 EXPERT(int4)
+EXPERT(fp8)
+EXPERT(fp8_block)
+EXPERT(nvfp4)

@@ -70,6 +70,45 @@ static __device__ inline void widen_int4(u16 *w, const u8 *panel, int from, int 
         eight[j] = narrow_pair(scale * ((float)(word >> (4 * j) & 15) - 8), scale * ((float)(word >> (4 * j + 16) & 15) - 8));
 }
 
+// Word i is a row's two bytes of a pair of columns, and the next row's.
+static __device__ inline void widen_float8(u16 *w, const u8 *numbers, float one, float two, int from, int i, int columns)
+{
+    int column = i / (PANEL / 2) * 2;
+    u32 word = from + column < columns ? ((const u32 *)(numbers + (u64)from * PANEL))[i] : 0;
+    u16 *row = w + i % (PANEL / 2) * 2 * STRIDE + column;
+    *(u32 *)row = narrow_pair(one * wide_float8(word), one * wide_float8(word >> 8));
+    *(u32 *)(row + STRIDE) = narrow_pair(two * wide_float8(word >> 16), two * wide_float8(word >> 24));
+}
+
+static __device__ inline void widen_fp8(u16 *w, const u8 *panel, int from, int i, int columns)
+{
+    const float *scales = (const float *)panel + i % (PANEL / 2) * 2;
+    widen_float8(w, panel + 4 * PANEL, scales[0], scales[1], from, i, columns);
+}
+
+static __device__ inline void widen_fp8_block(u16 *w, const u8 *panel, int from, int i, int columns)
+{
+    float scale = ((const float *)panel)[from / 128];
+    widen_float8(w, panel + (columns + 511) / 512 * PANEL, scale, scale, from, i, columns);
+}
+
+// Four words of a row in a block are two times sixteen columns; `from` is the first or the second
+// half of a block.
+static __device__ inline void widen_nvfp4(u16 *w, const u8 *panel, int from, int i, int columns)
+{
+    const u8 *block = panel + (u64)(4 + from / NVFP4 * NVFP4_BYTES) * PANEL;
+    int lane = i % PANEL, unit = from % NVFP4 / 8 + i / PANEL, group = unit / 2;
+    u32 word = ((const u32 *)(block + 4 * PANEL))[unit * PANEL + lane];
+    float scale = wide_float8(block[4 * lane + group] & 127) * 0.5f, own = ((const float *)panel)[lane];
+    u32 *out = (u32 *)(w + lane * STRIDE + i / PANEL / 2 * 16 + unit % 2 * 4);
+    (void)columns;
+    for (int j = 0; j < 4; j += 2)
+        for (int high = 0; high < 2; high++) {
+            u32 pair = word >> (8 * j + 4 * high);
+            out[4 * high + j / 2] = narrow_pair(scale * doubled_float4(pair & 15) * own, scale * doubled_float4(pair >> 8 & 15) * own);
+        }
+}
+
 // Adds the product of the operands in shared memory to a warp's 16 pairs by 64 rows of W.
 static __device__ inline void multiply_tiles(float sums[TILE / 8][4], const u16 *x, const u16 *w)
 {
@@ -123,3 +162,6 @@ static __device__ inline void multiply_tiles(float sums[TILE / 8][4], const u16 
 GROUPED(bf16, 256)
 GROUPED(int8, 128)
 GROUPED(int4, 64)
+GROUPED(fp8, 128)
+GROUPED(fp8_block, 128)
+GROUPED(nvfp4, 64)

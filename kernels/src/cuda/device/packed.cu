@@ -6,10 +6,17 @@
 // The most experts of one call: a structure of arguments is at most 4 KiB.
 #define EXPERTS 128
 
-// bytes of a row: with its f16 scales, in whole groups.
+// Columns of a block of 4-bit floats, and its bytes.
+#define NVFP4 64
+#define NVFP4_BYTES 36
+
+// Bytes of a row: with its share of scales, in whole groups.
 static __device__ inline u64 row_bytes_bf16(int columns) { return 2 * (u64)columns; }
 static __device__ inline u64 row_bytes_int8(int columns) { return (u64)((columns + GROUP - 1) / GROUP) * (2 + GROUP); }
 static __device__ inline u64 row_bytes_int4(int columns) { return (u64)((columns + GROUP - 1) / GROUP) * (2 + GROUP / 2); }
+static __device__ inline u64 row_bytes_fp8(int columns) { return 4 + (u64)columns; }
+static __device__ inline u64 row_bytes_fp8_block(int columns) { return (u64)((columns + 511) / 512) + columns; }
+static __device__ inline u64 row_bytes_nvfp4(int columns) { return 4 + (u64)(columns / NVFP4) * NVFP4_BYTES; }
 
 // Rows of a panel: the last may have fewer.
 static __device__ inline int height_of(int panel, int rows)
@@ -18,12 +25,17 @@ static __device__ inline int height_of(int panel, int rows)
     return left < PANEL ? left : PANEL;
 }
 
+// Which of a panel's values is that of a row and a column: columns lie in pairs.
+static __device__ inline int pair_slot(int height, int columns, int lane, int column)
+{
+    int alone = columns % 2 == 1 && column == columns - 1;
+    return column / 2 * 2 * height + (alone ? lane : 2 * lane + column % 2);
+}
+
 // One value: the reference, for places where speed does not matter.
 static __device__ inline float value_bf16(const u8 *panel, int height, int columns, int lane, int column)
 {
-    int alone = columns % 2 == 1 && column == columns - 1;
-    int slot = column / 2 * 2 * height + (alone ? lane : 2 * lane + column % 2);
-    return wide(((const u16 *)panel)[slot]);
+    return wide(((const u16 *)panel)[pair_slot(height, columns, lane, column)]);
 }
 
 static __device__ inline float value_int8(const u8 *panel, int height, int columns, int lane, int column)
@@ -41,4 +53,29 @@ static __device__ inline float value_int4(const u8 *panel, int height, int colum
     (void)columns;
     u8 pair = group[2 * height + (offset / 8 * height + lane) * 4 + nibble / 2];
     return wide_half(((const u16 *)group)[lane]) * ((float)(pair >> 4 * (nibble % 2) & 15) - 8);
+}
+
+static __device__ inline float value_fp8(const u8 *panel, int height, int columns, int lane, int column)
+{
+    u8 number = panel[4 * height + pair_slot(height, columns, lane, column)];
+    return ((const float *)panel)[lane] * wide_float8(number);
+}
+
+// Panels are whole, and 128 columns of all rows share a scale.
+static __device__ inline float value_fp8_block(const u8 *panel, int height, int columns, int lane, int column)
+{
+    u8 number = panel[(columns + 511) / 512 * height + pair_slot(height, columns, lane, column)];
+    return ((const float *)panel)[column / 128] * wide_float8(number);
+}
+
+// A block has scales for four times sixteen columns. Of eight bytes of numbers, the low halves are
+// the first eight columns.
+static __device__ inline float value_nvfp4(const u8 *panel, int height, int columns, int lane, int column)
+{
+    const u8 *block = panel + 4 * height + (u64)(column / NVFP4) * NVFP4_BYTES * height;
+    int group = column % NVFP4 / 16, at = column % 8, high = column % 16 / 8;
+    (void)columns;
+    u8 pair = block[(4 + 8 * group + at / 4 * 4) * height + 4 * lane + at % 4];
+    float scale = wide_float8(block[4 * lane + group] & 127) * 0.5f;
+    return scale * doubled_float4(pair >> 4 * high & 15) * ((const float *)panel)[lane];
 }

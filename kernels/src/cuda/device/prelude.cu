@@ -59,6 +59,22 @@ static __device__ inline float wide_half(u16 bits)
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
+// A finite number of E4M3: one sign, four exponent bits with bias 7, three fraction bits. As above,
+// with an exponent that is then 120 too small.
+static __device__ inline float wide_float8(u32 bits)
+{
+    float magnitude = __uint_as_float((bits & 127) << 20) * __uint_as_float(0x7b800000u);
+    return bits & 128 ? -magnitude : magnitude;
+}
+
+// Twice the value of a number of E2M1: one sign, two exponent bits, one fraction bit.
+static __device__ inline float doubled_float4(u32 bits)
+{
+    u32 exponent = bits >> 1 & 3, fraction = bits & 1;
+    int magnitude = (int)(exponent > 0 ? (2 + fraction) << (exponent - 1) : fraction);
+    return (float)(bits & 8 ? -magnitude : magnitude);
+}
+
 // cap * tanh(x / cap); 0: there is no cap.
 static __device__ inline float soften(float x, float cap)
 {

@@ -24,3 +24,6 @@ typedef struct {
 UNPACK(bf16)
 UNPACK(int8)
 UNPACK(int4)
+UNPACK(fp8)
+UNPACK(fp8_block)
+UNPACK(nvfp4)

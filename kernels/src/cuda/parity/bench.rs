@@ -1,9 +1,11 @@
 //! A GPU and a CPU side by side, and the differences of their results.
 
+use crate::cpu::Weights;
 use crate::cuda::calls::{GpuSlice, KernelCall};
 use crate::cuda::model::{Accelerator, Queue};
 use crate::runtime::{Buffer, KernelError, MemoryArena, Path, Pool, affinity};
 use half::bf16;
+use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 use std::sync::Arc;
 
@@ -57,6 +59,28 @@ impl ParityBench {
             bf16::from_f32((self.seed >> 40) as f32 / (1 << 23) as f32 - 1.0).to_f32()
         };
         std::iter::repeat_with(next).take(len).collect()
+    }
+
+    /// A matrix of random values, packed on the host. Blocks that we do not quantise are random
+    /// themselves.
+    pub(super) fn weights(
+        &mut self,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Weights, KernelError> {
+        let host = MemoryArena::new("host", Bytes::new(1 << 30));
+        let values = self.noise(rows * columns);
+        if !Weights::has_blocks(dtype) {
+            return Weights::from_f32(&host, dtype, rows, columns, &values);
+        }
+        Weights::from_scaled_blocks(&host, dtype, rows, columns, |row, out| {
+            let random = values[row * columns..].iter().map(|value| (value * 1e5) as i32 as u8);
+            out.iter_mut().zip(random).for_each(|(out, byte)| *out = byte);
+            // Scales up to 1/4 for values up to 6.
+            out.chunks_mut(36).for_each(|block| block[..4].iter_mut().for_each(|scale| *scale %= 41));
+            0.5 + (row % 5) as f32 / 9.0
+        })
     }
 
     pub(super) fn wide(&self, values: &[f32]) -> Result<Buffer, KernelError> {

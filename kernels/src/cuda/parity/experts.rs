@@ -3,17 +3,14 @@
 use super::bench::ParityBench;
 use crate::cpu::{ExpertWeights, GateFunction, Weights, expert};
 use crate::cuda::calls::{self, ExpertMatrices, ExpertRouting};
-use crate::runtime::{Buffer, KernelError, MemoryArena, Scratch};
+use crate::runtime::{Buffer, KernelError, Scratch};
 use hwprofiles::DType;
-use hwprofiles::units::Bytes;
 
 /// Experts of each token.
 const EACH: usize = 2;
-const HIDDEN: usize = 272;
-const INNER: usize = 72;
 
 pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
-    for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+    for dtype in calls::GPU_MATRICES {
         // Few pairs, which read their matrices one by one, and many, which are in tiles.
         for (tokens, experts) in [(1, 8), (3, 40), (150, 8)] {
             mixture(bench, dtype, tokens, experts)?;
@@ -23,16 +20,13 @@ pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
 }
 
 fn mixture(bench: &mut ParityBench, dtype: DType, tokens: usize, experts: usize) -> Result<(), KernelError> {
-    let host = MemoryArena::new("host", Bytes::new(1 << 30));
+    // Rows of nvfp4 are whole blocks.
+    let (hidden, inner) = if dtype == DType::Nvfp4 { (256, 64) } else { (272, 72) };
     let mut pack = |rows: usize, columns: usize| {
-        let each = (0..experts).map(|_| {
-            let values: Vec<f32> = bench.noise(rows * columns);
-            Weights::from_f32(&host, dtype, rows, columns, &values)
-        });
-        each.collect::<Result<Vec<_>, _>>()
+        (0..experts).map(|_| bench.weights(dtype, rows, columns)).collect::<Result<Vec<_>, _>>()
     };
-    let (gate_up, down) = (pack(2 * INNER, HIDDEN)?, pack(HIDDEN, INNER)?);
-    let (x, scores) = (bench.noise(tokens * HIDDEN), bench.noise(tokens * experts));
+    let (gate_up, down) = (pack(2 * inner, hidden)?, pack(hidden, inner)?);
+    let (x, scores) = (bench.noise(tokens * hidden), bench.noise(tokens * experts));
     let there = |bench: &ParityBench, weights: &[Weights]| {
         weights.iter().map(|weights| bench.there(weights.bytes())).collect::<Result<Vec<_>, _>>()
     };
@@ -46,13 +40,13 @@ fn mixture(bench: &mut ParityBench, dtype: DType, tokens: usize, experts: usize)
     let (_room, room) = bench.room::<u8>(ExpertRouting::bytes(tokens, experts, EACH))?;
     let routing = ExpertRouting::new(room, tokens, experts, EACH);
     let (x_at, scores_at) = (bench.narrow(&x)?, bench.wide(&scores)?);
-    let (_up, up) = bench.room(routing.pairs() * 2 * INNER)?;
-    let (_gated, gated) = bench.room(routing.pairs() * INNER)?;
-    let (_made, made) = bench.room(routing.pairs() * HIDDEN)?;
-    let (out_at, out) = bench.room(tokens * HIDDEN)?;
+    let (_up, up) = bench.room(routing.pairs() * 2 * inner)?;
+    let (_gated, gated) = bench.room(routing.pairs() * inner)?;
+    let (_made, made) = bench.room(routing.pairs() * hidden)?;
+    let (out_at, out) = bench.room(tokens * hidden)?;
     let mut calls = routing.choose(scores_at.values(), true);
     calls.extend(routing.multiply(up, x_at.values(), &matrices(&gate_up, &gate_up_at))?);
-    calls.push(calls::silu_mul(gated, up, up.from(INNER), 2 * INNER, routing.pairs(), INNER));
+    calls.push(calls::silu_mul(gated, up, up.from(inner), 2 * inner, routing.pairs(), inner));
     calls.extend(routing.multiply(made, gated, &matrices(&down, &down_at))?);
     calls.push(routing.sum(out, made, 0..experts, false));
     calls.iter().try_for_each(|call| bench.run(call))?;
@@ -71,8 +65,8 @@ fn mixture(bench: &mut ParityBench, dtype: DType, tokens: usize, experts: usize)
             }
         })
         .collect();
-    let mut wanted = vec![0.0; tokens * HIDDEN];
-    let mut scratch = Scratch::unaccounted(expert::scratch_bytes(1, tokens, HIDDEN, INNER))?;
+    let mut wanted = vec![0.0; tokens * hidden];
+    let mut scratch = Scratch::unaccounted(expert::scratch_bytes(1, tokens, hidden, inner))?;
     expert::experts(&bench.pool, &mut wanted, &x, &each, &mut scratch);
     // The values are rounded to bf16 four times on the way, and they cancel.
     let largest = wanted.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));

@@ -1,28 +1,32 @@
 //! Packed weights: products of few rows and of many, unpacking, and gathering.
 
 use super::bench::ParityBench;
-use crate::cpu::Weights;
+use crate::cpu::{PANEL, Weights};
 use crate::cuda::calls::{self, ProductOutput};
 use crate::cuda::model::Queue;
-use crate::runtime::{KernelError, MemoryArena};
+use crate::runtime::KernelError;
 use hwprofiles::DType;
-use hwprofiles::units::Bytes;
 
 pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
-    for dtype in [DType::Bf16, DType::Int8, DType::Int4] {
+    for dtype in calls::GPU_MATRICES {
         // Whole and partial panels, whole and partial groups, and more columns than are staged at
         // once.
-        for (n, k) in [(16, 32), (33, 65), (48, 2304), (1024, 512)] {
-            matrix(bench, dtype, n, k)?;
+        for (n, k) in [(16, 32), (33, 65), (35, 64), (48, 2304), (1024, 512)] {
+            let whole = match dtype {
+                DType::Fp8Block => n % PANEL == 0,
+                DType::Nvfp4 => Weights::keeps_blocks(dtype, k),
+                _ => true,
+            };
+            if whole {
+                matrix(bench, dtype, n, k)?;
+            }
         }
     }
     Ok(())
 }
 
 fn matrix(bench: &mut ParityBench, dtype: DType, n: usize, k: usize) -> Result<(), KernelError> {
-    let host = MemoryArena::new("host", Bytes::new(1 << 30));
-    let values = bench.noise(n * k);
-    let weights = Weights::from_f32(&host, dtype, n, k, &values)?;
+    let weights = bench.weights(dtype, n, k)?;
     let view = weights.view();
     let plain: Vec<f32> = (0..n * k).map(|i| view.value(i / k, i % k)).collect();
     let w = bench.there(weights.bytes())?;

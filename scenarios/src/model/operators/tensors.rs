@@ -204,12 +204,18 @@ impl Model {
 }
 
 /// Bytes of the neurons `rows` of a shared expert: their rows of gate and up, and their columns of
-/// down, which the formats that we pack round up to whole groups.
+/// down, which the formats that we pack round up to whole groups, or give a scale to each row.
 fn shared_expert_bytes(model: &Model, format: WeightFormat, rows: &Range<u64>) -> Bytes {
     let (front, count) = (model.neuron_activations() - 1, rows.end - rows.start);
     match format.one() {
         Some(
-            dtype @ (DType::F32 | DType::Bf16 | DType::Fp8 | DType::Fp8Block | DType::Int8 | DType::Int4),
+            dtype @ (DType::F32
+            | DType::Bf16
+            | DType::Fp8
+            | DType::Fp8Block
+            | DType::Int8
+            | DType::Int4
+            | DType::Nvfp4),
         ) => dtype.matrix_bytes(front * count, model.hidden) + dtype.matrix_bytes(model.hidden, count),
         _ => format.bytes_of_rows(rows, |dtype| dtype.matrix_bytes(front + 1, model.hidden)),
     }
