@@ -44,8 +44,8 @@ pub use export::{Export, ExportError, ExportTarget, UnknownExportTarget, export}
 pub use front::{Front, FrontPoint, Taken, front, label};
 pub use grid::{GridCell, GridScorer, plan_grid};
 pub use memory::{
-    MemoryUsage, SequenceBytes, StagingSlot, activation_buffers, rotation_table_bytes, scratch_bytes,
-    sequence_bytes, shares_embedding, staging_slots, usage, vector_holders,
+    MemoryUsage, SequenceBytes, StagingSlot, activation_buffers, cache_bytes, rotation_table_bytes,
+    scratch_bytes, sequence_bytes, shares_embedding, staging_slots, usage, vector_holders,
 };
 pub use placement::{
     LayerGroup, LayerPlacement, LayerRun, NamedSlice, NamedSlices, PhasePlacement, Pipelining, Placement,

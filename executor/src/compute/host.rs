@@ -14,6 +14,7 @@ use planner::{MicroBatch, OperandSource};
 use scenarios::{
     Activation, ActivationBuffer, Mixer, Model, Norm, Operator, Positions, RouterScoring, Sublayer,
 };
+use std::borrow::Cow;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A device at work on a run: its threads, its working memory and the current pass.
@@ -175,6 +176,7 @@ impl<'a> HostWorker<'a> {
                 kernels::add(self.pool, out, &places[(position + offset as usize) * hidden..][..hidden]);
             }
         }
+        self.begin_streams(out);
         if self.model().wiring.module_behind.is_some() {
             self.join_hidden(out);
         }
@@ -183,7 +185,9 @@ impl<'a> HostWorker<'a> {
     fn norm(&self, job: OperatorJob<'_>) {
         let (from, mut to) = self.pair(ActivationBuffer::Residual, ActivationBuffer::Normed);
         let values = self.rows() * self.model().hidden as usize;
-        let from = &from.view()[..values];
+        let predicts = job.operator == Operator::AttnNorm && self.model().wiring.predicted_streams.is_some();
+        let predicted = if predicts { self.predict_streams(job) } else { vec![] };
+        let from = if predicts { &predicted } else { &from.view()[..values] };
         self.normalise(job, &mut to.view_mut()[..values], from);
         if job.operator == Operator::FfnNorm && self.model().wiring.layer_embedding.is_some() {
             let mut carried = self.store.carried(self.part).lock().expect(POISONED);
@@ -229,7 +233,12 @@ impl<'a> HostWorker<'a> {
         let columns = input.columns(self.model()) as usize;
         let to = &mut to.view_mut::<f32>()[..rows * width];
         let (mut at, x) = (first, self.own_input(job, from.view()));
-        let count = self.store.weights(job.layer, sublayer, job.rows.start).len();
+        let mut count = self.store.weights(job.layer, sublayer, job.rows.start).len();
+        let adds_low_rank = sublayer == Sublayer::Qkv && self.model().wiring.low_rank_residual.is_some();
+        if adds_low_rank {
+            count -= 2;
+            self.project_low_rank(job, &x);
+        }
         for weights in part.views(slot.as_ref().map(|slot| slot.bytes())).take(count) {
             let (y, x) = (StridedRowsMut::new(&mut to[at..], width), StridedRows::new(&x, columns));
             at += weights.rows();
@@ -239,7 +248,11 @@ impl<'a> HostWorker<'a> {
         // The vector of a router with a sigmoid corrects its choice.
         let corrects = job.operator == Operator::Route
             && self.model().experts.as_ref().is_some_and(|it| it.scoring == RouterScoring::Sigmoid);
-        let scales = job.operator == Operator::DownProj && !self.model().ffn_bias;
+        let scales = match job.operator {
+            Operator::DownProj => !self.model().ffn_bias,
+            Operator::QkvProj => !self.model().qkv_bias,
+            _ => false,
+        };
         let bias = if corrects || scales { &[] } else { bias };
         let mine = first..job.rows.end as usize;
         if bias.len() == mine.len() {
@@ -316,6 +329,13 @@ impl<'a> HostWorker<'a> {
         let (model, values) = (self.model(), self.rows() * self.model().hidden as usize);
         let (sum, made) = (&mut residual.view_mut()[..values], &projected.view()[..values]);
         let is_normed = job.operator == Operator::FfnAdd && model.wiring.layer_embedding.is_some();
+        if model.wiring.predicted_streams.is_some() {
+            let (weight, ..) = self.norm_vectors(job);
+            return match is_normed {
+                true => sum.copy_from_slice(made),
+                false => self.add_to_prediction(sum, made, weight),
+            };
+        }
         if !model.wiring.norms_behind || is_normed {
             kernels::add(self.pool, sum, made);
         } else {
@@ -330,6 +350,7 @@ impl<'a> HostWorker<'a> {
         let (rows, columns) = (self.rows(), self.model().intermediate as usize);
         let inner = &mut inner.view_mut::<f32>()[..rows * columns];
         let up = &up.view::<f32>()[..rows * self.model().up_width() as usize];
+        let up = &cut_gates(up, self.model().wiring.gate_cutoff, columns);
         if !self.model().activation.is_gated() {
             inner.copy_from_slice(up);
         }
@@ -346,6 +367,25 @@ impl<'a> HostWorker<'a> {
             Activation::Xielu => unreachable!("it is refused before it runs"),
         }
     }
+}
+
+/// Rows of gate and up with the cutoff of each row's gates subtracted, and gates below it at 0,
+/// where the layer has one: it lies `deviations` standard deviations above the row's mean.
+fn cut_gates(up: &[f32], deviations: Option<f64>, columns: usize) -> Cow<'_, [f32]> {
+    let Some(deviations) = deviations else { return Cow::Borrowed(up) };
+    let (panel, mut cut) = (2 * INTERLEAVE as usize, up.to_vec());
+    for row in cut.chunks_exact_mut(2 * columns) {
+        let gates =
+            || row.chunks(panel).flat_map(|both| &both[..both.len() / 2]).map(|&gate| f64::from(gate));
+        let mean = gates().sum::<f64>() / columns as f64;
+        let variance = gates().map(|gate| (gate - mean).powi(2)).sum::<f64>() / columns as f64;
+        let cutoff = (mean + deviations * variance.sqrt()) as f32;
+        for both in row.chunks_mut(panel) {
+            let half = both.len() / 2;
+            both[..half].iter_mut().for_each(|gate| *gate = (*gate - cutoff).max(0.0));
+        }
+    }
+    Cow::Owned(cut)
 }
 
 /// How the experts of `shape` join gate and up.

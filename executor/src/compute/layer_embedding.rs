@@ -1,4 +1,4 @@
-//! Embeddings that each layer looks up for itself, on a device of the host (Gemma 4).
+//! Embeddings that each layer looks up for itself, on a device of the host (Gemma 3n and 4).
 
 use crate::compute::host::HostWorker;
 use crate::compute::job::OperatorJob;
@@ -21,7 +21,8 @@ impl HostWorker<'_> {
 
     /// The down projection and the norm behind it, and what the layer's own embedding e adds:
     /// norm(P·(gelu(G·r) ⊙ i)), with the residual r behind the network, and the layer's input
-    /// i = (norm(M·x / √hidden) + e) / √2 of the token's first embedding x.
+    /// i = (norm(M·x / √hidden) + e) / √2 of the token's first embedding x. With predicted streams
+    /// r is the scaled first one, the others take what is added, and the result is the residual.
     pub(super) fn project_down_with_input(&mut self, job: OperatorJob<'_>) {
         let (model, rows) = (self.model(), self.rows());
         let width = model.wiring.layer_embedding.expect("a layer with an embedding of its own") as usize;
@@ -33,18 +34,20 @@ impl HostWorker<'_> {
         let mut next = || views.next().expect("down, gate, the input's projection, the way back");
         let vectors = self.store.vectors_of(self.device, job.layer, Sublayer::FfnDown);
         let (behind, rest) = vectors.split_at(hidden);
-        let (own_behind, input_norm) = rest.split_at(hidden);
+        let (own_behind, rest) = rest.split_at(hidden);
+        let (input_norm, rest) = rest.split_at(width);
         let mut carried = self.store.carried(self.part).lock().expect(POISONED);
         let carried = &mut *carried;
         let to = &mut to.view_mut::<f32>()[..rows * hidden];
         self.product(rows, to, inner.view(), next());
         kernels::rms_norm_heads(self.pool, to, rows, hidden, 1, behind, epsilon);
         kernels::add(self.pool, &mut carried.residual, to);
+        self.correct_streams(carried, rest);
         let (mut gate, mut input) = (vec![0.0; rows * width], vec![0.0; rows * width]);
         self.product(rows, &mut gate, &carried.residual, next());
         self.product(rows, &mut input, &carried.embedded, next());
         kernels::scale(self.pool, &mut input, (hidden as f32).sqrt().recip());
-        kernels::rms_norm_heads(self.pool, &mut input, rows, width, 1, &input_norm[..width], epsilon);
+        kernels::rms_norm_heads(self.pool, &mut input, rows, width, 1, input_norm, epsilon);
         let first = job.layer.expect("it is in a layer") as usize * width;
         let own = carried.for_layers.chunks_exact(model.layers as usize * width);
         for (input, own) in input.chunks_exact_mut(width).zip(own) {
@@ -55,7 +58,10 @@ impl HostWorker<'_> {
         let added = &mut carried.residual;
         self.product(rows, added, &gate, next());
         kernels::rms_norm_heads(self.pool, added, rows, hidden, 1, own_behind, epsilon);
-        kernels::add(self.pool, to, added);
+        match model.wiring.predicted_streams {
+            None => kernels::add(self.pool, to, added),
+            Some(_) => self.add_to_streams(carried, views, to),
+        }
     }
 
     /// y = x · Wᵀ for rows that follow one another.

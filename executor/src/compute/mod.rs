@@ -10,6 +10,7 @@ mod latent;
 mod layer_embedding;
 mod module_input;
 mod normed_experts;
+mod predicted_streams;
 mod recurrent;
 mod routing;
 mod shared_expert;

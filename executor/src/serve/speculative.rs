@@ -6,7 +6,8 @@
 //! number for each token of the sequence, and none behind a rejected one.
 //!
 //! Both models have their own session. A rejected token stays in both KV caches until the next
-//! token of its position overwrites it.
+//! token of its position overwrites it. A recurrence of the model takes the tokens of a step into
+//! its state only with the next step, when it is known which of them stay.
 //!
 //! The draft may be the model's own MTP module. Its row i joins the model's hidden state of token
 //! i with the embedding of token i + 1, and predicts token i + 2. So its sequences begin with the
@@ -24,7 +25,7 @@ use crate::serve::request::GeneratedBatch;
 use crate::serve::session::Session;
 use kernels::KernelError;
 use planner::{Recorder, StepSpan, Trace};
-use scenarios::{Phase, Step, Workload};
+use scenarios::{Model, Phase, Step, Workload};
 use std::time::Instant;
 
 /// A model and a draft that proposes tokens for it, both ready to run.
@@ -77,8 +78,8 @@ impl SpeculativeSession {
     ///
     /// # Errors
     /// [`ExecutorError::Refused`] if the two have different vocabularies, if the extent of either
-    /// is too small, or if a layer keeps less than the whole context: then a rejected token could
-    /// not be taken back. An MTP module of another model, and one on a GPU.
+    /// is too small, or if a layer has a window, or a layer of the draft a state: then a rejected
+    /// token could not be taken back. An MTP module of another model, and one on a GPU.
     pub fn new(model: Session, draft: Session) -> Result<Self, ExecutorError> {
         let [ours, theirs] = [&model, &draft].map(|session| &session.setup().model);
         if ours.vocab != theirs.vocab {
@@ -86,13 +87,14 @@ impl SpeculativeSession {
             let found = format!("'{}' with a vocabulary of {}", theirs.name, theirs.vocab);
             return Err(ExecutorError::refused("draft", found, wanted));
         }
-        for session in [&model, &draft] {
-            let model = &session.setup().model;
-            if !model.shapes().iter().all(|shape| shape.keeps_everything()) {
-                let wanted = "layers that attend to the whole context: a window or a state cannot take a \
-                              rejected token back";
-                return Err(ExecutorError::refused("draft", format!("'{}'", model.name), wanted));
-            }
+        let has_window = |model: &Model| model.shapes().iter().any(|shape| shape.wiring.window.is_some());
+        if let Some(model) = [ours, theirs].into_iter().find(|model| has_window(model)) {
+            let wanted = "layers without a window: it cannot take a rejected token back";
+            return Err(ExecutorError::refused("draft", format!("'{}'", model.name), wanted));
+        }
+        if !theirs.shapes().iter().all(|shape| shape.keeps_everything()) {
+            let wanted = "layers without a state: a draft takes back the tokens of several steps";
+            return Err(ExecutorError::refused("draft", format!("'{}'", theirs.name), wanted));
         }
         let [ours, theirs] = [&model, &draft].map(|session| session.setup().extent);
         if ours.step_tokens < 2 {

@@ -17,8 +17,8 @@ use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, subl
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
 use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch, Weights};
-use planner::{Action, MicroBatch, PhasePrograms, Placement, StagingSlot, staging_slots};
-use scenarios::{ActivationBuffer as Activation, Model, Sublayer, kv_bytes};
+use planner::{Action, MicroBatch, PhasePrograms, Placement, StagingSlot, cache_bytes, staging_slots};
+use scenarios::{ActivationBuffer as Activation, Model, Sublayer};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -183,7 +183,7 @@ impl Store {
         for (layer, number) in setup.placement.layers.iter().zip(0..) {
             let shape = setup.model.layer(number);
             for sequences in sequences_by_part(setup) {
-                let bytes = kv_bytes(shape, &setup.formats, sequences, setup.extent.context);
+                let bytes = cache_bytes(shape, &setup.formats, sequences, &setup.extent);
                 // A layer without a mixer has an empty one.
                 let home = layer.kv_home().unwrap_or(MemoryId(0));
                 let new = || touched(&memories[home.0], bytes);
@@ -230,7 +230,7 @@ impl Store {
             for _ in 0..setup.placement.pipelining.slots {
                 weight_slots[device.0].push(touched(own(device), weights)?);
                 for sequences in sequences_by_part(setup) {
-                    let bytes = |shape| kv_bytes(shape, formats, sequences, extent.context);
+                    let bytes = |shape| cache_bytes(shape, formats, sequences, extent);
                     let bytes = streamed.iter().copied().map(bytes).max().unwrap_or(Bytes::ZERO);
                     kv_slots[device.0].push(touched(own(device), bytes)?);
                 }
@@ -251,20 +251,10 @@ impl Store {
         parts.iter().find(|part| part.rows.start == first).expect("the program's parts are the placement's")
     }
 
-    /// The packed matrices of that slice, without the table that may follow the token table of a
-    /// tied head.
+    /// The packed matrices of that slice; of the embedding's a tied head has the token table.
     pub fn weights(&self, layer: Option<u32>, sublayer: Sublayer, first: u64) -> &[Weights] {
-        let PackedSlice { rows, weights } = self.slice(layer, sublayer, first);
-        if sublayer != Sublayer::Head {
-            return weights;
-        }
-        let mut left = (rows.end - rows.start) as usize;
-        let own = |weights: &&Weights| {
-            let is_own = left > 0;
-            left = left.saturating_sub(weights.shape().1);
-            is_own
-        };
-        &weights[..weights.iter().take_while(own).count()]
+        let weights = &self.slice(layer, sublayer, first).weights;
+        if self.kept_as(sublayer) == sublayer { weights } else { &weights[..1] }
     }
 
     /// The sublayer that holds a sublayer's matrix: a tied head uses the embedding's.

@@ -37,7 +37,10 @@ impl CacheLayout {
                 capacity: setup.extent.context as usize,
                 entry: setup.formats.kv.matrix_bytes(1, latent.kv_numbers()).get() as usize,
             },
-            Mixer::Recurrent(_) => Self::State(shape.state_bytes().get() as usize),
+            Mixer::Recurrent(_) => {
+                let unverified = shape.unverified_bytes(setup.extent.step_tokens);
+                Self::State((shape.state_bytes() + unverified).get() as usize)
+            }
             Mixer::Attention | Mixer::Compressed(_) => Self::Heads,
         }
     }

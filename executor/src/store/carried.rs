@@ -12,6 +12,10 @@ pub(crate) struct CarriedRows {
     pub embedded: Vec<f32>,
     /// The tokens' embeddings for all layers.
     pub for_layers: Vec<f32>,
+    /// Residual streams of each token, one after another.
+    pub streams: Vec<f32>,
+    /// What a layer adds to the residual beside attention.
+    pub low_rank: Vec<f32>,
     /// The residual in front of a layer's network.
     pub residual: Vec<f32>,
     /// Hidden states of the model whose MTP module this is: a row for each of the pass's.

@@ -57,6 +57,11 @@ impl TensorRows {
         Self { tensor, rows, first, run: rows, stride: rows }
     }
 
+    /// Row `row` of the tensor `rows` times.
+    pub fn repeated(tensor: Tensor, row: u64, rows: u64) -> Self {
+        Self { tensor, rows, first: row, run: 1, stride: 0 }
+    }
+
     /// Matrices that share a tensor of `columns` columns; `rows` has the number of rows of each.
     /// The tensor consists of `groups` groups, and each group has an equal part of every matrix.
     pub fn grouped(name: &str, groups: u64, rows: &[u64], columns: u64) -> Vec<Self> {

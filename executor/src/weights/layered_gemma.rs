@@ -1,4 +1,4 @@
-//! The tensors of Gemma 4's sublayers where they differ from Gemma 3's.
+//! The tensors of Gemma 3n's and Gemma 4's sublayers where they differ from Gemma 3's.
 
 use crate::weights::fused::{FusedTensor, SublayerTensors, Tensor, TensorRows};
 use crate::weights::mixers;
@@ -9,7 +9,7 @@ use scenarios::{Architecture, Model, Sublayer};
 /// Whether [`tensors`] describes the sublayer.
 pub(super) fn has_own(model: &Model, sublayer: Sublayer) -> bool {
     let dense = model.experts.is_none();
-    model.architecture == Architecture::Gemma4
+    matches!(model.architecture, Architecture::Gemma3n | Architecture::Gemma4)
         && match sublayer {
             Sublayer::Embed => model.wiring.layer_embedding.is_some(),
             Sublayer::Qkv | Sublayer::Attention => true,
@@ -37,7 +37,7 @@ pub(super) fn tensors(
             let vectors = head_norms(model, names).into_iter().take(count).collect();
             SublayerTensors { matrices: vec![], vectors }
         }
-        Sublayer::FfnDown => down_tensors(model, names, layer, scale()),
+        Sublayer::FfnDown => down_tensors(model, names, layer),
         Sublayer::Router => {
             let matrix = names.matrix(&[names.router], 1, &[experts(model).count], model.hidden);
             SublayerTensors { matrices: vec![matrix], vectors: vec![vector("router.scale", model.hidden)] }
@@ -74,27 +74,60 @@ fn front_tensors(model: &Model, names: &TensorNames) -> SublayerTensors {
     };
     // One name would mean one tensor that all of them share.
     let matrix = names.matrix(&names.qkv[..count], 1, &[queries, kv, kv][..count], model.hidden);
-    with_biases(matrix, model.qkv_bias, norm(model, format!("{}{}", names.layer, names.attn_norm)))
+    let own = norm(model, format!("{}{}", names.layer, names.attn_norm));
+    let mut tensors = with_biases(matrix, model.qkv_bias, own);
+    if let Some(streams) = model.wiring.predicted_streams {
+        tensors.vectors.extend(stream_router(model, names, streams));
+        let predicted = format!("{}altup.prediction_coefs.weight", names.layer);
+        tensors.vectors.push(FusedTensor::one(predicted, vec![streams * streams, streams]));
+    }
+    if let Some(rank) = model.wiring.low_rank_residual {
+        let matrix = |name: &str, rows, columns| names.matrix(&[name], 1, &[rows], columns);
+        tensors.matrices.push(matrix("laurel.linear_left", rank, model.hidden));
+        tensors.matrices.push(matrix("laurel.linear_right", model.hidden, rank));
+        tensors.vectors.extend(norm(model, format!("{}laurel.post_laurel_norm", names.layer)));
+    }
+    tensors
 }
 
-/// The token table, and the table with an embedding of each token for each layer.
+/// The router of predicted streams, and the norm in front of it.
+fn stream_router(model: &Model, names: &TensorNames, streams: u64) -> Vec<FusedTensor> {
+    let mut router = norm(model, format!("{}altup.router_norm", names.layer));
+    let name = format!("{}altup.modality_router.weight", names.layer);
+    router.push(FusedTensor::one(name, vec![streams, model.hidden]));
+    router
+}
+
+/// The projections of all residual streams but the first: to them, or back from them.
+fn stream_projections(model: &Model, names: &TensorNames, way: &str) -> Vec<FusedTensor> {
+    let name = |stream: u64| format!("{}altup_{way}.{stream}.weight", names.root);
+    let one = |stream| FusedTensor::one(name(stream), vec![model.hidden, model.hidden]);
+    (1..model.wiring.predicted_streams.unwrap_or(0)).map(|stream| one(stream - 1)).collect()
+}
+
+/// The token table, the table with an embedding of each token for each layer, and the projections
+/// to predicted streams.
 fn with_layer_table(model: &Model, names: &TensorNames) -> SublayerTensors {
     let width = model.wiring.layer_embedding.unwrap_or(0) * model.layers;
     let name = format!("{}embed_tokens_per_layer.weight", names.root);
+    let own = model.wiring.layer_embedding_tokens.unwrap_or(model.vocab);
+    let table = Tensor { name, shape: vec![own, width], plus_one: false };
+    let mut fused = FusedTensor::whole([table.clone()]);
+    if own < model.vocab {
+        fused.sources.push(TensorRows::repeated(table, 0, model.vocab - own));
+    }
     let mut tensors = embed_tensors(model, names);
-    tensors.matrices.push(FusedTensor::one(name, vec![model.vocab, width]));
+    tensors.matrices.push(fused);
+    tensors.matrices.extend(stream_projections(model, names, "projections"));
     tensors
 }
 
 /// Down; and where the layer has an embedding of its own: its gate, its share of the projection
-/// that all layers have in one tensor, and its projection back.
-fn down_tensors(
-    model: &Model,
-    names: &TensorNames,
-    layer: Option<u32>,
-    scale: FusedTensor,
-) -> SublayerTensors {
+/// that all layers have in one tensor, and its projection back. What corrects predicted streams,
+/// and in the last layer joins them.
+fn down_tensors(model: &Model, names: &TensorNames, layer: Option<u32>) -> SublayerTensors {
     let matrix = |name: &str, rows, columns| names.matrix(&[name], 1, &[rows], columns);
+    let vector = |name: &str, shape| FusedTensor::one(format!("{}{name}", names.layer), shape);
     let mut matrices = vec![matrix(names.down, model.hidden, model.intermediate)];
     let mut vectors = norm(model, format!("{}{}", names.layer, names.norms_behind[1]));
     if let (Some(width), Some(layer)) = (model.wiring.layer_embedding, layer) {
@@ -108,6 +141,16 @@ fn down_tensors(
         vectors
             .push(FusedTensor::one(format!("{}per_layer_projection_norm.weight", names.root), vec![width]));
     }
-    vectors.push(scale);
+    if let Some(streams) = model.wiring.predicted_streams {
+        vectors.extend(stream_router(model, names, streams));
+        vectors.push(vector("altup.correction_coefs.weight", vec![streams, streams]));
+        vectors.push(vector("altup.correct_output_scale", vec![model.hidden]));
+        if model.wiring.joins_streams {
+            matrices.extend(stream_projections(model, names, "unembed_projections"));
+        }
+    }
+    if model.wiring.layer_scale {
+        vectors.push(vector("layer_scalar", vec![1]));
+    }
     SublayerTensors { matrices, vectors }
 }

@@ -106,7 +106,7 @@ pub(crate) fn check_runnable(model: &Model) -> Result<(), ExecutorError> {
 /// The first feature of layers of `shape` that no kernel computes.
 fn missing_feature(shape: &Model) -> Option<&'static str> {
     let wiring = &shape.wiring;
-    let gemma = shape.architecture == Architecture::Gemma4;
+    let gemma = matches!(shape.architecture, Architecture::Gemma3n | Architecture::Gemma4);
     let nemotron = shape.architecture == Architecture::NemotronH;
     let features = [
         (matches!(shape.mixer, Mixer::Compressed(_)), "compressed attention"),
@@ -138,7 +138,8 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
             ),
             "norms behind its sublayers alone",
         ),
-        (wiring.residual_streams.or(wiring.predicted_streams).is_some(), "several residual streams"),
+        (wiring.residual_streams.is_some(), "hyper-connections"),
+        (wiring.predicted_streams.is_some() && shape.qkv_bias, "biases in front of predicted streams"),
         (wiring.layer_embedding.is_some() && !gemma, "embeddings for each layer"),
         (wiring.layer_embedding.is_some() && shape.experts.is_some(), "embeddings for each layer of experts"),
     ];
@@ -178,7 +179,9 @@ pub(crate) fn all_fused(model: &Model) -> Vec<FusedTensor> {
 
 /// Every tensor of the model once, in the order of computation.
 pub(crate) fn all_tensors(model: &Model) -> Vec<Tensor> {
-    all_fused(model).into_iter().flat_map(FusedTensor::tensors).collect()
+    let mut seen = std::collections::BTreeSet::new();
+    let tensors = all_fused(model).into_iter().flat_map(FusedTensor::tensors);
+    tensors.filter(|tensor| seen.insert(tensor.name.clone())).collect()
 }
 
 /// The MTP module of `model`, if its tensors have names here.

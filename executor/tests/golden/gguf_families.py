@@ -5,14 +5,16 @@ the same logits from these files as the executor does.
 """
 
 import json
+import math
 import re
+import statistics
 
 import gguf
 
 ARCHITECTURES = {
     "gpt_oss": "gpt-oss", "qwen3_next": "qwen3next", "qwen3_next_square": "qwen3next", "qwen3_5": "qwen35", "qwen3_5_heads": "qwen35", "qwen3_5_moe": "qwen35moe", "glm4_moe": "glm4moe", "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2", "gemma4": "gemma4", "gemma4_moe": "gemma4", "gemma4_shared": "gemma4", "llama4": "llama4",
-    "minimax_m2": "minimax-m2", "nemotron_h": "nemotron_h", "nemotron_h_moe": "nemotron_h_moe",
+    "gemma3n": "gemma3n", "minimax_m2": "minimax-m2", "nemotron_h": "nemotron_h", "nemotron_h_moe": "nemotron_h_moe",
 }
 # Values of a folder's configuration that files cannot say, or llama.cpp does not read: the file is of a
 # folder with these instead.
@@ -51,9 +53,11 @@ LAYER = {
     "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
     "pre_feedforward_layernorm_2": "pre_ffw_norm_2", "post_feedforward_layernorm_1": "post_ffw_norm_1",
     "post_feedforward_layernorm_2": "post_ffw_norm_2", "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
-    "post_per_layer_input_norm": "post_norm",
+    "post_per_layer_input_norm": "post_norm", "laurel.linear_left": "laurel_l", "laurel.linear_right": "laurel_r",
+    "laurel.post_laurel_norm": "laurel_post_norm", "altup.correction_coefs": "altup_correct_coef",
+    "altup.prediction_coefs": "altup_predict_coef", "altup.modality_router": "altup_router", "altup.router_norm": "altup_router_norm",
 }
-POST_NORM = ("gpt-oss", "glm4moe", "qwen3next", "qwen35", "qwen35moe", "gemma4")
+POST_NORM = ("gpt-oss", "glm4moe", "qwen3next", "qwen35", "qwen35moe", "gemma3n", "gemma4")
 PLUS_ONE = ("qwen3next", "qwen35", "qwen35moe")
 # Tensors of a layer whose names do not end in `weight` or `bias`, or are whole names in the file.
 WHOLE = {
@@ -61,7 +65,7 @@ WHOLE = {
     "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.dt_bias": "ssm_dt.bias", "mixer.dt_bias": "ssm_dt.bias",
     "linear_attn.A_log": "ssm_a", "mixer.A_log": "ssm_a", "mixer.D": "ssm_d", "layer_scalar": "layer_output_scale.weight",
-    "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale",
+    "altup.correct_output_scale": "altup_correct_scale.weight", "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale",
 }
 EXPERT = re.compile(r"(?:mlp|mixer|block_sparse_moe)\.experts\.\d+\.(\w+)\.weight")
 EXPERT_PARTS = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
@@ -201,6 +205,18 @@ def of_latent(config, layers):
     return found
 
 
+def of_gemma3n(config, layers):
+    rope, shares = config["rope_parameters"], config["activation_sparsity_pattern"]
+    return {
+        "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in config["layer_types"]],
+        "attention.shared_kv_layers": config["num_kv_shared_layers"],
+        "embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+        "altup.active_idx": config["altup_active_idx"], "altup.num_inputs": config["altup_num_inputs"],
+        "activation_sparsity_scale": [statistics.NormalDist().inv_cdf(share) if share else -math.inf for share in shares],
+        "rope.freq_base": float(rope["full_attention"]["rope_theta"]), "rope.freq_base_swa": float(rope["sliding_attention"]["rope_theta"]),
+    }
+
+
 def of_gemma4(config, layers):
     windowed = [kind == "sliding_attention" for kind in config["layer_types"]]
     full = config["per_layer_config"][str(windowed.index(False))]
@@ -231,7 +247,7 @@ def of_nemotron(config, layers):
 
 
 OF_FAMILY = {
-    "qwen3next": of_delta_net, "qwen35": of_delta_net, "qwen35moe": of_delta_net, "deepseek2": of_latent, "gemma4": of_gemma4, "nemotron_h": of_nemotron, "nemotron_h_moe": of_nemotron,
+    "qwen3next": of_delta_net, "qwen35": of_delta_net, "qwen35moe": of_delta_net, "deepseek2": of_latent, "gemma3n": of_gemma3n, "gemma4": of_gemma4, "nemotron_h": of_nemotron, "nemotron_h_moe": of_nemotron,
     "llama4": lambda config, layers: {
         "interleave_moe_layer_step": config["interleave_moe_layer_step"], "expert_feed_forward_length": config["intermediate_size"],
     },
@@ -243,6 +259,11 @@ def pieces(architecture, config, tensors):
     found = {}
     for source, values in tensors.items():
         base, kind = source.rsplit(".", 1)
+        if base.startswith("model.altup_"):
+            way, number = base.rsplit(".", 1)
+            stack = "altup_unembd_proj" if "unembed" in way else "altup_proj"
+            found.setdefault(f"{stack}.{kind}", []).append((source, [["split", 1]]))
+            continue
         if base in ENDS:
             one = [["add", 1.0]] if architecture in PLUS_ONE and base == "model.norm" else []
             found[f"{ENDS[base]}.{kind}"] = [(source, one)]
@@ -250,6 +271,10 @@ def pieces(architecture, config, tensors):
         _, _, layer, rest = source.split(".", 3)
         for name, steps in places(architecture, config, rest, values.shape):
             found.setdefault(f"blk.{layer}.{name}", []).append((source, steps))
+    if architecture == "gemma3n":
+        # The later tokens of a table with fewer have the row of the first one.
+        table, own = "model.embed_tokens_per_layer.weight", config["vocab_size_per_layer_input"]
+        found["per_layer_token_embd.weight"] += (config["vocab_size"] - own) * [(table, [["rows", own, 0, 1]])]
     if architecture == "gemma4":
         # A quarter of each wide head is rotated; the rest is divided by so much that it stands still.
         pairs = config["per_layer_config"][str(config["layer_types"].index("full_attention"))]["head_dim"] // 2

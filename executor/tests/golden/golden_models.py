@@ -18,6 +18,7 @@ class Golden:
     norm: float = 1.0  # mean of the norms' weights as they are stored
     bias: float = 0.3  # standard deviation of biases
     invisible: str = "-"  # ending of the names of 1-D tensors that provably change nothing
+    stds: dict = field(default_factory=dict)  # other standard deviations, by ending of the name
     shard: str = "5GB"
 
 
@@ -164,6 +165,20 @@ def goldens():
             layer_types=2 * ["sliding_attention", "sliding_attention", "full_attention"], num_kv_shared_layers=3,
             use_double_wide_mlp=True,
         ), byte_fallback, 0.1, {"sliding_window": 96}, invisible="layers.5.layer_scalar"),
+        # Four residual streams, of which layers compute the first; a learned addition beside attention; gates below a cutoff are
+        # 0 in three layers; embeddings of each layer for a part of the tokens; four layers attend to keys and values of earlier ones.
+        Golden("gemma3n", t.Gemma3nTextConfig(
+            **size, hidden_size=64, intermediate_size=120, num_hidden_layers=8, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=16, rms_norm_eps=1e-6, sliding_window=13, vocab_size_per_layer_input=VOCAB - 64, hidden_size_per_layer_input=24,
+            layer_types=2 * ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+            laurel_rank=8, altup_num_inputs=4, num_kv_shared_layers=4, final_logit_softcapping=4.0,
+            activation_sparsity_pattern=[0.95, 0.6, 0.8, 0.0, 0.0, 0.0, 0.0, 0.0],
+            rope_parameters=by_layer(10000.0, rope(1000000.0)), tie_word_embeddings=True,
+        ), byte_fallback, 0.1,
+            {"sliding_window": 96, "final_logit_softcapping": 30.0,
+             "activation_sparsity_pattern": [8 * [0.0], [0.95, 0.6, 0.75] + 5 * [0.0]],
+             "rope_parameters": by_layer(1000000.0, rope(1000000.0))},
+            stds={"modality_router.weight": 5.0, "_coefs.weight": 0.2, "post_per_layer_input_norm.weight": 0.8}, norm=1.5),
         Golden("mistral_window", t.MistralConfig(
             **size, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, sliding_window=17,

@@ -75,9 +75,10 @@ def draw_weights(golden, model, seed):
         buffers = [pair for pair in model.named_buffers() if pair[0].endswith(("correction_bias", "layer_scalar"))]
         for name, tensor in sorted([*model.named_parameters(), *buffers]):
             unit = torch.from_numpy(rng.standard_normal(tuple(tensor.shape), dtype=np.float32))
-            mean, deviation = None, golden.std
+            own = next((std for end, std in golden.stds.items() if name.endswith(end)), None)
+            mean, deviation = None, own or golden.std
             if tensor.ndim == 1:
-                mean, deviation = (None, golden.bias) if name.endswith(AROUND_ZERO) else (golden.norm, 0.3)
+                mean, deviation = (None, golden.bias) if name.endswith(AROUND_ZERO) else (golden.norm, own or 0.3)
             tensor.copy_(deviation * unit if mean is None else mean + deviation * unit)
             draws.append((tensor.numpy(), mean, deviation))
     return draws
@@ -232,9 +233,12 @@ def hub_spelling(config):
     del old["transformers_version"]
     if "rope_parameters" in old:
         scaling = dict(old.pop("rope_parameters"))
-        if old["model_type"] == "gemma3_text":
+        if "full_attention" in scaling:
             old["rope_local_base_freq"] = scaling["sliding_attention"]["rope_theta"]
-            old["sliding_window_pattern"] = config["layer_types"].index("full_attention") + 1
+            if old["model_type"] == "gemma3_text":
+                old["sliding_window_pattern"] = config["layer_types"].index("full_attention") + 1
+            else:
+                old["layer_types"] = config["layer_types"]
             scaling = dict(scaling["full_attention"])
         old["rope_theta"] = scaling.pop("rope_theta")
         part = scaling.pop("partial_rotary_factor", None)

@@ -101,7 +101,7 @@ fn a_random_model_reads_back_as_the_model_it_was_made_of() {
 #[test]
 fn random_models_of_later_families_read_back_and_run() {
     let parent = tempfile::tempdir().expect("a temporary folder");
-    for name in ["glm4_moe", "qwen3_next", "qwen3_5", "minimax_m2", "llama4", "gpt_oss"] {
+    for name in ["glm4_moe", "qwen3_next", "qwen3_5", "minimax_m2", "llama4", "gpt_oss", "gemma3n"] {
         let model = rig::checkpoint(name).model().clone();
         let folder = parent.path().join(name);
         make_random(&model, &folder, 1).expect("written");
@@ -186,7 +186,7 @@ fn a_tensor_of_the_wrong_shape_or_format_is_refused() {
 fn models_without_kernels_are_neither_made_nor_opened() {
     let model = Model::preset("qwen3-8b").expect("a preset");
     for (wiring, feature) in [
-        (Wiring { residual_streams: Some(2), ..Wiring::default() }, "several residual streams"),
+        (Wiring { residual_streams: Some(2), ..Wiring::default() }, "hyper-connections"),
         (Wiring { shares_kv: true, ..Wiring::default() }, "shared keys and values"),
     ] {
         let model = Model { wiring, ..model.clone() };

@@ -34,7 +34,7 @@ pub const GOLDEN: [&str; 22] = [
     "falcon_40b",
 ];
 /// Models with other mixers than plain attention, other routers, or a shared expert.
-pub const MIXERS: [&str; 15] = [
+pub const MIXERS: [&str; 16] = [
     "deepseek_v3",
     "deepseek_v2",
     "glm4_moe",
@@ -43,6 +43,7 @@ pub const MIXERS: [&str; 15] = [
     "qwen3_5",
     "qwen3_5_heads",
     "qwen3_5_moe",
+    "gemma3n",
     "gemma4",
     "gemma4_moe",
     "gemma4_shared",

@@ -68,6 +68,24 @@ fn a_draft_changes_no_token_whether_it_is_right_or_wrong() {
 }
 
 #[test]
+fn a_recurrence_takes_rejected_tokens_back() {
+    for name in ["qwen3_next_square", "qwen3_5_heads", "nemotron_h", "nemotron_h_moe"] {
+        let (model, draft) = (rig::checkpoint(name), rig::checkpoint("llama_gqa"));
+        for sampling in [Sampling::Greedy, RANDOM] {
+            for (kind, placement) in rig::placements(model.model()) {
+                let expected = alone(&model, placement.clone(), sampling);
+                for proposed in [1, 3, 6] {
+                    let on_cpu = rig::on(draft.model(), rig::CPU);
+                    let batch = with_draft((&model, placement.clone()), (&draft, on_cpu), proposed, sampling);
+                    assert_eq!(batch.generated.tokens, expected, "{name} {kind}, {proposed} proposed");
+                    assert!(batch.accepted < batch.proposed, "another model is mostly wrong");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_draft_that_is_the_model_is_always_right_and_saves_steps() {
     let model = rig::checkpoint("llama_gqa");
     for proposed in [1, 2, 5] {
@@ -95,6 +113,8 @@ fn what_cannot_take_a_token_back_or_has_other_tokens_is_refused() {
     };
     let error = refused(session(&window, 3), session(&window, 2));
     assert!(error.contains("window"), "{error}");
+    let error = refused(session(&llama, 3), session(&rig::checkpoint("qwen3_next"), 2));
+    assert!(error.contains("without a state"), "{error}");
     let error = refused(session(&llama, 1), session(&llama, 2));
     assert!(error.contains("step_tokens"), "{error}");
     let error = refused(session(&llama, 3), session(&llama, 1));

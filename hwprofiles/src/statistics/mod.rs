@@ -55,6 +55,34 @@ pub fn spread(values: &[f64]) -> Option<f64> {
     ratio(range, median(values)?)
 }
 
+/// The share of a normal distribution that lies below `z` standard deviations above its mean.
+pub fn normal_share(z: f64) -> f64 {
+    // ½ + φ(z) · (z + z³/3 + z⁵/15 + …); beyond 8 deviations nothing is left in an f64.
+    let z = z.clamp(-8.0, 8.0);
+    let (mut term, mut sum, mut odd) = (z, z, 1.0);
+    while term.abs() > 1e-18 * sum.abs() {
+        odd += 2.0;
+        term *= z * z / odd;
+        sum += term;
+    }
+    0.5 + sum * (-0.5 * z * z).exp() / std::f64::consts::TAU.sqrt()
+}
+
+/// The number of standard deviations above its mean below which `share` of a normal distribution
+/// lies: the inverse of [`normal_share`], at most 8 in either direction.
+///
+/// # Panics
+/// If `share` is not within 0 to 1.
+pub fn normal_quantile(share: f64) -> f64 {
+    assert!((0.0..=1.0).contains(&share), "the share {share} is not within 0 to 1");
+    let (mut low, mut high) = (-8.0, 8.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if normal_share(middle) < share { low = middle } else { high = middle }
+    }
+    (low + high) / 2.0
+}
+
 /// Signed relative error, predicted ÷ measured − 1. +0.1 means that the prediction is 10 % too
 /// long; the lowest value is −1.
 pub fn relative_error(predicted: f64, measured: f64) -> Option<f64> {
@@ -133,6 +161,15 @@ mod tests {
 
     fn close(a: f64, b: f64) -> bool {
         (a - b).abs() <= 1e-9 * (1.0 + a.abs().max(b.abs()))
+    }
+
+    #[test]
+    fn shares_of_a_normal_distribution_are_those_of_its_tables() {
+        for (z, share) in [(0.0, 0.5), (1.0, 0.841_344_746_068_543), (-1.959_963_984_540_054, 0.025)] {
+            assert!((normal_share(z) - share).abs() < 1e-12, "{z}");
+            assert!((normal_quantile(share) - z).abs() < 1e-9, "{share}");
+        }
+        assert!(normal_share(-100.0) < 1e-14 && normal_share(100.0) > 1.0 - 1e-14);
     }
 
     proptest! {

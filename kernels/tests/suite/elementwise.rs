@@ -263,3 +263,49 @@ fn strides_that_overflow_are_refused() {
     refused(&|x| rope(&pool, x, 1 << 63, 1, 2, &table, &[1, 1, 1]));
     refused(&|x| rope(&pool, x, 2, 1 << 63, 2, &table, &[1, 1, 1]));
 }
+
+/// A row of two streams of `width` values, in f64.
+type Streams = [Vec<f64>; 2];
+
+#[test]
+fn streams_are_predicted_corrected_and_matched_by_their_formulas() {
+    let dot = |a: &[f32], b: &[f64]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
+    for pool in pools() {
+        for (rows, width) in SHAPES.into_iter().filter(|(rows, _)| *rows > 0) {
+            let (gamma, matrix) = (noise(width, 1), noise(2 * width, 2));
+            let router = StreamRouter { gamma: &gamma, matrix: &matrix, epsilon: 1e-5 };
+            let (predicting, correcting) = (noise(8, 3), noise(4, 4));
+            let (all, computed) = (noise(rows * 2 * width, 5), noise(rows * width, 6));
+            let square = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>() / width as f64;
+            let weights = |x: &[f64]| {
+                let scale = 1.0 / (square(x) + 1e-5).sqrt() / width as f64;
+                let normed: Vec<_> = x.iter().zip(&gamma).map(|(x, g)| x * scale * f64::from(*g)).collect();
+                [0, 1].map(|stream| dot(&matrix[stream * width..][..width], &normed).tanh())
+            };
+            // Terms are up to 32, of which little may be left.
+            let check = |found: &[f32], row: usize, exact: &Streams| {
+                close(&found[row * 2 * width..][..2 * width], exact.iter().flatten().copied(), 1e-4);
+            };
+            let [mut predicted, mut corrected, mut matched] = [&all; 3].map(|all| Fenced::new(all));
+            predict_streams(&pool, &mut predicted, &router, &predicting);
+            correct_streams(&pool, &mut corrected, &computed, &router, &correcting);
+            match_streams(&pool, &mut matched, 2, width);
+            for row in 0..rows {
+                let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+                let h: Streams = [0, 1].map(|stream| wide(&all[(2 * row + stream) * width..][..width]));
+                let m = weights(&h[0]);
+                let c = |j: usize, i: usize| dot(&predicting[2 * (2 * j + i)..][..2], &m);
+                let each =
+                    |column: usize, j: usize| h[j][column] + c(j, 0) * h[0][column] + c(j, 1) * h[1][column];
+                check(&predicted, row, &[0, 1].map(|j| (0..width).map(|column| each(column, j)).collect()));
+                let x = wide(&computed[row * width..][..width]);
+                let m = weights(&x);
+                let c = |j: usize| 1.0 + dot(&correcting[2 * j..][..2], &m);
+                let each = |column: usize, j: usize| h[j][column] + c(j) * (x[column] - h[0][column]);
+                check(&corrected, row, &[0, 1].map(|j| (0..width).map(|column| each(column, j)).collect()));
+                let factor = (square(&h[0]) / square(&h[1]).max(1e-5)).sqrt();
+                check(&matched, row, &[h[0].clone(), h[1].iter().map(|x| x * factor).collect()]);
+            }
+        }
+    }
+}

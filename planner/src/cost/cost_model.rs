@@ -150,11 +150,14 @@ impl CostModel<'_> {
                 Ok(self.transfer(link, at_end(link).matrix_bytes(*sublayer, self.formats, rows)))
             }
             (Action::FetchKv { .. }, Lane::Link(link)) => {
-                Ok(self.transfer(link, at_end(link).kv_bytes(self.formats, step.batch, step.past_tokens)))
+                let shared = at_end(link);
+                let kept = shared.kv_bytes(self.formats, step.batch, step.past_tokens);
+                Ok(self.transfer(link, kept + shared.unverified_bytes(step)))
             }
             (Action::StoreKv { .. }, Lane::Link(link)) => {
-                Ok(self
-                    .transfer(link, at_end(link).appended_bytes(self.formats, step.batch, step.new_tokens)))
+                let shared = at_end(link);
+                let appended = shared.appended_bytes(self.formats, step.batch, step.new_tokens);
+                Ok(self.transfer(link, appended + shared.unverified_bytes(step)))
             }
             (Action::Hop { buffer, columns, link, .. }, _) => {
                 let rows = if task.layer.is_none() { step.batch } else { step.rows() };

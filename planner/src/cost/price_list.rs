@@ -3,7 +3,7 @@
 use crate::cost::cost_model::CostModel;
 use crate::cost::serial_chain::{StagePart, SublayerStage};
 use crate::cost::standalone_tasks::{compute, fetches};
-use crate::memory::{is_gpu, operator_scratch, rotation_table_bytes};
+use crate::memory::{is_gpu, operator_scratch, rotation_table_bytes, shared_cache_bytes};
 use crate::placement::{Home, IdenticalGpus, ModelShare, Pipelining, Slice};
 use crate::program::{ALL_BUFFERS, Action, BatchSteps, Lane, MicroBatch, OperandSource, RunExtent, Task};
 use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MissingRate};
@@ -97,7 +97,7 @@ pub(crate) struct PriceList<'a> {
     sizes: Vec<Vec<Bytes>>,
     /// For each device the scratch sizes of its operators, ascending.
     scratch: Vec<Vec<Bytes>>,
-    extent: RunExtent,
+    pub extent: RunExtent,
     table: Vec<Option<SublayerCost>>,
     homes: usize,
     /// Number of links or memories that each link and each memory represents.
@@ -370,7 +370,7 @@ impl<'a> PriceList<'a> {
         items.push(rotation_table_bytes(model, extent.context) * shared.ranks);
         // The number of slots is chosen later, when it is known what streams.
         let slots = Pipelining::default().slots as u64;
-        let kv = |kind| shared.of_kind(Some(kind)).kv_bytes(formats, extent.batch, extent.context);
+        let kv = |kind| shared_cache_bytes(&shared.of_kind(Some(kind)), formats, extent);
         items.push(model.kinds().map(|(kind, _)| kv(kind)).max().unwrap_or_default() * slots);
         items.extend(differences(&self.sizes[device.0]).map(|more| more * slots));
         items.extend(differences(&self.scratch[device.0]));

@@ -7,9 +7,9 @@ mod usage;
 pub use scratch::scratch_bytes;
 pub use sequence_bytes::{SequenceBytes, sequence_bytes};
 pub use usage::{
-    MemoryUsage, StagingSlot, activation_buffers, rotation_table_bytes, shares_embedding, staging_slots,
-    usage, vector_holders,
+    MemoryUsage, StagingSlot, activation_buffers, cache_bytes, rotation_table_bytes, shares_embedding,
+    staging_slots, usage, vector_holders,
 };
 
 pub(crate) use scratch::{is_gpu, operator_scratch};
-pub(crate) use usage::overfilled;
+pub(crate) use usage::{overfilled, shared_cache_bytes};

@@ -83,10 +83,12 @@ pub(crate) fn operator_scratch(
     }
     let rows = operator_rows(operator, extent, phase);
     let members = machine.device(device).cores.len() as u64;
-    let values = match operator.sublayer().inputs(model) {
-        _ if operator == Operator::Embed && model.wiring.module_behind.is_some() => {
-            rows * (2 * model.hidden + 64) + members * (32 << 10)
-        }
+    let projected = model.embedding_inputs().filter(|_| operator == Operator::Embed);
+    let values = match projected.or(operator.sublayer().inputs(model)) {
+        Some(columns) if operator == Operator::Embed => match projected {
+            Some(_) => rows * (columns + 64) + members * (32 << 10),
+            None => 0,
+        },
         Some(columns) if operator.is_matmul() => {
             let width = expert_width(model, operator);
             let network = if width > 0 { 2 * model.hidden + model.neuron_activations() * width } else { 0 };

@@ -5,7 +5,7 @@ use crate::placement::{ModelShare, Placement, Slices};
 use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Sublayer};
+use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Sublayer, kv_bytes};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Add;
@@ -111,12 +111,25 @@ pub fn staging_slots(
             Action::FetchKv { device, .. } => {
                 let shared = ModelShare::on_device(machine, model.shape_or_ends(task.kind), *device);
                 let slot = &mut slots.entry(*device).or_default().kv;
-                *slot = shared.kv_bytes(formats, extent.batch, extent.context).max(*slot);
+                *slot = shared_cache_bytes(&shared, formats, extent).max(*slot);
             }
             _ => {}
         }
     }
     slots
+}
+
+/// Bytes of the cache of one layer of `shape` with `sequences` sequences in a run of `extent`: keys,
+/// values and states of the whole context, and what takes proposed tokens back.
+pub fn cache_bytes(shape: &Model, formats: &Formats, sequences: u64, extent: &RunExtent) -> Bytes {
+    let unverified =
+        if extent.context > 0 { shape.unverified_bytes(extent.step_tokens) } else { Bytes::ZERO };
+    kv_bytes(shape, formats, sequences, extent.context) + unverified * sequences
+}
+
+/// [`cache_bytes`] of all sequences of `extent`, over all ranks.
+pub(crate) fn shared_cache_bytes(shared: &ModelShare<'_>, formats: &Formats, extent: &RunExtent) -> Bytes {
+    cache_bytes(&shared.share, formats, extent.batch, extent) * shared.ranks
 }
 
 /// Which devices hold the norms, biases and tables of which sublayers: those that compute the
@@ -155,7 +168,7 @@ pub fn usage(
         for slice in slices {
             let shared = within[slice.home.0].of_kind(kind);
             let kept = match sublayer {
-                Sublayer::Attention => shared.kv_bytes(formats, extent.batch, extent.context),
+                Sublayer::Attention => shared_cache_bytes(&shared, formats, extent),
                 Sublayer::Head if shares_embedding(model, placement) => Bytes::ZERO,
                 _ => shared.matrix_bytes(sublayer, formats, &slice.rows),
             };
@@ -165,7 +178,8 @@ pub fn usage(
                 *purpose += bytes * layers;
             }
             if sublayer == Sublayer::Attention && extent.context > 0 {
-                let state = shared.state_bytes(extent.batch);
+                let unverified = shared.share.unverified_bytes(extent.step_tokens) * shared.ranks;
+                let state = shared.state_bytes(extent.batch) + unverified * extent.batch;
                 for (memory, bytes) in machine.bytes_by_memory(slice.home, state) {
                     usage[memory.0].state += bytes * layers;
                 }

@@ -8,7 +8,8 @@
 
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ranks, Seconds};
 use scenarios::{
-    ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Step, Sublayer, Work, kv_bytes,
+    ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Phase, Step, Sublayer, Work,
+    kv_bytes,
 };
 use std::borrow::Cow;
 use std::ops::Range;
@@ -110,6 +111,12 @@ impl<'a> ModelShare<'a> {
     /// Bytes of the state of `batch` sequences in one layer, over all ranks.
     pub fn state_bytes(&self, batch: u64) -> Bytes {
         self.share.state_bytes() * (batch * self.ranks)
+    }
+
+    /// Bytes that take the tokens of `step` back in one layer, over all ranks.
+    pub fn unverified_bytes(&self, step: &Step) -> Bytes {
+        let tokens = if step.phase == Phase::Decode { step.new_tokens } else { 1 };
+        self.share.unverified_bytes(tokens) * (step.batch * self.ranks)
     }
 
     /// Bytes of `columns` columns of a buffer with `rows` rows, over all ranks.

@@ -1,7 +1,7 @@
 //! Deals the layers of a solution out over identical GPUs.
 
 use crate::cost::{CostModel, footprint};
-use crate::memory::overfilled;
+use crate::memory::{overfilled, shared_cache_bytes};
 use crate::placement::{IdenticalGpus, LayerPlacement, ModelShare, Placement, Slice, Slices};
 use crate::program::{LowerError, RunExtent};
 use scenarios::Sublayer;
@@ -118,7 +118,7 @@ impl IdenticalGpus {
         let Some(&memory) = self.memories.first() else { return 0 };
         let shared = ModelShare::in_memory(machine, model, memory);
         let slice_bytes = |slice: &Slice| match sublayer {
-            Sublayer::Attention => shared.kv_bytes(formats, extent.batch, extent.context).get(),
+            Sublayer::Attention => shared_cache_bytes(&shared, formats, extent).get(),
             _ => shared.matrix_bytes(sublayer, formats, &slice.rows).get(),
         };
         slices.iter().filter(|slice| slice.home == memory).map(slice_bytes).sum()

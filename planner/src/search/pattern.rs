@@ -10,7 +10,9 @@
 //! writes patterns out only if the solver may use them.
 
 use crate::cost::{DeviceNeeds, PriceList, PricedSublayer, SerialChain, SublayerCost};
+use crate::memory::shared_cache_bytes;
 use crate::placement::{Home, LayerPlacement, ModelShare, Slices, mixes_stripes};
+use crate::program::RunExtent;
 use crate::search::layer_class::{LayerClass, LayerResidency, PatternId, PhaseChoice};
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
 use scenarios::{LayerBlocks, LayerKind, Phase, Sublayer};
@@ -404,6 +406,8 @@ impl<'a> Patterns<'a> {
     fn home_bytes(&self, class: &LayerClass, homes: &[usize]) -> Vec<u64> {
         let cost_model = self.prices[0].cost_model;
         let mut bytes = vec![0; cost_model.machine.memories.len()];
+        let (batch, context) = self.extent;
+        let extent = RunExtent { batch, context, ..self.prices[0].extent };
         let tied = cost_model.model.tied_embeddings;
         for (&sublayer, &home) in class.sublayers.iter().zip(homes) {
             let PricedSublayer { kind, sublayer: word } = self.prices[0].sublayers[sublayer];
@@ -413,7 +417,7 @@ impl<'a> Patterns<'a> {
                 let within = self.within[slice.home.0].of_kind(kind);
                 let shared = tied && word == Sublayer::Head && homes[0] == home;
                 let kept = match word {
-                    Sublayer::Attention => within.kv_bytes(cost_model.formats, self.extent.0, self.extent.1),
+                    Sublayer::Attention => shared_cache_bytes(&within, cost_model.formats, &extent),
                     _ if shared => Bytes::ZERO,
                     _ => within.matrix_bytes(word, cost_model.formats, &slice.rows),
                 };

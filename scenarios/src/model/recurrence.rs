@@ -129,6 +129,11 @@ impl Recurrence {
         }
     }
 
+    /// Channels of the convolution.
+    pub(crate) fn channels(self) -> u64 {
+        self.convolution().0
+    }
+
     /// Numbers that are neither in a matrix nor in the layer's norm: convolutions, decays, step
     /// sizes, norms of heads.
     pub(crate) fn vectors(self) -> u64 {

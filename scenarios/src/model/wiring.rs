@@ -117,6 +117,9 @@ pub struct Wiring {
     /// Width of the embedding that each layer looks up for itself, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer_embedding: Option<u64>,
+    /// Tokens with such an embedding, if not all have one: later tokens have that of token 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer_embedding_tokens: Option<u64>,
     /// Rank of a learned addition to the residual beside attention (LAuReL), if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_rank_residual: Option<u64>,
@@ -124,6 +127,13 @@ pub struct Wiring {
     /// others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_streams: Option<u64>,
+    /// Whether the streams become one behind the layer, which is the last one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joins_streams: bool,
+    /// Gates below a cutoff become 0, if there is one: it is this number of standard deviations
+    /// above the mean of a token's gates, and is subtracted from the others (Gemma 3n).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_cutoff: Option<f64>,
     /// Of an MTP module ([`crate::Model::mtp_module`]): the layers of the model behind which it is.
     /// Its first residual is projected from a token's embedding and the model's last hidden state.
     #[serde(default, skip_serializing_if = "Option::is_none")]

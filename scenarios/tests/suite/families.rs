@@ -218,3 +218,33 @@ fn a_layer_that_shares_keys_and_values_has_those_of_the_last_layer_like_it() {
         }
     }
 }
+
+#[test]
+fn the_streams_and_cutoffs_of_gemma_3n_are_read_and_what_is_not_known_of_them_is_refused() {
+    let text = include_str!("../../models/gemma-3n-e2b.json");
+    let config = |key: &str, value: &str| {
+        let changed =
+            text.replacen("\"laurel_rank\"", &format!("\"{key}\": {value},\n      \"laurel_rank\""), 1);
+        read(&changed)
+    };
+    let model = config("altup_correct_scale", "true").unwrap();
+    let cutoff = |layer| model.layer(layer).wiring.gate_cutoff;
+    assert!((cutoff(9).unwrap() - 1.644_853_6).abs() < 1e-6 && cutoff(10).is_none());
+    assert!((0..30).all(|layer| model.layer(layer).wiring.joins_streams == (layer == 29)));
+    assert_eq!(model.wiring.layer_embedding_tokens, Some(262_144));
+    let halves = format!("[{}0.5]", "0.0, ".repeat(29));
+    let model = config("activation_sparsity_pattern", &halves).unwrap();
+    assert!(model.layer(29).wiring.gate_cutoff.unwrap().abs() < 1e-6);
+    for (key, value) in [
+        ("altup_active_idx", "1"),
+        ("altup_correct_scale", "false"),
+        ("activation_sparsity_pattern", "[0.95]"),
+        ("activation_sparsity_pattern", "1.0"),
+    ] {
+        let error = config(key, value).unwrap_err().to_string();
+        assert!(error.contains(key) && error.contains(value), "{error}");
+    }
+    let one = text.replacen("\"altup_num_inputs\": 4", "\"altup_num_inputs\": 1", 1);
+    let error = read(&one).unwrap_err().to_string();
+    assert!(error.contains("from 2 to 64"), "{error}");
+}

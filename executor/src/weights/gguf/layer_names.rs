@@ -17,6 +17,16 @@ pub(super) fn outside_layers(word: &str, names: &TensorNames) -> Option<String> 
     }
 }
 
+/// The name, without their numbers, of the tensors that one outside the layers holds.
+pub(super) fn stack_outside_layers(word: &str, names: &TensorNames) -> Option<String> {
+    let stack = match word {
+        "altup_proj" => "altup_projections",
+        "altup_unembd_proj" => "altup_unembed_projections",
+        _ => return None,
+    };
+    Some(format!("{}{stack}", names.root))
+}
+
 /// The name of a layer's tensor `word.kind` behind the layer's; `model` has the layer's shape.
 pub(super) fn within_layer(word: &str, kind: &str, names: &TensorNames, model: &Model) -> Option<String> {
     if let Some(whole) = whole_name(word, kind, names, model) {
@@ -32,6 +42,7 @@ fn whole_name(word: &str, kind: &str, names: &TensorNames, model: &Model) -> Opt
     match (word, kind) {
         ("attn_sinks", _) => Some(SINKS.to_owned()),
         ("exp_probs_b", _) => Some(names.correction.to_owned()),
+        ("altup_correct_scale", _) => Some("altup.correct_output_scale".to_owned()),
         ("layer_output_scale", _) => Some("layer_scalar".to_owned()),
         ("ffn_gate_inp", "scale") => Some("router.scale".to_owned()),
         ("ffn_down_exps", "scale") => Some("router.per_expert_scale".to_owned()),
@@ -121,6 +132,13 @@ fn plain(word: &str, names: &TensorNames, model: &Model) -> Option<&'static str>
         "inp_gate" => "per_layer_input_gate",
         "proj" => "per_layer_projection",
         "post_norm" => "post_per_layer_input_norm",
+        "laurel_l" => "laurel.linear_left",
+        "laurel_r" => "laurel.linear_right",
+        "laurel_post_norm" => "laurel.post_laurel_norm",
+        "altup_correct_coef" => "altup.correction_coefs",
+        "altup_predict_coef" => "altup.prediction_coefs",
+        "altup_router" => "altup.modality_router",
+        "altup_router_norm" => "altup.router_norm",
         _ => return None,
     })
 }

@@ -5,7 +5,7 @@ use crate::error::ExecutorError;
 use crate::weights::format::TensorFormat;
 use crate::weights::fused::rows_name;
 use crate::weights::gguf::absorbed::add_expansions;
-use crate::weights::gguf::layer_names::{outside_layers, within_layer};
+use crate::weights::gguf::layer_names::{outside_layers, stack_outside_layers, within_layer};
 use crate::weights::names::TensorNames;
 use crate::weights::rotation::RotaryEmbedding;
 use crate::weights::shard::{RowOrder, Shard, StoredTensor};
@@ -114,6 +114,11 @@ fn stored(name: &str, tensor: &GgufTensor, model: &Model, turns: bool) -> Vec<(S
     let (word, kind) = rest.rsplit_once('.').unwrap_or((rest, ""));
     let place = FilePlace { tensor, model: shape, names: &names };
     if layer.is_none() {
+        if let Some(stack) = stack_outside_layers(word, &names) {
+            let streams = model.wiring.predicted_streams.unwrap_or(0);
+            let named = (1..streams).map(|stream| format!("{stack}.{}.{kind}", stream - 1));
+            return place.stacked(tensor.shape.get(1..).unwrap_or_default(), named);
+        }
         let name = outside_layers(word, &names);
         return name.into_iter().map(|name| (format!("{name}.{kind}"), place.whole())).collect();
     }
@@ -216,21 +221,29 @@ impl FilePlace<'_> {
             "ffn_gate_up_exps" => 0..2,
             _ => return vec![],
         };
-        let Some(format) = TensorFormat::from_ggml(self.tensor.format) else { return vec![] };
         let [count, rows, columns @ ..] = &self.tensor.shape[..] else { return vec![] };
         let own: Vec<u64> = std::iter::once(rows / matrices.len() as u64).chain(columns.to_vec()).collect();
-        let values = own.iter().try_fold(1u64, |all, &size| all.checked_mul(size));
-        let Some(bytes) = values.and_then(|values| format.bytes(values)) else { return vec![] };
         // At most as many experts as the model has, whatever the file says.
         let known = self.model.experts.as_ref().map_or(0, |experts| experts.count);
         let each = (0..known.min(*count)).flat_map(|expert| matrices.clone().map(move |part| (expert, part)));
-        let stored = |(number, (expert, part)): (u64, (u64, usize))| {
-            let start = self.tensor.start.saturating_add(number.saturating_mul(bytes));
-            let names = self.names;
-            let name = format!("{}{}.{expert}.{}.{kind}", names.layer, names.experts, names.expert[part]);
-            (name, StoredTensor { shape: own.clone(), start, ..self.whole() })
+        let names = self.names;
+        let name = |(expert, part): (u64, usize)| {
+            format!("{}{}.{expert}.{}.{kind}", names.layer, names.experts, names.expert[part])
         };
-        (0..).zip(each).map(stored).collect()
+        self.stacked(&own, each.map(name))
+    }
+
+    /// Tensors of shape `own` that follow one another in this one.
+    fn stacked(&self, own: &[u64], names: impl Iterator<Item = String>) -> Vec<(String, StoredTensor)> {
+        let format = TensorFormat::from_ggml(self.tensor.format);
+        let values = own.iter().try_fold(1u64, |all, &size| all.checked_mul(size));
+        let bytes = format.zip(values).and_then(|(format, values)| format.bytes(values));
+        let Some(bytes) = bytes else { return vec![] };
+        let stored = |(number, name): (u64, String)| {
+            let start = self.tensor.start.saturating_add(number.saturating_mul(bytes));
+            (name, StoredTensor { shape: own.to_vec(), start, ..self.whole() })
+        };
+        (0..).zip(names).map(stored).collect()
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn read_rotary(
     if !family.has_own_defaults() {
         rope = by_kind(config, model)?.or(rope);
     }
-    if family.architecture == Architecture::Gemma3 {
+    if matches!(family.architecture, Architecture::Gemma3 | Architecture::Gemma3n) {
         // Transformers 5 has one mapping for each kind of layer, transformers 4 has separate keys.
         model.wiring.window_theta = Some(window_theta(config)?);
         rope = config.section("rope_parameters.full_attention")?.or(config.section("rope_scaling")?);
@@ -84,7 +84,7 @@ fn default_share(family: &FamilyDefaults) -> f64 {
     }
 }
 
-/// The base of the frequencies in Gemma 3's layers with a window; these are never scaled.
+/// The base of the frequencies in layers of Gemma 3 and 3n with a window; these are never scaled.
 fn window_theta(config: &DocumentSection<'_>) -> Result<f64, ScenarioError> {
     let outer = config.positive("rope_local_base_freq")?.unwrap_or(10000.0);
     let Some(rope) = config.section("rope_parameters.sliding_attention")? else { return Ok(outer) };

@@ -8,6 +8,7 @@ use crate::model::recurrence::Recurrence;
 use crate::model::transformer::Model;
 use crate::model::wiring::BlockOrder;
 use hwprofiles::DType;
+use hwprofiles::statistics::normal_share;
 use serde_json::{Value, json};
 
 impl Model {
@@ -55,6 +56,7 @@ impl Model {
             Architecture::Gemma => Some(("GemmaForCausalLM", "gemma")),
             Architecture::Gemma2 => Some(("Gemma2ForCausalLM", "gemma2")),
             Architecture::Gemma3 => Some(("Gemma3ForCausalLM", "gemma3_text")),
+            Architecture::Gemma3n => Some(("Gemma3nForCausalLM", "gemma3n_text")),
             Architecture::Phi3 => Some(("Phi3ForCausalLM", "phi3")),
             Architecture::Glm4Moe => mixture(("Glm4MoeForCausalLM", "glm4_moe")),
             Architecture::MiniMaxM2 => mixture(("MiniMaxM2ForCausalLM", "minimax_m2")),
@@ -102,6 +104,7 @@ impl Model {
                 config["swiglu_limit"] = json!(self.wiring.gate_limit);
             }
             Architecture::Gemma2 | Architecture::Gemma3 => self.write_gemma(&mut config),
+            Architecture::Gemma3n => self.write_gemma3n(&mut config),
             Architecture::Qwen3Moe => {
                 config["attention_bias"] = json!(self.qkv_bias);
                 config["mlp_only_layers"] = json!(self.dense_layers());
@@ -384,6 +387,23 @@ impl Model {
         }
     }
 
+    fn write_gemma3n(&self, config: &mut Value) {
+        self.write_gemma(config);
+        let wiring = &self.wiring;
+        config["hidden_activation"] = json!(self.activation_name());
+        config["hidden_size_per_layer_input"] = json!(wiring.layer_embedding);
+        config["vocab_size_per_layer_input"] = json!(wiring.layer_embedding_tokens.unwrap_or(self.vocab));
+        config["laurel_rank"] = json!(wiring.low_rank_residual);
+        config["altup_num_inputs"] = json!(wiring.predicted_streams);
+        let layers = || (0..self.layers).map(|layer| self.layer(layer));
+        config["intermediate_size"] = layers().map(|layer| layer.intermediate).collect();
+        let shared = layers().filter(|layer| layer.wiring.shares_kv).count();
+        config["num_kv_shared_layers"] = json!(shared);
+        let share = |cutoff: Option<f64>| cutoff.map_or(0.0, |z| (normal_share(z) * 1e6).round() / 1e6);
+        config["activation_sparsity_pattern"] =
+            layers().map(|layer| share(layer.wiring.gate_cutoff)).collect();
+    }
+
     /// Writes which layers have a sliding window, for the families that can have one.
     fn write_window(&self, config: &mut Value) {
         let window = self.shapes().iter().find_map(|shape| shape.wiring.window);
@@ -393,7 +413,7 @@ impl Model {
             }
             Architecture::Qwen3Moe if window.is_some() => config["use_sliding_window"] = json!(true),
             // Without the key these have a window.
-            Architecture::Gemma2 | Architecture::Gemma3 | Architecture::GptOss => {}
+            Architecture::Gemma2 | Architecture::Gemma3 | Architecture::Gemma3n | Architecture::GptOss => {}
             Architecture::Llama4 => return,
             _ if window.is_none() => return,
             _ => {}

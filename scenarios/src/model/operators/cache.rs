@@ -115,6 +115,19 @@ impl Model {
         self.index_key_bytes(formats, batch * positions)
     }
 
+    /// Bytes that a layer of this shape keeps for a sequence so that tokens of a step of
+    /// `step_tokens` tokens can be taken back: of a recurrence the rows of these tokens in f32, from
+    /// which the state of those that stay is made, and one number. None in steps of one token.
+    pub fn unverified_bytes(&self, step_tokens: u64) -> Bytes {
+        match self.mixer {
+            Mixer::Recurrent(recurrence) if step_tokens > 1 => {
+                let row = recurrence.channels() + recurrence.projected();
+                DType::F32.bytes(Elements::new(step_tokens * row + 1))
+            }
+            _ => Bytes::ZERO,
+        }
+    }
+
     /// Bytes that a layer of this shape keeps for a sequence whatever its length: a recurrence's
     /// state, or what a compressor has not yet compressed, in f32.
     pub fn state_bytes(&self) -> Bytes {

@@ -49,9 +49,9 @@ impl Sublayer {
         let mut products: Products = match self {
             Sublayer::Embed => {
                 let table = Product::new(model.vocab, model.hidden + model.layer_embeddings());
-                std::iter::once(table).chain(model.joining_product()).collect()
+                std::iter::once(table).chain(model.embedding_product()).collect()
             }
-            Sublayer::Head => model.head_products(),
+            Sublayer::Head => smallvec![Product::new(model.vocab, model.hidden)],
             Sublayer::Qkv => model.front_products(),
             Sublayer::Out => model.out_products(),
             Sublayer::FfnUp => smallvec![Product::new(model.up_width(), model.hidden)],
@@ -99,19 +99,23 @@ impl Model {
         self.wiring.layer_embedding.unwrap_or(0) * self.layers
     }
 
-    /// The projection in front of an MTP module's layer: of a token's embedding and a hidden state.
-    pub(crate) fn joining_product(&self) -> Option<Product> {
-        self.wiring.module_behind.map(|_| Product::new(self.hidden, 2 * self.hidden))
+    /// The projection of embeddings: that of an MTP module, which also reads a hidden state, or
+    /// those to the predicted streams.
+    pub(crate) fn embedding_product(&self) -> Option<Product> {
+        match self.wiring.module_behind {
+            Some(_) => Some(Product::new(self.hidden, 2 * self.hidden)),
+            None => self.stream_rows().map(|rows| Product::new(rows, self.hidden)),
+        }
     }
 
-    /// The head; with predicted streams, the matrices that make them from the embedding and that
-    /// bring them together again.
-    fn head_products(&self) -> Products {
-        let mut products: Products = smallvec![Product::new(self.vocab, self.hidden)];
-        if let Some(streams) = self.wiring.predicted_streams {
-            products.push(Product::new(2 * streams.saturating_sub(1) * self.hidden, self.hidden));
-        }
-        products
+    /// Columns of the projection of embeddings, in models that have one.
+    pub fn embedding_inputs(&self) -> Option<u64> {
+        self.embedding_product().map(|product| product.columns)
+    }
+
+    /// Rows of the projections to, or from, all predicted streams but the first.
+    fn stream_rows(&self) -> Option<u64> {
+        self.wiring.predicted_streams.map(|streams| streams.saturating_sub(1) * self.hidden)
     }
 
     /// The products in front of the mixer.
@@ -202,9 +206,13 @@ impl Model {
     }
 
     /// The gate and the projection of the embedding that a layer looks up for itself, and its share
-    /// of the projection that all layers' embeddings come from.
+    /// of the projection that all layers' embeddings come from. Behind the last layer the
+    /// projections that bring predicted streams together.
     fn layer_embedding_products(&self) -> Products {
         let Some(width) = self.wiring.layer_embedding else { return smallvec![] };
-        smallvec![Product::new(2 * width, self.hidden), Product::new(self.hidden, width)]
+        let mut products = smallvec![Product::new(2 * width, self.hidden), Product::new(self.hidden, width)];
+        let joined = self.stream_rows().filter(|_| self.wiring.joins_streams);
+        products.extend(joined.map(|rows| Product::new(rows, self.hidden)));
+        products
     }
 }

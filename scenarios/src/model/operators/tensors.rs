@@ -117,7 +117,7 @@ impl Sublayer {
             Sublayer::FfnDown => {
                 let own = model.wiring.layer_embedding.map_or(0, |width| norm + width);
                 let scale = count_if(model.wiring.layer_scale, 1);
-                behind + count_if(model.ffn_bias, model.hidden) + own + scale
+                behind + count_if(model.ffn_bias, model.hidden) + own + scale + model.correction_vectors()
             }
             Sublayer::Router if beside => norm,
             Sublayer::Router => norm + behind + router.map_or(0, |experts| experts.count),
@@ -141,18 +141,35 @@ impl Model {
     /// layer's own norm.
     fn front_vectors(&self) -> u64 {
         let bias = if self.qkv_bias { self.qkv_width() } else { 0 };
-        bias + match self.mixer {
-            Mixer::Attention => 0,
-            Mixer::Latent(latent) => latent.q_rank.unwrap_or(0) + latent.kv_rank,
-            Mixer::Compressed(compressed) => {
-                let ratio = compressed.ratio.unwrap_or(0);
-                let compressor = compressed.sets * self.head_dim * ratio + self.head_dim;
-                let index = self.index.filter(|index| index.computes);
-                let index = index.map_or(0, |index| index.dim * (compressed.sets * ratio + 1));
-                compressed.q_rank + self.head_dim + index + if ratio > 0 { compressor } else { 0 }
+        let streams = self.wiring.predicted_streams;
+        let prediction = streams.map_or(0, |count| self.stream_router(count) + count.pow(3));
+        let low_rank = self.wiring.low_rank_residual.map_or(0, |_| self.hidden);
+        bias + prediction
+            + low_rank
+            + match self.mixer {
+                Mixer::Attention => 0,
+                Mixer::Latent(latent) => latent.q_rank.unwrap_or(0) + latent.kv_rank,
+                Mixer::Compressed(compressed) => {
+                    let ratio = compressed.ratio.unwrap_or(0);
+                    let compressor = compressed.sets * self.head_dim * ratio + self.head_dim;
+                    let index = self.index.filter(|index| index.computes);
+                    let index = index.map_or(0, |index| index.dim * (compressed.sets * ratio + 1));
+                    compressed.q_rank + self.head_dim + index + if ratio > 0 { compressor } else { 0 }
+                }
+                Mixer::Recurrent(_) => 0,
             }
-            Mixer::Recurrent(_) => 0,
-        }
+    }
+
+    /// Numbers of the router of `streams` predicted streams, and of the norm in front of it. A layer
+    /// keeps it twice: for the prediction in front, and for the correction behind.
+    fn stream_router(&self, streams: u64) -> u64 {
+        (streams + 1) * self.hidden
+    }
+
+    /// Numbers that correct predicted streams behind a layer.
+    fn correction_vectors(&self) -> u64 {
+        let streams = self.wiring.predicted_streams;
+        streams.map_or(0, |count| self.stream_router(count) + count.pow(2) + self.hidden)
     }
 
     /// Numbers in attention's own vectors: sinks, the norms of q and k, the norm of an indexer, the

@@ -183,12 +183,12 @@ impl Work {
         work
     }
 
-    /// Adds the rows of the token table, and the projection in front of an MTP module's layer.
+    /// Adds the rows of the token table, and the projection of embeddings.
     fn add_embedding(&mut self, model: &Model, formats: &Formats, tokens: u64) {
         let format = formats.weights.for_sublayer(Sublayer::Embed);
         self.weights = format.matrix_bytes(tokens, model.hidden + model.layer_embeddings());
-        let Some(joining) = model.joining_product() else { return };
-        let [m, n, k] = [tokens, joining.rows, joining.columns];
+        let Some(projection) = model.embedding_product() else { return };
+        let [m, n, k] = [tokens, projection.rows, projection.columns];
         self.shape = Shape::Gemm { m, n, k };
         self.flop = Flop::new(2 * [m, n, k].map(u128::from).iter().product::<u128>());
         self.weights += format.matrix_bytes(n, k);

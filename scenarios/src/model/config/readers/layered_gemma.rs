@@ -11,6 +11,7 @@ use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::{MAX_CONTEXT, MAX_WIDTH};
 use crate::model::sliding_window::SlidingWindow;
 use crate::model::transformer::Model;
+use hwprofiles::statistics::normal_quantile;
 use serde_json::Value;
 
 /// Reads such a family; returns the shape of each layer.
@@ -39,6 +40,8 @@ pub(crate) fn read_layered_gemma(
     let shares = |layer: u64| layer >= model.layers - shared;
     let wide = Switch::Key("use_double_wide_mlp", false).read(config)?;
     let full = FullLayer::read(config, model)?;
+    let cutoffs =
+        if fourth { vec![None; model.layers as usize] } else { gate_cutoffs(config, model.layers)? };
     let mut layers = Vec::new();
     for (layer, windowed) in (0..model.layers).zip(windowed) {
         let mut shape = model.clone();
@@ -57,6 +60,8 @@ pub(crate) fn read_layered_gemma(
                 shape.intermediate = (2 * shape.intermediate).min(MAX_WIDTH);
             }
         }
+        shape.wiring.gate_cutoff = cutoffs[layer as usize];
+        shape.wiring.joins_streams = !fourth && layer + 1 == model.layers;
         apply_own_widths(config, layer, &mut shape)?;
         if fourth && !windowed {
             let width = (shape.head_dim as f64 * rotated) as u64;
@@ -88,8 +93,7 @@ fn read_model(config: &DocumentSection<'_>, fourth: bool, model: &mut Model) -> 
         return Err(config.wrong("hidden_size_per_layer_input", &wanted));
     }
     if !fourth {
-        model.wiring.low_rank_residual = Some(need_count(config, &["laurel_rank"], MAX_WIDTH)?);
-        model.wiring.predicted_streams = Some(need_count(config, &["altup_num_inputs"], 64)?);
+        read_predicted_streams(config, model)?;
     }
     if Switch::Key("enable_moe_block", false).read(config)? {
         read_mixture(config, &MixtureRules { normalised: true, ..MixtureRules::NARROW }, model)?;
@@ -100,6 +104,49 @@ fn read_model(config: &DocumentSection<'_>, fourth: bool, model: &mut Model) -> 
         model.wiring.norms_beside = true;
     }
     Ok(())
+}
+
+/// Reads Gemma 3n's residual streams, of which the first is always the one that layers compute.
+fn read_predicted_streams(config: &DocumentSection<'_>, model: &mut Model) -> Result<(), ScenarioError> {
+    let wiring = &mut model.wiring;
+    wiring.low_rank_residual = Some(need_count(config, &["laurel_rank"], MAX_WIDTH)?);
+    let streams = need_count(config, &["altup_num_inputs"], 64)?;
+    if streams == 1 {
+        return Err(config.wrong("altup_num_inputs", "a whole number from 2 to 64 is wanted"));
+    }
+    wiring.predicted_streams = Some(streams);
+    if count_from_zero(config, &["altup_active_idx"])? != 0 {
+        return Err(config.unsupported("altup_active_idx", "another computed stream", "0 is"));
+    }
+    if !Switch::Key("altup_correct_scale", true).read(config)? {
+        return Err(config.unsupported("altup_correct_scale", "unscaled streams", "true is"));
+    }
+    if wiring.layer_embedding.is_none() {
+        return Err(config.missing("hidden_size_per_layer_input", "a whole number from 1 is wanted"));
+    }
+    let tokens = need_count(config, &["vocab_size_per_layer_input"], MAX_WIDTH)?;
+    wiring.layer_embedding_tokens = Some(tokens).filter(|&tokens| tokens < model.vocab);
+    Ok(())
+}
+
+/// For each layer of Gemma 3n the cutoff of its gates in standard deviations, from the share of
+/// gates that it makes 0.
+fn gate_cutoffs(config: &DocumentSection<'_>, layers: u64) -> Result<Vec<Option<f64>>, ScenarioError> {
+    const KEY: &str = "activation_sparsity_pattern";
+    let shares: Vec<_> = match config.get(KEY) {
+        // As in transformers, the first ten layers of a deep model have one.
+        None => (0..layers).map(|layer| Some(if layer < 10 && layers > 10 { 0.95 } else { 0.0 })).collect(),
+        Some(Value::Array(list)) => list.iter().map(Value::as_f64).collect(),
+        Some(one) => vec![one.as_f64(); layers as usize],
+    };
+    let wanted = format!("a number from 0 to below 1 for each of {layers} layers is wanted");
+    let is_share = |share: &Option<f64>| share.is_some_and(|share| (0.0..1.0).contains(&share));
+    if shares.len() as u64 != layers || !shares.iter().all(is_share) {
+        return Err(config.wrong(KEY, &wanted));
+    }
+    // Files in other formats have this number in f32.
+    let cutoff = |share: f64| f64::from(normal_quantile(share) as f32);
+    Ok(shares.into_iter().flatten().map(|share| (share > 0.0).then(|| cutoff(share))).collect())
 }
 
 /// What layers without a window have of their own in Gemma 4.
