@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// The tensors of a safetensors file: name, format, shape, bytes.
-/// Name, format, shape and bytes.
+/// A tensor of a safetensors file: name, format, shape, bytes.
 pub type TensorOfFile = (String, String, Vec<u64>, Vec<u8>);
+/// All of its tensors.
 pub type Tensors = Vec<TensorOfFile>;
 
 /// The tensors of a model's folder.

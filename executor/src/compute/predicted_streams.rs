@@ -1,5 +1,5 @@
-//! Residual streams of which a layer computes the first and predicts the others, and a learned
-//! addition to the residual beside attention, on a device of the host (Gemma 3n).
+//! Predicted residual streams, and a learned addition to the residual beside attention, on a device
+//! of the host (Gemma 3n): a layer computes the first stream and predicts the others.
 
 use crate::compute::host::HostWorker;
 use crate::compute::job::OperatorJob;
@@ -73,8 +73,8 @@ impl HostWorker<'_> {
         self.store.carried(self.part).lock().expect(POISONED).low_rank = long;
     }
 
-    /// Replaces the residual by (p + norm(made) + l) / √2: the first predicted stream p, attention's
-    /// output through the norm behind it, and the learned addition l.
+    /// Replaces the residual by (p + norm(made) + l) / √2: the first predicted stream p,
+    /// attention's output through the norm behind it, and the learned addition l.
     pub(super) fn add_to_prediction(&self, residual: &mut [f32], made: &[f32], gamma: &[f32]) {
         let (count, hidden) = (stream_count(self.model()), self.model().hidden as usize);
         let carried = self.store.carried(self.part).lock().expect(POISONED);

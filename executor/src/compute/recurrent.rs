@@ -21,9 +21,9 @@ fn delta_net(recurrence: Recurrence, tiled: bool) -> DeltaNet {
 }
 
 /// How a sequence's cache is laid out where proposed tokens are verified. Behind the matrices and
-/// the convolution's inputs, which are those of some first tokens, are the inputs of the tokens that
-/// entered last, their rows behind the convolution, and the number of first tokens. Only once it is
-/// known which of the last tokens stay do they change the matrices.
+/// the convolution's inputs, which are those of some first tokens, are the inputs of the tokens
+/// that entered last, their rows behind the convolution, and the number of first tokens. Only once
+/// it is known which of the last tokens stay do they change the matrices.
 #[derive(Debug, Clone, Copy)]
 struct UnverifiedLayout {
     net: DeltaNet,
@@ -80,7 +80,7 @@ fn packed_spans(spans: &[KvSpan]) -> Vec<KvSpan> {
 }
 
 impl HostWorker<'_> {
-    /// The layout of sequences whose last tokens may be taken back; `None` where none are proposed.
+    /// The layout of sequences where tokens are proposed and may be taken back; otherwise `None`.
     fn unverified(&self, net: DeltaNet) -> Option<UnverifiedLayout> {
         let tokens = self.setup.extent.step_tokens as usize;
         (tokens > 1).then(|| UnverifiedLayout { net, tokens, width: self.model().qkv_width() as usize })

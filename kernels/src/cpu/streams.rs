@@ -1,5 +1,5 @@
-//! Residual streams of which a layer computes the first and predicts the others (AltUp,
-//! arXiv:2301.13310), as Gemma 3n has them. A row holds all streams of a token, one after another.
+//! Predicted residual streams (AltUp, arXiv:2301.13310), as Gemma 3n has them: a layer computes the
+//! first stream and predicts the others. A row holds all streams of a token, one after another.
 
 use crate::cpu::vector::{each_row_in_place, each_row_in_place_indexed, sum};
 use crate::runtime::Pool;
@@ -52,8 +52,8 @@ pub fn predict_streams(pool: &Pool, rows: &mut [f32], router: &StreamRouter<'_>,
     });
 }
 
-/// Adds (1 + cⱼ) · (x − p₀) to each stream pⱼ of each row, with the computed first stream x, rows of
-/// `computed`, and the numbers c = C · m of its weights m. `coefficients` is C, a row for each
+/// Adds (1 + cⱼ) · (x − p₀) to each stream pⱼ of each row, with the computed first stream x, rows
+/// of `computed`, and the numbers c = C · m of its weights m. `coefficients` is C, a row for each
 /// stream.
 ///
 /// # Panics

@@ -119,8 +119,8 @@ pub fn staging_slots(
     slots
 }
 
-/// Bytes of the cache of one layer of `shape` with `sequences` sequences in a run of `extent`: keys,
-/// values and states of the whole context, and what takes proposed tokens back.
+/// Bytes of the cache of one layer of `shape` with `sequences` sequences in a run of `extent`:
+/// keys, values and states of the whole context, and what takes proposed tokens back.
 pub fn cache_bytes(shape: &Model, formats: &Formats, sequences: u64, extent: &RunExtent) -> Bytes {
     let unverified =
         if extent.context > 0 { shape.unverified_bytes(extent.step_tokens) } else { Bytes::ZERO };

@@ -1,6 +1,7 @@
 //! How a model's layers are wired where they differ from Llama's.
 
 use crate::model::sliding_window::SlidingWindow;
+use hwprofiles::statistics::normal_share;
 use serde::{Deserialize, Serialize};
 
 /// What the two halves of a layer, attention and the feed-forward network, read.
@@ -145,4 +146,10 @@ impl Wiring {
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// The share of gates below `cutoff` standard deviations ([`Wiring::gate_cutoff`]), to the six
+/// digits of a `config.json`.
+pub(crate) fn sparsity(cutoff: f64) -> f64 {
+    (normal_share(cutoff) * 1_000_000.0).round() / 1_000_000.0
 }

@@ -48,7 +48,8 @@ pub(super) struct BlockGroup<L: Lanes> {
     pub(super) minimum: L::Float,
 }
 
-/// A format of blocks: value = scale·(byte − OFFSET) − minimum, times the row's scale if it has one.
+/// A format of blocks: value = scale·(byte − OFFSET) − minimum, times the row's scale where it has
+/// one.
 ///
 /// # Safety
 /// Both functions need the CPU to have the instructions of `L`, and a whole block at the place.

@@ -405,6 +405,10 @@ proptest! {
         let roomier = best(&spec, (capacity as f64 * room) as u64).expect("the host holds everything");
         let faster = best(&fast, capacity).expect("the host holds everything");
         prop_assert!(roomier <= before * (1.0 + 1e-9), "{roomier} > {before}");
-        prop_assert!(faster <= before * (1.0 + 1e-9), "{faster} > {before}");
+        // A device that is done earlier may have to wait where it did not, and each wait ends with
+        // the time of a signal.
+        let steps = 1 + workload(2).decode_steps();
+        let signals = (2 * model.layers as u64 * steps) as f64 * spec.sync;
+        prop_assert!(faster <= before * (1.0 + 1e-9) + signals, "{faster} > {before} + {signals}");
     }
 }

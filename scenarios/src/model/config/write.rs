@@ -6,9 +6,8 @@ use crate::model::mixer::Mixer;
 use crate::model::positions::Positions;
 use crate::model::recurrence::Recurrence;
 use crate::model::transformer::Model;
-use crate::model::wiring::BlockOrder;
+use crate::model::wiring::{BlockOrder, sparsity};
 use hwprofiles::DType;
-use hwprofiles::statistics::normal_share;
 use serde_json::{Value, json};
 
 impl Model {
@@ -399,7 +398,7 @@ impl Model {
         config["intermediate_size"] = layers().map(|layer| layer.intermediate).collect();
         let shared = layers().filter(|layer| layer.wiring.shares_kv).count();
         config["num_kv_shared_layers"] = json!(shared);
-        let share = |cutoff: Option<f64>| cutoff.map_or(0.0, |z| (normal_share(z) * 1e6).round() / 1e6);
+        let share = |cutoff: Option<f64>| cutoff.map_or(0.0, |z| sparsity(z));
         config["activation_sparsity_pattern"] =
             layers().map(|layer| share(layer.wiring.gate_cutoff)).collect();
     }

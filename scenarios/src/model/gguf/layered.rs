@@ -2,7 +2,7 @@
 //! shows in the tensors that it has.
 
 use crate::model::gguf::named_header::NamedHeader;
-use hwprofiles::statistics::normal_share;
+use crate::model::wiring::sparsity;
 use serde_json::{Map, Value, json};
 
 /// Reads the kinds of layers, and the sizes that some of them have.
@@ -127,7 +127,7 @@ fn read_gemma3n(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
     config.extend(header.value("altup.active_idx").map(|at| ("altup_active_idx".to_owned(), at.clone())));
     // The file has each layer's cutoff in standard deviations, and −∞ where there is none.
     let Some(Value::Array(cutoffs)) = header.value("activation_sparsity_scale") else { return };
-    let share = |cutoff: &Value| cutoff.as_f64().map_or(0.0, |z| (normal_share(z) * 1e6).round() / 1e6);
+    let share = |cutoff: &Value| cutoff.as_f64().map_or(0.0, |z| sparsity(z));
     config.insert("activation_sparsity_pattern".to_owned(), cutoffs.iter().map(share).collect());
 }
 

@@ -116,8 +116,8 @@ impl Model {
     }
 
     /// Bytes that a layer of this shape keeps for a sequence so that tokens of a step of
-    /// `step_tokens` tokens can be taken back: of a recurrence the rows of these tokens in f32, from
-    /// which the state of those that stay is made, and one number. None in steps of one token.
+    /// `step_tokens` tokens can be taken back: with a recurrence the rows of these tokens in f32,
+    /// from which the state of those that stay is made, and one number. None in steps of one token.
     pub fn unverified_bytes(&self, step_tokens: u64) -> Bytes {
         match self.mixer {
             Mixer::Recurrent(recurrence) if step_tokens > 1 => {

@@ -160,8 +160,8 @@ impl Model {
             }
     }
 
-    /// Numbers of the router of `streams` predicted streams, and of the norm in front of it. A layer
-    /// keeps it twice: for the prediction in front, and for the correction behind.
+    /// Numbers of the router of `streams` predicted streams, and of the norm in front of it. A
+    /// layer keeps it twice: for the prediction in front, and for the correction behind.
     fn stream_router(&self, streams: u64) -> u64 {
         (streams + 1) * self.hidden
     }
