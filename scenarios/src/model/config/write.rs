@@ -398,7 +398,7 @@ impl Model {
         config["intermediate_size"] = layers().map(|layer| layer.intermediate).collect();
         let shared = layers().filter(|layer| layer.wiring.shares_kv).count();
         config["num_kv_shared_layers"] = json!(shared);
-        let share = |cutoff: Option<f64>| cutoff.map_or(0.0, |z| sparsity(z));
+        let share = |cutoff: Option<f64>| cutoff.map_or(0.0, sparsity);
         config["activation_sparsity_pattern"] =
             layers().map(|layer| share(layer.wiring.gate_cutoff)).collect();
     }

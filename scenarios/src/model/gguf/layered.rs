@@ -127,7 +127,7 @@ fn read_gemma3n(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
     config.extend(header.value("altup.active_idx").map(|at| ("altup_active_idx".to_owned(), at.clone())));
     // The file has each layer's cutoff in standard deviations, and −∞ where there is none.
     let Some(Value::Array(cutoffs)) = header.value("activation_sparsity_scale") else { return };
-    let share = |cutoff: &Value| cutoff.as_f64().map_or(0.0, |z| sparsity(z));
+    let share = |cutoff: &Value| cutoff.as_f64().map_or(0.0, sparsity);
     config.insert("activation_sparsity_pattern".to_owned(), cutoffs.iter().map(share).collect());
 }
 
