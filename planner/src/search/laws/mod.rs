@@ -408,7 +408,7 @@ proptest! {
         // A device that is done earlier may have to wait where it did not, and each wait ends with
         // the time of a signal.
         let steps = 1 + workload(2).decode_steps();
-        let signals = (2 * model.layers as u64 * steps) as f64 * spec.sync;
+        let signals = (2 * model.layers * steps) as f64 * spec.sync;
         prop_assert!(faster <= before * (1.0 + 1e-9) + signals, "{faster} > {before} + {signals}");
     }
 }
