@@ -14,7 +14,7 @@ pub(crate) fn nearest_name<'a>(text: &str, names: impl Iterator<Item = &'a str>)
 }
 
 /// Letters to insert, delete or replace between two texts (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
+pub(crate) fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (before, letter) in one.chars().enumerate() {

@@ -319,3 +319,22 @@ fn an_absent_folder_and_an_unknown_preset_say_so() {
     let error = Model::preset("llama-3.1-8c").unwrap_err().to_string();
     assert!(error.contains("did you mean llama-3.1-8b?"), "{error}");
 }
+
+#[test]
+fn a_mistyped_size_is_no_default() {
+    for (written, value, meant) in [
+        ("num_hiden_layers", 36, "num_hidden_layers"),
+        ("num_kv_heads", 8, "num_key_value_heads"),
+        ("vocabsize", 1000, "vocab_size"),
+        ("intermediate_sise", 1000, "intermediate_size"),
+    ] {
+        let text = format!(r#"{{"model_type": "qwen3", "{written}": {value}}}"#);
+        let error = Model::from_config_json("typo", "config.json", &text).unwrap_err().to_string();
+        for words in ["config.json", written, &value.to_string(), &format!("did you mean {meant}?")] {
+            assert!(error.contains(words), "{error}");
+        }
+    }
+    // Who writes the size may write other keys beside it.
+    let both = r#"{"model_type": "qwen3", "num_key_value_heads": 8, "num_kv_heads": 8}"#;
+    assert_eq!(Model::from_config_json("both", "config.json", both).expect("it is read").kv_heads, 8);
+}

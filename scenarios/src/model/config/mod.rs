@@ -3,6 +3,7 @@
 pub(crate) mod aliases;
 pub(crate) mod families;
 pub(crate) mod keys;
+mod misspelt;
 pub(crate) mod mixture;
 pub(crate) mod presets;
 pub(crate) mod read;

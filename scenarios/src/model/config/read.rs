@@ -9,6 +9,7 @@ use crate::input::section::{DocumentSection, DocumentSource};
 use crate::model::config::families::family::{FamilyDefaults, FamilyReader};
 use crate::model::config::families::nearest::unknown_type;
 use crate::model::config::families::wrappers::language_model;
+use crate::model::config::misspelt::refuse_misspelt;
 use crate::model::config::readers::compressed::read_compressed;
 use crate::model::config::readers::decoder::read_decoder;
 use crate::model::config::readers::gated_delta::read_gated_delta;
@@ -116,6 +117,7 @@ fn read(name: &str, whole: &DocumentSection<'_>) -> Result<Model, ScenarioError>
         unknown_type(if known { &config } else { whole }, model_type)
     })?;
     let config = &config.with_defaults(family.class_defaults());
+    refuse_misspelt(config, family)?;
     let mut model = sizes(name, config, whole, family)?;
     model.dtype = dtype(config)?.or(dtype(whole)?).unwrap_or(DType::F32);
     let mut layers = read_layers(config, family, &mut model)?;
