@@ -43,7 +43,7 @@ mod wrong_place;
 
 pub use advise::{
     Advice, AdviceQuestion, AdviceRow, AdvisedEngine, AdvisedMachine, LeftOutModel, PlacementClass, Purpose,
-    Upgrade, UpgradePrices, advise,
+    Upgrade, UpgradePrices, advise, token_count,
 };
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};

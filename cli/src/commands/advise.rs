@@ -4,6 +4,7 @@ use crate::text::terminal::strong;
 use crate::text::terminal::{out, out_json};
 use fulcrum::{
     AdviceQuestion, AdvisedEngine, AdvisedMachine, Error, OrError, Purpose, Result, UpgradePrices,
+    token_count,
 };
 use std::path::{Path, PathBuf};
 
@@ -27,11 +28,11 @@ pub struct AdviseArguments {
     min_tps: Option<f64>,
     /// Tokens for which each sequence has room [default: 8192 to chat, 32768 to code, 2048 in
     /// batches].
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(2..=16_777_216))]
+    #[arg(long, value_name = "TOKENS", value_parser = token_count)]
     context: Option<u64>,
     /// Tokens of the prompt whose time is told [default: 1024 to chat, 8192 to code, 512 in
     /// batches].
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
+    #[arg(long, value_name = "TOKENS", value_parser = token_count)]
     prompt: Option<u64>,
     /// The engine: llama.cpp, ik_llama.cpp, ollama, lmstudio, ktransformers, vllm or sglang.
     #[arg(long, default_value_t)]

@@ -39,6 +39,8 @@ pub enum AdvisedEngine {
 pub(super) enum EnginePlacing {
     /// Layers or experts with the CPU, the rest on the GPUs.
     Divided,
+    /// Whole layers with the CPU, the rest on the GPUs.
+    Layers,
     /// All experts with the CPU, the rest on the GPU.
     ExpertsApart,
     /// All on the GPUs, each matrix divided among them.
@@ -89,6 +91,7 @@ impl AdvisedEngine {
         match self {
             Self::Vllm | Self::Sglang => EnginePlacing::OnGpus,
             Self::KTransformers => EnginePlacing::ExpertsApart,
+            Self::Ollama => EnginePlacing::Layers,
             _ => EnginePlacing::Divided,
         }
     }
@@ -134,7 +137,7 @@ impl AdvisedEngine {
     /// The machine lacks what the engine needs, and the error says which engine does without.
     pub(super) fn check(self, machine: &Machine, unified: bool) -> Result<()> {
         let has_gpu = machine.devices.iter().any(|device| device.kind == DeviceKind::Gpu);
-        let needs_gpu = self.placing() != EnginePlacing::Divided;
+        let needs_gpu = matches!(self.placing(), EnginePlacing::OnGpus | EnginePlacing::ExpertsApart);
         let apple = unified && machine.name.contains("apple");
         match needs_gpu && (!has_gpu || apple || (unified && self == Self::KTransformers)) {
             true => Err(Error::input(format!(

@@ -201,14 +201,17 @@ impl DescribedMachine {
         AdvisedMachine::composed(names, parts, assumed)
     }
 
-    /// The kind of GPU that is used: one on a card rather than one in the CPU, and of several the
-    /// one with most memory.
+    /// The kind of GPU that is used: one on a card rather than one in the CPU, of several the one
+    /// with most memory, and of equal ones that of the faster memory.
     fn chosen_gpu(&mut self, assumed: &mut Vec<String>) -> Option<(DescribedGpu, u64)> {
-        let rank = |(gpu, count): &(DescribedGpu, u64)| (!gpu.part.unified, gpu.part.capacity.value * *count);
+        let rank = |(gpu, count): &(DescribedGpu, u64)| {
+            let part = &gpu.part;
+            (!part.unified, part.capacity.value * *count, part.reached_bandwidth().value.get() as u64)
+        };
         let at = (0..self.gpus.len()).max_by_key(|&at| rank(&self.gpus[at]))?;
         let chosen = self.gpus.remove(at);
         for (other, _) in self.gpus.drain(..) {
-            assumed.push(format!("not used: {}: all GPUs are of one kind here", other.part.gpu));
+            assumed.push(format!("{} left out: all GPUs are of one kind here", other.part.gpu));
         }
         Some(chosen)
     }

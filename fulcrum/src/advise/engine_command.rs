@@ -26,7 +26,9 @@ pub(super) fn command(
         }
         AdvisedEngine::Ollama => {
             let gpu = places.gpu_layers;
-            format!("ollama run {name}  # num_ctx {context}, num_gpu {gpu}")
+            format!(
+                "ollama run {name}, then /set parameter num_ctx {context} and /set parameter num_gpu {gpu}"
+            )
         }
         AdvisedEngine::LmStudio => {
             let experts = match places.cpu_expert_layers {

@@ -19,7 +19,7 @@ pub use advised_engine::AdvisedEngine;
 pub use answer::{Advice, LeftOutModel, advise};
 pub use described_machine::AdvisedMachine;
 pub use placing::PlacementClass;
-pub use question::{AdviceQuestion, Purpose};
+pub use question::{AdviceQuestion, Purpose, token_count};
 pub use upgrade::{Upgrade, UpgradePrices};
 
 use crate::error::{OrError, Result};

@@ -190,17 +190,18 @@ impl EngineSite {
             }
             EnginePlacing::ExpertsApart => return self.fitting(cost_model, apart).map(|()| apart),
             EnginePlacing::OnGpus => return self.fitting(cost_model, all).map(|()| all),
-            EnginePlacing::Divided => {}
+            EnginePlacing::Divided | EnginePlacing::Layers => {}
         }
         if self.unified || self.short_of_gpu(cost_model, all).is_none() {
             return self.fitting(cost_model, all).map(|()| all);
         }
         let fits_gpu = |places: ModelPlaces| self.short_of_gpu(cost_model, places).is_none();
-        let places = if has_experts && fits_gpu(apart) {
+        let moves_experts = has_experts && self.engine.placing() == EnginePlacing::Divided;
+        let places = if moves_experts && fits_gpu(apart) {
             let with = |kept: u64| ModelPlaces { cpu_expert_layers: kept, ..all };
             with(least(0, layers, |kept| fits_gpu(with(kept))))
         } else {
-            let kept = if has_experts { layers } else { 0 };
+            let kept = if moves_experts { layers } else { 0 };
             let with =
                 |left: u64| ModelPlaces { gpu_layers: layers + 1 - left, cpu_expert_layers: kept, ..all };
             with(least(0, layers + 1, |left| fits_gpu(with(left))))

@@ -158,8 +158,9 @@ impl Library {
             let message = format!("'{peer}' joins GPUs, and there is one: leave it out, or say `count: 2`");
             return Err(ProfileError::Unfit { part: "gpu.link".to_owned(), message });
         }
-        let peer = gpus.link.as_ref().map(|peer| self.link(peer)).transpose()?;
         let part = self.gpu(&gpus.part)?;
+        let own = part.peer.as_ref().filter(|_| gpus.count > 1);
+        let peer = gpus.link.as_ref().or(own).map(|peer| self.link(peer)).transpose()?;
         check_unified(&part, link, gpus.count)?;
         let chosen = gpus.issue.map(|issue| Sourced::estimated(issue, "chosen in the composition"));
         let part = GpuPart { issue: chosen.or(part.issue.clone()), ..part };

@@ -362,3 +362,21 @@ parts:
     let kept: Vec<_> = shown.lines().filter(|line| !is_rate(line)).skip(1).collect();
     insta::assert_snapshot!(kept.join("\n"));
 }
+
+#[test]
+fn gpus_are_joined_by_their_own_link_or_the_one_that_is_named() {
+    let between = |gpu: &str| {
+        let text = format!(
+            "parts: {{cpu: xeon-8480p, dram: {{capacity: {{value: 512 GB, source: {{datasheet: {{document: a leaflet, \
+             confidence: low}}}}}}}}, gpu: {gpu}, link: pcie5-x16}}"
+        );
+        let composition: Composition = yaml::read(&text, "inline").unwrap();
+        let machine = Library::default().compose(&composition).unwrap();
+        let gpus: Vec<_> = machine.devices.iter().filter(|it| it.kind == DeviceKind::Gpu).collect();
+        let link = machine.link_between(gpus[0].memory, gpus[1].memory).unwrap();
+        machine.links[link.0].details.part.clone().unwrap()
+    };
+    assert_eq!(between("{part: h100-sxm, count: 2}"), "nvlink4");
+    assert_eq!(between("{part: h100-sxm, count: 2, link: nvlink3}"), "nvlink3");
+    assert_eq!(between("{part: h100-pcie, count: 2}"), "pcie5-x16");
+}
