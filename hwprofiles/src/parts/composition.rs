@@ -128,8 +128,8 @@ pub struct GpuChoice {
     pub part: String,
     /// How many, each with a link of its own to the host.
     pub count: u64,
-    /// The link between any two of them. Where absent, the part's own ([`crate::GpuPart::peer`]), or
-    /// their links to the host.
+    /// The link between any two of them. Where absent, the part's own ([`crate::GpuPart::peer`]),
+    /// or their links to the host.
     pub link: Option<String>,
     /// The time that the host takes to launch one kernel; the part's where absent
     /// ([`crate::GpuPart::issue`]).
