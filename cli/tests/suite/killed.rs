@@ -20,7 +20,8 @@ pub fn killed_at(place: &Place, arguments: &str, file: &str, least: usize) {
     child.wait().expect("it is gone");
 }
 
-/// How many lines a file has; 0 where there is no file.
+/// How many whole lines a file has; 0 where there is no file. A process that is killed while it
+/// writes leaves part of a line.
 pub fn lines(place: &Place, file: &str) -> usize {
-    fs::read_to_string(place.path(file)).map_or(0, |text| text.lines().count())
+    fs::read(place.path(file)).map_or(0, |bytes| bytes.iter().filter(|&&byte| byte == b'\n').count())
 }
