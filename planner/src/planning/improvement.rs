@@ -159,7 +159,7 @@ impl<'a, 's> Improvement<'a, 's> {
         let mut best = Trial { candidate: from, value, bytes };
         let first = best.value;
         loop {
-            let worth = |next: &Trial| next.value < best.value * (1.0 - WORTH);
+            let worth = |next: &Trial| next.worth(best.value);
             let rounded = self.round(&best)?;
             let found = match rounded.as_ref().is_some_and(worth) {
                 true => rounded,
@@ -199,24 +199,22 @@ impl<'a, 's> Improvement<'a, 's> {
         let mut slopes = self.slopes(from, &sets)?;
         slopes.retain(|slope| slope.value.is_finite());
         slopes.sort_by(|a, b| a.value.total_cmp(&b.value));
-        let room = self.room(from);
         let candidates = slopes.iter().flat_map(|slope| {
             let set = &sets[slope.set];
-            let most = slope.fitting(&room).min(set.members.len());
-            let fits = move |&(count, _): &(usize, Order)| count > 0 && count <= most;
-            set.portions()
-                .filter(fits)
-                .map(|(count, order)| from.candidate.with_layers(&set.some(count, order), &slope.to))
+            let edited = |(count, order)| from.candidate.with_layers(&set.some(count, order), &slope.to);
+            set.portions().map(edited).filter(|candidate| self.fits(candidate))
         });
         let candidates: Vec<_> = candidates.take(self.most_edits).collect();
+        let mut best: Option<Trial> = None;
         for some in candidates.chunks(SOME) {
             let trials = self.simulated(some.to_vec())?;
-            let better = trials.into_iter().filter(|trial| trial.value < from.value);
-            if let Some(best) = better.min_by(|a, b| a.value.total_cmp(&b.value)) {
-                return Ok(Some(best));
+            let better = trials.into_iter().chain(best).filter(|trial| trial.value < from.value);
+            best = better.min_by(|a, b| a.value.total_cmp(&b.value));
+            if best.as_ref().is_some_and(|best| best.worth(from.value)) {
+                break;
             }
         }
-        Ok(None)
+        Ok(best)
     }
 
     /// What each other placement of one layer of each set brings, the largest sets first.
@@ -274,7 +272,7 @@ impl<'a, 's> Improvement<'a, 's> {
 
     /// The changes that gain for as many layers as have room, and with room made by others.
     fn combined(&self, from: &Trial, sets: &[LayerSet], slopes: &[Slope]) -> Vec<ChunkedPlacement> {
-        let room = self.room(from);
+        let room = self.free(&from.bytes);
         let mut gains: Vec<&Slope> = slopes.iter().filter(|slope| slope.value < 0.0).collect();
         gains.sort_by(|a, b| a.rate(&room).total_cmp(&b.rate(&room)));
         let gains = Self::different(sets, &gains, GAINS);
@@ -282,7 +280,7 @@ impl<'a, 's> Improvement<'a, 's> {
         for gain in &gains {
             let set = &sets[gain.set];
             let length = set.members.len();
-            let fitting = gain.fitting(&room).min(length);
+            let fitting = self.fitting(from, set, &gain.to);
             for count in [fitting, fitting / 2, 1].into_iter().filter(|&count| (1..=fitting).contains(&count))
             {
                 for order in [Order::Spread, Order::First, Order::Last] {
@@ -323,10 +321,24 @@ impl<'a, 's> Improvement<'a, 's> {
         kept
     }
 
-    /// Free bytes of each memory.
-    fn room(&self, from: &Trial) -> Vec<i128> {
-        let memories = self.problem.cost_model.machine.memories.iter().zip(&from.bytes);
+    /// Free bytes of each memory beside `used`.
+    fn free(&self, used: &[i128]) -> Vec<i128> {
+        let memories = self.problem.cost_model.machine.memories.iter().zip(used);
         memories.map(|(memory, used)| i128::from(memory.capacity.value.get()) - used).collect()
+    }
+
+    /// The largest number of layers of `set` that fit as `to`. Layers share a staging slot, so
+    /// bytes of one are no measure for several.
+    fn fitting(&self, from: &Trial, set: &LayerSet, to: &LayerPlacement) -> usize {
+        let counts: Vec<usize> = (1..=set.members.len()).collect();
+        let fits =
+            |&count: &usize| self.fits(&from.candidate.with_layers(&set.some(count, Order::Spread), to));
+        counts.partition_point(fits)
+    }
+
+    fn fits(&self, candidate: &ChunkedPlacement) -> bool {
+        let bytes = self.bytes(candidate).ok().flatten();
+        bytes.is_some_and(|bytes| self.free(&bytes).iter().all(|&free| free >= 0))
     }
 
     /// Simulates the candidates that are new and fit, as long as the budget lasts.
@@ -345,8 +357,7 @@ impl<'a, 's> Improvement<'a, 's> {
     /// link.
     fn trial(&self, candidate: ChunkedPlacement) -> Result<Option<Trial>, PlannerError> {
         let Some(bytes) = self.bytes(&candidate)? else { return Ok(None) };
-        let memories = self.problem.cost_model.machine.memories.iter().zip(&bytes);
-        if memories.into_iter().any(|(memory, &used)| used > i128::from(memory.capacity.value.get())) {
+        if self.free(&bytes).iter().any(|&free| free < 0) {
             return Ok(None);
         }
         let Some(scored) = self.scored(candidate.clone())? else { return Ok(None) };
@@ -371,6 +382,13 @@ impl<'a, 's> Improvement<'a, 's> {
     }
 }
 
+impl Trial {
+    /// Whether its gain over `value` is worth another round.
+    fn worth(&self, value: f64) -> bool {
+        self.value < value * (1.0 - WORTH)
+    }
+}
+
 impl Slope {
     /// The gain for what it takes of the memories' room: what counts where room is short.
     fn rate(&self, room: &[i128]) -> f64 {
@@ -380,15 +398,6 @@ impl Slope {
         let share =
             self.bytes.iter().zip(room).map(|(&more, &room)| more as f64 / (room.max(0) as f64 + ROOM));
         self.value / share.fold(LITTLE, f64::max)
-    }
-
-    /// The number of layers for which there is room.
-    fn fitting(&self, room: &[i128]) -> usize {
-        let pairs = self.bytes.iter().zip(room).filter(|(more, _)| **more > 0);
-        pairs
-            .map(|(&more, &room)| usize::try_from(room.max(0) / more).unwrap_or(0))
-            .min()
-            .unwrap_or(usize::MAX)
     }
 }
 

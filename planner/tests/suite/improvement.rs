@@ -3,7 +3,9 @@
 use crate::fixture::{Spec, formats, model};
 use crate::scorer::roofline_times;
 use hwprofiles::{Bytes, Machine, Memory};
-use planner::{CostModel, Effort, Placement, Plan, PlannerError, Problem, plan, plan_improved, single_edits};
+use planner::{
+    CostModel, Effort, PhaseTimes, Placement, Plan, PlannerError, Problem, plan, plan_improved, single_edits,
+};
 use proptest::prelude::*;
 use scenarios::{Costs, Model, Objective, Requirements, Slo, Workload};
 
@@ -19,7 +21,10 @@ fn requirements() -> Requirements {
 }
 
 fn latency(plan: &Plan) -> f64 {
-    let times = plan.predicted.simulated;
+    request_time(&plan.predicted.simulated)
+}
+
+fn request_time(times: &PhaseTimes) -> f64 {
     times.ttft.get() + times.tpot.unwrap().get() * (WORKLOAD.output_tokens - 1) as f64
 }
 
@@ -29,6 +34,30 @@ fn planned(machine: &Machine, model: &Model, effort: Effort) -> Result<Plan, Pla
     let problem = Problem { cost_model, draft: None, requirements: requirements() };
     let score = |placement: &Placement, chunk| roofline_times(machine, model, &WORKLOAD, placement, chunk);
     if effort == Effort::SOLVE { plan(&problem, &score) } else { plan_improved(&problem, effort, &score) }
+}
+
+/// The latency of a plan ÷ that of the fastest of its single edits.
+fn regret_of_edits(machine: &Machine, model: &Model, plan: &Plan) -> f64 {
+    let formats = formats();
+    let cost_model = CostModel { machine, model, formats: &formats };
+    let problem = Problem { cost_model, draft: None, requirements: requirements() };
+    let placement = plan.placement(machine, model).unwrap();
+    let times = single_edits(&problem, &placement, plan.prefill_chunk)
+        .into_iter()
+        .filter_map(|(edited, chunk)| roofline_times(machine, model, &WORKLOAD, &edited, chunk).ok());
+    let fastest = times.map(|times| request_time(&times)).fold(f64::INFINITY, f64::min);
+    latency(plan) / fastest
+}
+
+/// A staging slot is shared: where there is room for one layer's, all layers can be fetched. Here
+/// an edit that fetches all was 2 % better than the plan as long as each was counted with its own.
+#[test]
+fn layers_that_share_a_staging_slot_are_fetched_together() {
+    let model = model(6, 256);
+    let machine = Spec::gpu(5_464_578).machine(&model);
+    let regret = regret_of_edits(&machine, &model, &planned(&machine, &model, Effort::PLAN).unwrap());
+    println!("regret at 5,464,578 bytes: {regret:.4}");
+    assert!(regret <= 1.01, "{regret}");
 }
 
 proptest! {
@@ -42,7 +71,6 @@ proptest! {
         let solved = solved.unwrap();
         let searched = planned(&machine, &model, Effort::PLAN).unwrap();
         prop_assert!(latency(&searched) <= latency(&solved));
-        let placement = searched.placement(&machine, &model).unwrap();
         for (memory, used) in machine.memories.iter().zip(searched.memory.values()) {
             prop_assert!(used.total() <= memory.capacity.value, "{}", memory.name);
         }
@@ -52,17 +80,8 @@ proptest! {
         if let Some(rule) = &summary.best_rule {
             prop_assert!(rule.regret.get() >= 1.0 - 1e-12, "{}", rule.rule);
         }
-        let formats = formats();
-        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
-        let problem = Problem { cost_model, draft: None, requirements: requirements() };
-        for (edited, chunk) in single_edits(&problem, &placement, searched.prefill_chunk) {
-            if let Ok(times) = roofline_times(&machine, &model, &WORKLOAD, &edited, chunk) {
-                let edited = times.ttft.get() + times.tpot.unwrap().get() * (WORKLOAD.output_tokens - 1) as f64;
-                // The search stops after 160 placements. An edit that it did not come to is 2.0 %
-                // better at 5,464,578 bytes.
-                prop_assert!(latency(&searched) <= edited * 1.03, "{} > {edited}", latency(&searched));
-            }
-        }
+        let regret = regret_of_edits(&machine, &model, &searched);
+        prop_assert!(regret <= 1.01, "an edit is {regret} times as fast");
     }
 
     #[test]
