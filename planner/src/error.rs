@@ -29,7 +29,8 @@ pub enum PlannerError {
     Infeasible {
         /// The memory that needs the smallest increase in proportion to its capacity.
         memory: String,
-        /// The capacity at which the model fits, rounded up to a megabyte.
+        /// The capacity at which the model fits, rounded up to a megabyte, from 16 GB on to a
+        /// gigabyte.
         needed: Bytes,
         /// Its capacity now.
         capacity: Bytes,

@@ -8,8 +8,11 @@ use crate::search::{Goal, PatternProgram, SearchBudget, SearchSpace};
 use hwprofiles::{Bytes, DType, Seconds};
 use scenarios::{Formats, Requirements, Slo, Workload};
 
-/// Precision of reported sizes, in bytes.
+/// Precision of the search for sizes, in bytes.
 const GRAIN: u64 = 1_000_000;
+/// Sizes of at least so many gigabytes are told in whole ones, as memory is bought.
+const WHOLE_GIGABYTES: u64 = 16;
+const GIGABYTE: u64 = 1000 * GRAIN;
 
 /// The error of a problem for which nothing fits, even without limits.
 pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerError> {
@@ -52,7 +55,7 @@ pub(crate) fn infeasible(problem: &Problem<'_>) -> Result<PlannerError, PlannerE
 }
 
 /// The least capacity of `memory` at which the model fits while the other memories stay as they
-/// are, rounded up to a megabyte. `None` if no capacity suffices.
+/// are, rounded up to a megabyte, a large one to a gigabyte. `None` if no capacity suffices.
 fn needed(fitting: &PatternProgram<'_>, memory: usize) -> Result<Option<Bytes>, PlannerError> {
     let mut problem = fitting.clone();
     let mut fits = |bytes: u64| -> Result<bool, PlannerError> {
@@ -68,7 +71,9 @@ fn needed(fitting: &PatternProgram<'_>, memory: usize) -> Result<Option<Bytes>, 
         let middle = enough.midpoint(too_little);
         if fits(middle)? { enough = middle } else { too_little = middle }
     }
-    Ok(Some(Bytes::new(enough * GRAIN)))
+    let bytes = enough * GRAIN;
+    let grain = if bytes >= WHOLE_GIGABYTES * GIGABYTE { GIGABYTE } else { GRAIN };
+    Ok(Some(Bytes::new(bytes.next_multiple_of(grain))))
 }
 
 /// Other changes that make the model fit: smaller weights in a format with measured rates on every
