@@ -44,7 +44,7 @@ pub struct Serving {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distinct_prompts: Option<u64>,
     /// Sequences that a beam search keeps of each answer; 1 without a search.
-    #[serde(skip_serializing_if = "is_one")]
+    #[serde(skip_serializing_if = "crate::model::experts::is_one")]
     pub beams: u64,
     /// How many of the engines compute prompts only and hand them over to the others; several
     /// numbers to choose from. Empty if all engines do both.
@@ -64,12 +64,6 @@ pub struct Serving {
     pub shifts: Vec<Shift>,
     /// Whether engines may switch to another plan during the run.
     pub rebalance: bool,
-}
-
-/// One is the common case and is not written.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
-fn is_one(value: &u64) -> bool {
-    *value == 1
 }
 
 impl Serving {

@@ -91,7 +91,7 @@ fn is_true(value: &bool) -> bool {
 
 /// One is the common case and is not written.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
-fn is_one(value: &u64) -> bool {
+pub(crate) fn is_one(value: &u64) -> bool {
     *value == 1
 }
 

@@ -78,17 +78,11 @@ pub struct Model {
     pub mtp: u64,
     /// Sequences that a search keeps of each answer in decode (beam search); 1 without one. They
     /// have the KV cache of their prompt in common.
-    #[serde(skip_serializing_if = "is_one")]
+    #[serde(skip_serializing_if = "crate::model::experts::is_one")]
     pub beams: u64,
     /// The shapes of the layers, if they are not all alike.
     #[serde(skip_serializing_if = "LayerShapes::is_empty")]
     pub shapes: LayerShapes,
-}
-
-/// One is the common case and is not written.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
-fn is_one(value: &u64) -> bool {
-    *value == 1
 }
 
 /// Zero is the common case and is not written.

@@ -129,7 +129,8 @@ fn count(model: &Model) {
     assert!(model.growing_kv_numbers() >= 0.0);
     model.constant_bytes(DType::F32);
     if let Ok(text) = model.to_config_json() {
-        assert_eq!(Model::from_config_json(&model.name, "c", &text).as_ref().unwrap(), model);
+        let again = Model::from_config_json(&model.name, "c", &text).unwrap();
+        assert_eq!(again, Model { published: None, ..model.clone() });
     }
 }
 

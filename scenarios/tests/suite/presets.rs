@@ -138,7 +138,7 @@ fn a_preset_survives_its_own_config() {
             continue;
         };
         let again = Model::from_config_json(name, "config.json", &text).unwrap();
-        assert_eq!(again, model);
+        assert_eq!(again, Model { published: None, ..model });
     }
 }
 

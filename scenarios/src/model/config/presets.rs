@@ -1,7 +1,7 @@
 //! The models that Fulcrum knows by name: `models/*.json`, each a Hugging Face `config.json`.
 //!
-//! Presets are bf16 shapes. The formats of published checkpoints (mxfp4, fp8, nvfp4) are left out,
-//! because a scenario's `dtype` chooses the formats.
+//! A model that is published in quantised form (gpt-oss in MXFP4, DeepSeek in FP8) has the
+//! `quantization_config` of its checkpoint: that is what a scenario without `dtype` means.
 
 use crate::input::error::ScenarioError;
 use crate::input::nearest::nearest_name;

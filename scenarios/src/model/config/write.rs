@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 
 impl Model {
     /// Writes the text of a `config.json`. Transformers can open it, and
-    /// [`Model::from_config_json`] reads the same model back. It uses the spellings of transformers
-    /// 4 (`torch_dtype`, `rope_theta`, `rope_scaling`), which transformers 5 accepts too.
+    /// [`Model::from_config_json`] reads the same model back, without the formats of published
+    /// weights: the text is for weights in the model's own format. It uses the spellings of
+    /// transformers 4 (`torch_dtype`, `rope_theta`, `rope_scaling`), which transformers 5 accepts
+    /// too.
     ///
     /// # Errors
     /// The family is one that is counted only: use the `config.json` that the model came with.
