@@ -59,9 +59,12 @@ impl WrongPlace {
             | ScenarioError::Unsupported { place, key, value, reason: wanted } => {
                 Self { place: some(place), key: some(key), value: some(value), wanted: some(wanted) }
             }
-            ScenarioError::Missing { place, key, wanted }
-            | ScenarioError::UnknownKey { place, key, known: wanted } => {
+            ScenarioError::Missing { place, key, wanted } => {
                 Self { place: some(place), key: some(key), value: None, wanted: some(wanted) }
+            }
+            ScenarioError::UnknownKey { place, key, meant, known } => {
+                let wanted = Some(format!("{meant}{known}"));
+                Self { place: some(place), key: some(key), value: None, wanted }
             }
             ScenarioError::Syntax { place, reason } => {
                 Self { place: some(place), wanted: some(reason), ..Self::default() }

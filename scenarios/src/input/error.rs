@@ -46,12 +46,14 @@ pub enum ScenarioError {
         wanted: String,
     },
     /// An unknown key.
-    #[error("{place}: unknown key {key}: the keys known here are {known}")]
+    #[error("{place}: unknown key {key}: {meant}the keys known here are {known}")]
     UnknownKey {
         /// File, and line where known.
         place: String,
         /// The key, as a dotted path.
         key: String,
+        /// The question whether the nearest known key is meant; empty if none is near.
+        meant: String,
         /// The known keys, comma-separated.
         known: String,
     },

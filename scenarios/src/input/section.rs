@@ -1,6 +1,7 @@
 //! Typed reading of one mapping of a JSON or YAML document. Errors name place, key and value.
 
 use crate::input::error::ScenarioError;
+use crate::input::nearest::nearest_name;
 use hwprofiles::UnitError;
 use hwprofiles::yaml;
 use serde_json::{Map, Value};
@@ -126,14 +127,16 @@ impl<'a> DocumentSection<'a> {
 
     /// Refuses keys that are not in `known`.
     pub fn only(&self, known: &[&str]) -> Result<(), ScenarioError> {
-        match self.entries.keys().find(|key| !known.contains(&key.as_str())) {
-            None => Ok(()),
-            Some(key) => Err(ScenarioError::UnknownKey {
-                place: self.source.place(&self.full(key)),
-                key: self.full(key),
-                known: known.join(", "),
-            }),
-        }
+        let Some(key) = self.entries.keys().find(|key| !known.contains(&key.as_str())) else {
+            return Ok(());
+        };
+        let near = nearest_name(key, known.iter().copied());
+        Err(ScenarioError::UnknownKey {
+            place: self.source.place(&self.full(key)),
+            key: self.full(key),
+            meant: near.map_or(String::new(), |near| format!("did you mean {near}? ")),
+            known: known.join(", "),
+        })
     }
 
     /// Reads a whole number from 1 to `limit`.

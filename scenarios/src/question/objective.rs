@@ -72,7 +72,14 @@ pub(crate) fn read_objective(root: &DocumentSection<'_>) -> Result<Objective, Sc
 
 /// Reads the limits under `slo`.
 pub(crate) fn read_slo(section: &DocumentSection<'_>) -> Result<Slo, ScenarioError> {
-    section.only(&["ttft", "tpot"])?;
+    const KEYS: [&str; 2] = ["ttft", "tpot"];
+    // Whoever writes a percentile finds where it is asked for.
+    let percentile = section.keys().find(|key| KEYS.iter().any(|known| key.contains(known) && key != known));
+    if let Some(key) = percentile {
+        let wanted = "limits are ttft and tpot; capacity.attainment or `sweep --within` says how many requests keep them";
+        return Err(section.wrong(key, wanted));
+    }
+    section.only(&KEYS)?;
     let limit = |key: &str| section.quantity(key, ["a duration", "50 ms"], |limit: &Seconds| limit.get());
     Ok(Slo { ttft: limit("ttft")?, tpot: limit("tpot")? })
 }
