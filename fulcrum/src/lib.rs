@@ -73,8 +73,8 @@ pub use serve::{
 };
 pub use share::{SharedMeasurements, share};
 pub use sweep::{
-    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepRun,
-    SweepShard, merge_shards, sweep,
+    ExtraKey, Halving, HalvingLadder, LimitSearch, PointBudget, RowRank, Sweep, SweepCounts, SweepHighlights,
+    SweepRun, SweepShard, merge_shards, sweep,
 };
 pub use table::is_parquet;
 pub use wrong_place::WrongPlace;

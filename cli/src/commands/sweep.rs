@@ -1,6 +1,6 @@
 //! `fulcrum sweep SCENARIO`
 
-use crate::text::terminal::{ProgressDisplay, outln};
+use crate::text::terminal::{ProgressDisplay, out, outln};
 use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
@@ -99,6 +99,7 @@ impl SweepArguments {
                 if let Some(ladder) = &counts.ladder {
                     outln!("{}", ladder.to_text().trim_end());
                 }
+                out!("{}", counts.highlights.to_text());
                 for (column, value) in counts.best.iter().flatten() {
                     outln!("{column}: {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
                 }

@@ -1,6 +1,7 @@
 //! How many points came to which status.
 
 use super::halving::HalvingLadder;
+use super::highlights::SweepHighlights;
 use super::row::PointStatus;
 use serde_json::{Map, Value, json};
 
@@ -13,6 +14,9 @@ pub struct SweepCounts {
     pub finished_before: u64,
     /// The row that was wanted besides, where there is one.
     pub best: Option<Map<String, Value>>,
+    /// The fastest rows, and why points have no numbers; nothing after a halving, whose rows are of
+    /// several rungs.
+    pub highlights: SweepHighlights,
     /// What the rungs of successive halving came to.
     pub ladder: Option<HalvingLadder>,
 }

@@ -3,6 +3,7 @@
 use super::Sweep;
 use super::counts::SweepCounts;
 use super::halving::{Halving, HalvingLadder};
+use super::highlights::RowHighlights;
 use super::journal::SweepJournal;
 use super::points::SweepPoints;
 use super::rank::BestRow;
@@ -101,9 +102,13 @@ impl<'s> SweepExecution<'s> {
         let points = self.points.count() as usize;
         let journal = self.journal.into_inner().unwrap_or_else(PoisonError::into_inner);
         let columns = &self.sweep.columns;
+        let mut highlights = RowHighlights::new(columns);
         match &ladder {
             None => {
-                let mut see = |row: &str| best.iter_mut().for_each(|best| best.see(row));
+                let mut see = |row: &str| {
+                    best.iter_mut().for_each(|best| best.see(row));
+                    highlights.see(row);
+                };
                 journal.publish(columns, out, stamp, &mut (0..points), &mut see)?;
             }
             Some(ladder) => {
@@ -115,6 +120,7 @@ impl<'s> SweepExecution<'s> {
         }
         let by_status = self.by_status.map(AtomicU64::into_inner);
         let (finished_before, best) = (self.finished_before, best.and_then(BestRow::row));
-        Ok(SweepCounts { by_status, finished_before, best, ladder })
+        let highlights = highlights.finish();
+        Ok(SweepCounts { by_status, finished_before, best, highlights, ladder })
     }
 }

@@ -138,6 +138,11 @@ impl SweepColumns {
         Self { keys }
     }
 
+    /// The keys that are set.
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.keys.iter().map(|(key, _)| &**key)
+    }
+
     /// The names of the columns, and what they hold.
     pub(crate) fn named(&self) -> Vec<(String, ColumnType)> {
         let of_key = |(key, numbers): &(String, bool)| {

@@ -15,7 +15,7 @@ pub use batch_steps::prefill_chunk;
 pub use extent::RunExtent;
 pub use micro_batch::MicroBatch;
 pub use phase_programs::PhasePrograms;
-pub use phase_times::PhaseTimes;
+pub use phase_times::{PhaseTimes, rate_text};
 pub use run_steps::steps;
 pub use task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, TrainingAction};
 

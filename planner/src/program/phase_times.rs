@@ -20,14 +20,15 @@ impl PhaseTimes {
     /// whole; `-` where there is no time.
     pub fn rates(&self, load: &Workload) -> [String; 2] {
         let rate = |tokens: u64, time: Option<Seconds>| match time {
-            Some(time) if time > Seconds::ZERO => in_digits(tokens as f64 / time.get()),
+            Some(time) if time > Seconds::ZERO => rate_text(tokens as f64 / time.get()),
             _ => "-".to_owned(),
         };
         [rate(load.batch * load.prompt_tokens, Some(self.ttft)), rate(load.batch, self.tpot)]
     }
 }
 
-fn in_digits(rate: f64) -> String {
+/// Tokens a second in three digits.
+pub fn rate_text(rate: f64) -> String {
     match rate {
         slow if slow < 9.995 => format!("{slow:.2}"),
         some if some < 99.95 => format!("{some:.1}"),
