@@ -41,10 +41,11 @@ impl ExplainArguments {
             };
             write_atomically(path, planned.task_graph(phase)?).or_failed()?;
         }
+        let known_error = planned.known_error().unwrap_or_default();
         match (json, self.full) {
             (true, _) => out_json!(&explanation),
-            (false, true) => out!("{explanation}"),
-            (false, false) => out!("{}", explanation.brief()),
+            (false, true) => out!("{explanation}{known_error}"),
+            (false, false) => out!("{}{known_error}", explanation.brief()),
         }
         Ok(())
     }

@@ -41,6 +41,7 @@ pub fn summary(planned: &ResolvedPlan) -> String {
     for (name, why) in &predicted.without {
         text += &format!("  {name:<16} {why}\n");
     }
+    text += &planned.known_error().unwrap_or_default();
     text + &planned.formats_table()
 }
 

@@ -8,8 +8,10 @@ use super::advised_engine::{AdvisedEngine, EnginePlacing};
 use super::question::AdviceQuestion;
 use crate::error::{Error, OrError};
 use hwprofiles::{Bytes, DeviceKind, Machine, MemoryId};
-use planner::{CostModel, MemoryUsage, PhaseTimes, Placement, PlannerError, RunExtent, footprint, offloaded};
-use scenarios::{CpuMoe, EngineProfile, Formats, Model, OffloadOptions, Workload};
+use planner::{
+    CostModel, MemoryUsage, PhaseTimes, Placement, PlannerError, RunExtent, Slice, footprint, offloaded,
+};
+use scenarios::{CpuMoe, EngineProfile, Formats, Model, OffloadOptions, Sublayer, Workload};
 use serde::Serialize;
 
 /// Rows of a step in which engines that hold all on GPUs take a prompt in.
@@ -77,6 +79,52 @@ pub enum PlacementClass {
     LayersApart,
     /// All with the CPU.
     Cpu,
+}
+
+impl PlacementClass {
+    /// The kind of a placement in decode. `None` where weights are fetched for each token, or on
+    /// other devices than CPUs and GPUs: no such runs are public.
+    pub(super) fn from_placement(machine: &Machine, placement: &Placement) -> Option<Self> {
+        let all: Vec<_> = layer_slices(placement).collect();
+        let device = |slice: &Slice| machine.device(slice.decode);
+        let usual = |slice: &Slice| match device(slice).kind {
+            DeviceKind::Cpu => true,
+            DeviceKind::Gpu => slice.home == device(slice).memory,
+            DeviceKind::Loopback => false,
+        };
+        if !all.iter().all(|(_, slice)| usual(slice)) {
+            return None;
+        }
+        let on = |wanted: DeviceKind| all.iter().filter(move |(_, slice)| device(slice).kind == wanted);
+        let memory = |kind| on(kind).next().map(|(_, slice)| device(slice).memory);
+        let host = machine.devices.iter().find(|device| device.kind == DeviceKind::Cpu);
+        Some(match (memory(DeviceKind::Gpu), memory(DeviceKind::Cpu)) {
+            (None, _) => Self::Cpu,
+            (gpu, _) if gpu == host.map(|host| host.memory) => Self::Unified,
+            (_, None) => Self::Gpu,
+            _ if on(DeviceKind::Cpu).all(|(sublayer, _)| *sublayer == Sublayer::Experts) => {
+                Self::ExpertsApart
+            }
+            _ => Self::LayersApart,
+        })
+    }
+
+    /// What runs of this kind are called.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Gpu => "with all on GPUs",
+            Self::Unified => "in memory that CPU and GPU share",
+            Self::ExpertsApart => "with experts on the CPU",
+            Self::LayersApart => "with layers on the CPU",
+            Self::Cpu => "with all on the CPU",
+        }
+    }
+}
+
+/// The slices of all layers, each with its sublayer.
+pub(super) fn layer_slices(placement: &Placement) -> impl Iterator<Item = (Sublayer, &Slice)> {
+    let layers = placement.sublayers().filter(|(layer, ..)| layer.is_some());
+    layers.flat_map(|(_, sublayer, slices)| slices.iter().map(move |slice| (sublayer, slice)))
 }
 
 /// A model on a machine.
@@ -316,6 +364,37 @@ mod tests {
         for wanted in 0..=9 {
             assert_eq!(least(0, 8, |n| n >= wanted), wanted.min(8));
         }
+    }
+
+    #[test]
+    fn a_placement_is_of_the_kind_that_its_decoding_is() {
+        let machine = hwprofiles::Library::default().machine("rtx4090-desktop").unwrap();
+        let model = Model::preset("qwen3-30b-a3b").unwrap();
+        let device = |name| machine.device_named(name).unwrap();
+        let all_on = |device| Placement::uniform(&model, device, machine.device(device).memory);
+        let (cpu, gpu) = (all_on(device("cpu")), all_on(device("gpu")));
+        let class = |placement: &Placement| PlacementClass::from_placement(&machine, placement);
+        // Where `layers` of the GPU's placement are the CPU's, as far as `moves` says.
+        let mixed = |layers: std::ops::Range<usize>, moves: fn(Sublayer) -> bool| {
+            let mut placement = gpu.clone();
+            for at in layers {
+                let layer = &mut placement.layers[at];
+                let sublayers = layer.kind.sublayers().iter().zip(&mut layer.sublayers);
+                for ((&sublayer, slices), (_, with_cpu)) in sublayers.zip(cpu.layers[at].iter()) {
+                    if moves(sublayer) {
+                        slices.clone_from(with_cpu);
+                    }
+                }
+            }
+            placement
+        };
+        assert_eq!(class(&cpu), Some(PlacementClass::Cpu));
+        assert_eq!(class(&gpu), Some(PlacementClass::Gpu));
+        let experts = mixed(0..3, |sublayer| sublayer == Sublayer::Experts);
+        assert_eq!(class(&experts), Some(PlacementClass::ExpertsApart));
+        assert_eq!(class(&mixed(0..1, |_| true)), Some(PlacementClass::LayersApart));
+        let fetched = Placement::uniform(&model, device("gpu"), machine.device(device("cpu")).memory);
+        assert_eq!(class(&fetched), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! How far predictions of a kind of placement lie from what people measured.
 
-use super::placing::PlacementClass;
-use hwprofiles::{Ratio, Seconds};
+use super::placing::{PlacementClass, layer_slices};
+use crate::pipeline::ResolvedPlan;
+use hwprofiles::{Provenance, Ratio, Seconds};
 
 /// The shares of our rate between which 80 % of the public runs of that kind lie, rounded outwards:
 /// `scripts/advise.py` prints them. Few runs are published of layers with the CPU (6) and of all on
@@ -20,6 +21,33 @@ fn rates(class: PlacementClass) -> [f64; 2] {
 /// confidence.
 pub(super) fn band(class: PlacementClass, tpot: Seconds) -> [f64; 2] {
     rates(class).map(|share| share / tpot.get())
+}
+
+impl ResolvedPlan {
+    /// How far predictions of this kind were off, in lines of at most 80 columns. `None` for
+    /// several sequences and for placements of which no runs are public.
+    pub fn known_error(&self) -> Option<String> {
+        let Self { plan, machine, placement, .. } = self;
+        let is_measured = |memory| {
+            let source = &machine.memory(memory).bandwidth.source;
+            matches!(source, Provenance::Measured { .. })
+        };
+        let mut memories =
+            layer_slices(placement).flat_map(|(_, slice)| [slice.home, machine.device(slice.decode).memory]);
+        if memories.all(is_measured) {
+            // `fulcrum quickstart --full`, in BENCHMARKS.md.
+            let known = "Known error on measured machines: of 70 runs half were within 3 % of TPOT,\n\
+                         90 % within 13 %.\n";
+            return Some(known.to_owned());
+        }
+        let class =
+            PlacementClass::from_placement(machine, placement).filter(|_| plan.workload.batch == 1)?;
+        let ([least, most], words) = (rates(class), class.words());
+        Some(format!(
+            "Known error: of public runs {words} 80 % decode at\n{least} to {most} of the predicted rate \
+             (docs/guide/advise.md).\n"
+        ))
+    }
 }
 
 /// The loss of quality as a share of a model's size: a rise of the perplexity by 1 + r is that of
