@@ -209,8 +209,8 @@ fn recur_unverified(
             verified_spans.push(KvSpan { sequence, past, new });
         }
     }
-    let count = verified_spans.iter().map(|span| span.new).sum::<usize>();
-    recur(&rows, &mut states, &verified_spans, &mut vec![0.0; count * (out.len() / row_count(spans))]);
+    let unread = row_count(&verified_spans) * (out.len() / row_count(spans));
+    recur(&rows, &mut states, &verified_spans, &mut vec![0.0; unread]);
     let keep = |state: &mut [f32], span: &KvSpan, own: &[f32], first: usize| {
         let kept = &mut state[span.sequence * layout.len()..][..layout.len()];
         kept[..net.matrices()].copy_from_slice(&own[..net.matrices()]);

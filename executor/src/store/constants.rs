@@ -163,10 +163,11 @@ fn pack_neurons(
     let front_rows = front.rows() / all * count;
     let row = |row: u64| row / count * all + neurons.start + row % count;
     let inputs = 0..front.columns();
-    Ok(vec![
-        pack_rows(format(front, &inputs), checkpoint, memory, front, front_rows, row, &inputs)?,
-        pack_rows(format(back, neurons), checkpoint, memory, back, back.rows(), |row| row, neurons)?,
-    ])
+    let front_part =
+        PackedPart { checkpoint, memory, fused: front, count: front_rows, row, columns: &inputs };
+    let (count, row) = (back.rows(), |row| row);
+    let back_part = PackedPart { checkpoint, memory, fused: back, count, row, columns: neurons };
+    Ok(vec![front_part.pack(format(front, &inputs))?, back_part.pack(format(back, neurons))?])
 }
 
 /// Whether `columns` are whole blocks of `dtype`.
@@ -186,7 +187,8 @@ fn pack(
     let parts = parts(dtype, checkpoint, fused, rows);
     let pack = |(rows, dtype): (Range<u64>, DType)| {
         let (count, columns) = (rows.end - rows.start, 0..fused.columns());
-        pack_rows(dtype, checkpoint, memory, fused, count, |row| rows.start + row, &columns)
+        let row = |row| rows.start + row;
+        PackedPart { checkpoint, memory, fused, count, row, columns: &columns }.pack(dtype)
     };
     parts.into_iter().map(pack).collect()
 }
@@ -243,84 +245,86 @@ fn unequal_parts(
     parts
 }
 
-/// Packs columns of `count` rows of a fused tensor; `row(i)` is the i-th of them.
-fn pack_rows(
-    dtype: DType,
-    checkpoint: &Checkpoint,
-    memory: &MemoryArena,
-    fused: &FusedTensor,
+/// Columns of some rows of a fused tensor, to be packed.
+struct PackedPart<'a, R> {
+    checkpoint: &'a Checkpoint,
+    memory: &'a MemoryArena,
+    fused: &'a FusedTensor,
+    /// The number of rows, and the i-th of them.
     count: u64,
-    row: impl Fn(u64) -> u64,
-    columns: &Range<u64>,
-) -> Result<Weights, ExecutorError> {
-    if Weights::has_blocks(dtype) {
-        return pack_blocks(dtype, checkpoint, memory, fused, count, row, columns);
-    }
-    let (mut reader, mut failed) = (checkpoint.reader(fused), None);
-    let mut values = vec![0.0; fused.columns() as usize];
-    let size = [count, columns.end - columns.start].map(|size| size as usize);
-    let part = columns.start as usize..columns.end as usize;
-    let kept = Weights::keeps_float8(dtype) && checkpoint.has_float8();
-    let weights = if kept || dtype == DType::Fp8 {
-        let mut whole = vec![0; values.len()];
-        Weights::from_float8(memory, dtype, size[0], size[1], |index, numbers, scales| {
-            let mut read = || match kept {
-                true => reader.read_float8(row(index as u64), &mut whole, scales),
-                // The scale is that of the whole row, however its columns are divided.
-                false => {
-                    reader.read(row(index as u64), &mut values)?;
-                    scales[0] = quantise_float8(&values, &mut whole);
-                    Ok(())
-                }
-            };
-            if failed.is_none() {
-                failed = read().err();
-            }
-            numbers.copy_from_slice(&whole[part.clone()]);
-        })?
-    } else {
-        Weights::from_rows(memory, dtype, size[0], size[1], |index, out| {
-            let row = row(index as u64);
-            if failed.is_none() && part.len() == values.len() {
-                failed = reader.read(row, out).err();
-            } else if failed.is_none() {
-                failed = reader.read(row, &mut values).err();
-                out.copy_from_slice(&values[part.clone()]);
-            }
-        })?
-    };
-    failed.map_or(Ok(weights), Err)
+    row: R,
+    columns: &'a Range<u64>,
 }
 
-/// As [`pack_rows`], for a format of blocks that the file has, and columns that are whole blocks.
-fn pack_blocks(
-    dtype: DType,
-    checkpoint: &Checkpoint,
-    memory: &MemoryArena,
-    fused: &FusedTensor,
-    count: u64,
-    row: impl Fn(u64) -> u64,
-    columns: &Range<u64>,
-) -> Result<Weights, ExecutorError> {
-    let (mut reader, mut failed) = (checkpoint.reader(fused), None);
-    let bytes = |columns: u64| dtype.cache_bytes(1, columns).get() as usize;
-    let (mut whole, start) = (vec![0; bytes(fused.columns())], bytes(columns.start));
-    let size = [count, columns.end - columns.start].map(|size| size as usize);
-    let weights = Weights::from_scaled_blocks(memory, dtype, size[0], size[1], |index, out| {
-        if failed.is_some() {
-            return 0.0;
+impl<R: Fn(u64) -> u64> PackedPart<'_, R> {
+    /// Rows and columns.
+    fn size(&self) -> [usize; 2] {
+        [self.count, self.columns.end - self.columns.start].map(|size| size as usize)
+    }
+
+    fn pack(self, dtype: DType) -> Result<Weights, ExecutorError> {
+        if Weights::has_blocks(dtype) {
+            return self.pack_blocks(dtype);
         }
-        let row = row(index as u64);
-        let read = match out.len() == whole.len() {
-            true => reader.read_blocks(row, out),
-            false => reader.read_blocks(row, &mut whole).inspect(|_| {
-                out.copy_from_slice(&whole[start..][..out.len()]);
-            }),
+        let ([rows, columns], Self { checkpoint, memory, fused, row, .. }) = (self.size(), &self);
+        let (mut reader, mut failed) = (checkpoint.reader(fused), None);
+        let mut values = vec![0.0; fused.columns() as usize];
+        let part = self.columns.start as usize..self.columns.end as usize;
+        let kept = Weights::keeps_float8(dtype) && checkpoint.has_float8();
+        let weights = if kept || dtype == DType::Fp8 {
+            let mut whole = vec![0; values.len()];
+            Weights::from_float8(memory, dtype, rows, columns, |index, numbers, scales| {
+                let mut read = || match kept {
+                    true => reader.read_float8(row(index as u64), &mut whole, scales),
+                    // The scale is that of the whole row, however its columns are divided.
+                    false => {
+                        reader.read(row(index as u64), &mut values)?;
+                        scales[0] = quantise_float8(&values, &mut whole);
+                        Ok(())
+                    }
+                };
+                if failed.is_none() {
+                    failed = read().err();
+                }
+                numbers.copy_from_slice(&whole[part.clone()]);
+            })?
+        } else {
+            Weights::from_rows(memory, dtype, rows, columns, |index, out| {
+                let row = row(index as u64);
+                if failed.is_none() && part.len() == values.len() {
+                    failed = reader.read(row, out).err();
+                } else if failed.is_none() {
+                    failed = reader.read(row, &mut values).err();
+                    out.copy_from_slice(&values[part.clone()]);
+                }
+            })?
         };
-        read.unwrap_or_else(|error| {
-            failed = Some(error);
-            0.0
-        })
-    })?;
-    failed.map_or(Ok(weights), Err)
+        failed.map_or(Ok(weights), Err)
+    }
+
+    /// As [`PackedPart::pack`], for a format of blocks that the file has, and columns that are
+    /// whole blocks.
+    fn pack_blocks(self, dtype: DType) -> Result<Weights, ExecutorError> {
+        let ([rows, columns], Self { checkpoint, memory, fused, row, .. }) = (self.size(), &self);
+        let (mut reader, mut failed) = (checkpoint.reader(fused), None);
+        let bytes = |columns: u64| dtype.cache_bytes(1, columns).get() as usize;
+        let (mut whole, start) = (vec![0; bytes(fused.columns())], bytes(self.columns.start));
+        let weights = Weights::from_scaled_blocks(memory, dtype, rows, columns, |index, out| {
+            if failed.is_some() {
+                return 0.0;
+            }
+            let row = row(index as u64);
+            let read = match out.len() == whole.len() {
+                true => reader.read_blocks(row, out),
+                false => reader.read_blocks(row, &mut whole).inspect(|_| {
+                    out.copy_from_slice(&whole[start..][..out.len()]);
+                }),
+            };
+            read.unwrap_or_else(|error| {
+                failed = Some(error);
+                0.0
+            })
+        })?;
+        failed.map_or(Ok(weights), Err)
+    }
 }
