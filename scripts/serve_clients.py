@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("--cancel", type=float, default=0.5, help="share of the requests that are cancelled")
     parser.add_argument("--prompt-words", type=int, default=12)
     parser.add_argument("--max-tokens", type=int, default=32)
+    parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--chat", action="store_true", help="ask for conversations instead of completions")
     parser.add_argument("--no-ignore-eos", action="store_true", help="for servers that do not know ignore_eos")
     parser.add_argument("--pid", type=int, help="the server's process, whose memory is watched")
@@ -47,7 +48,7 @@ async def one(client, model, options, number, tally):
     words = " ".join(draw.choice("a lever and a place to stand move the world".split()) for _ in range(options.prompt_words))
     wanted = draw.randint(1, options.max_tokens)
     leaves = draw.randint(1, wanted) if draw.random() < options.cancel else None
-    common = dict(model=model, max_tokens=wanted, seed=number, stream=True)
+    common = dict(model=model, max_tokens=wanted, seed=number, stream=True, temperature=options.temperature)
     if not options.no_ignore_eos:
         common["extra_body"] = {"ignore_eos": True}
     while True:
@@ -75,6 +76,8 @@ async def one(client, model, options, number, tally):
                     tally.cancelled += 1
                     return
         tally.answered += 1
+        # A chunk may hold several tokens; an answer that ends by its length has all that were wanted.
+        count = wanted if choice.finish_reason == "length" else count
         tally.tokens += count
         tally.ttft.append(first - begin)
         if count > 1:

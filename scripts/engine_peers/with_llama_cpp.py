@@ -51,6 +51,13 @@ def gguf_name(name):
     return {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}[name]
 
 
+def byte_letters():
+    """The letter that stands for each byte in a byte-level vocabulary: itself where it is printed, otherwise one from 256 on."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return "".join(chr(byte if byte in printed else next(others)) for byte in range(256))
+
+
 def write(folder, out, dtype):
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(str(out) + ".tmp", "llama")
@@ -64,13 +71,14 @@ def write(folder, out, dtype):
     writer.add_rope_freq_base(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
     writer.add_rope_dimension_count(config["hidden_size"] // config["num_attention_heads"])
     writer.add_vocab_size(config["vocab_size"])
-    vocabulary = ["<unk>", "<s>", "</s>"] + [f"t{i}" for i in range(3, config["vocab_size"])]
-    writer.add_tokenizer_model("llama")
+    vocabulary = list(byte_letters()) + ["<|end|>", "\u0120t"]
+    vocabulary += [f"<{i}>" for i in range(len(vocabulary), config["vocab_size"])]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(vocabulary)
-    writer.add_token_scores([0.0] * len(vocabulary))
-    writer.add_token_types([2, 3, 3] + [1] * (len(vocabulary) - 3))
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
+    writer.add_token_types([1] * 256 + [3] + [1] * (len(vocabulary) - 257))
+    writer.add_token_merges(["\u0120 t"])
+    writer.add_eos_token_id(256)
     for name, values in tensors(folder):
         kind = TYPES[dtype] if values.ndim == 2 else gguf.GGMLQuantizationType.F32
         # A few rows at a time: the quantiser needs many times the memory of its values.
