@@ -77,6 +77,21 @@ await open("points.html", { viewport: { width: 1280, height: 900 } }, async (pag
   check(await rowsShown(page) === 50, "a range leaves the rows within it");
 });
 
+await open("all.html", { viewport: { width: 1280, height: 900 } }, async (page) => {
+  const bars = page.locator("svg[data-time]").first().locator("rect.bar");
+  const region = page.locator("div:has(> svg[data-time])").first();
+  const widths = () => bars.evaluateAll((all) => all.map((bar) => Number(bar.getAttribute("width"))));
+  const before = await widths();
+  await page.getByRole("button", { name: "twice as long" }).first().click();
+  const after = await widths();
+  check(before.length > 0 && after.every((width, at) => Math.abs(width - 2 * before[at]) < 1e-6), "a click on + makes every task twice as long");
+  await region.focus();
+  await page.keyboard.press("+");
+  check(await region.evaluate((it) => it.scrollWidth > 3 * it.clientWidth), "the key + stretches time again, and it can be scrolled");
+  await page.keyboard.press("0");
+  check((await widths()).every((width, at) => width === before[at]), "the key 0 shows the whole step again");
+});
+
 for (const [name, options] of [
   ["light", { viewport: { width: 1280, height: 900 }, colorScheme: "light" }],
   ["dark", { viewport: { width: 1280, height: 900 }, colorScheme: "dark" }],

@@ -35,6 +35,7 @@ pub use load::training::Training;
 pub use load::workload::Workload;
 pub use load::workload_kind::WorkloadKind;
 pub use model::architecture::{Activation, Architecture, Norm};
+pub use model::config::gguf_repository::GgufRepository;
 pub use model::experts::{ExpertTraffic, Experts, RouterScoring};
 pub use model::formats::file_type::GgufFileType;
 pub use model::formats::published::PublishedFormats;

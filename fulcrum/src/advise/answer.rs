@@ -67,7 +67,7 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
     let asked = catalog.iter().filter(|entry| one.is_some() || entry.purposes.contains(&question.purpose));
     let cells: Vec<_> = asked
         .flat_map(|entry| {
-            let formats = question.formats(entry.own_format.as_deref());
+            let formats = question.formats(entry.own_format());
             formats.into_iter().map(move |format| (entry, format))
         })
         .collect();
@@ -190,7 +190,7 @@ mod tests {
             let asked = question(None);
             let site = EngineSite::new(&machine.machine, &asked).expect("a site");
             let all = CataloguedModel::all().expect("a catalogue");
-            let cells = all.iter().filter(|entry| entry.own_format.is_none()).map(|entry| {
+            let cells = all.iter().filter(|entry| entry.own_format().is_none()).map(|entry| {
                 let formats = asked.engine.formats_named("q4_k_m", &entry.model).expect("formats");
                 match site.place(&entry.model, &formats) {
                     Ok(placed) => {

@@ -73,11 +73,10 @@ pub(super) fn command(
 
 /// The file of a model, by its repository where that is known.
 fn file(engine: AdvisedEngine, entry: &CataloguedModel, format: &str) -> String {
-    let known = entry.repository.as_ref().filter(|_| engine == AdvisedEngine::LlamaCpp);
-    match (known, &entry.own_format) {
-        (Some(repository), Some(_)) => format!("-hf {repository}"),
-        (Some(repository), None) => format!("-hf {repository}:{}", format.to_uppercase()),
-        (None, _) => format!("-m {}-{}.gguf", entry.model.name, format.to_uppercase()),
+    let known = entry.repository.filter(|_| engine == AdvisedEngine::LlamaCpp);
+    match known.and_then(|repository| repository.file(format)) {
+        Some(file) => format!("-hf {file}"),
+        None => format!("-m {}-{}.gguf", entry.model.name, format.to_uppercase()),
     }
 }
 

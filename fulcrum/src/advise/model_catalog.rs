@@ -3,7 +3,7 @@
 use super::question::Purpose;
 use crate::error::{OrError, Result};
 use hwprofiles::TableRows;
-use scenarios::Model;
+use scenarios::{GgufRepository, Model};
 
 const MODELS: &str = include_str!("models.csv");
 
@@ -15,9 +15,7 @@ pub(super) struct CataloguedModel {
     pub year: Option<u64>,
     pub purposes: Vec<Purpose>,
     /// Where its GGUF files are on Hugging Face, where that is known.
-    pub repository: Option<String>,
-    /// The format that it was trained in, where files in others make no sense.
-    pub own_format: Option<String>,
+    pub repository: Option<GgufRepository>,
 }
 
 impl CataloguedModel {
@@ -27,13 +25,11 @@ impl CataloguedModel {
         let mut models = Vec::new();
         while rows.advance().or_failed()? {
             let cell = |at: usize| String::from_utf8_lossy(rows.cell(at)).into_owned();
-            let some = |at: usize| Some(cell(at)).filter(|text| !text.is_empty());
             models.push(Self {
                 model: Model::preset(&cell(0)).or_failed()?,
                 year: cell(1).parse().ok(),
                 purposes: cell(2).split_whitespace().filter_map(|word| word.parse().ok()).collect(),
-                repository: some(3),
-                own_format: some(4),
+                repository: Model::gguf_repository(&cell(0)),
             });
         }
         Ok(models)
@@ -44,7 +40,12 @@ impl CataloguedModel {
     pub fn named(name: &str) -> Result<Self> {
         let model = crate::pipeline::model(name)?;
         let known = Self::all()?.into_iter().find(|known| known.model == model);
-        Ok(known.unwrap_or(Self { model, year: None, purposes: vec![], repository: None, own_format: None }))
+        Ok(known.unwrap_or(Self { model, year: None, purposes: vec![], repository: None }))
+    }
+
+    /// The format that it was trained in, where files in others make no sense.
+    pub fn own_format(&self) -> Option<&'static str> {
+        self.repository.and_then(|repository| repository.only)
     }
 
     /// The size of a dense model of today that is about as capable, in parameters: the geometric

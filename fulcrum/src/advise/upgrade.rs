@@ -119,7 +119,7 @@ pub(super) fn upgrades(
     let judged = bought.par_iter().map(|purchase| {
         let machine = AdvisedMachine::composed(purchase.names.clone(), vec![], vec![]).ok()?;
         let site = EngineSite::new(&machine.machine, question).ok()?;
-        let formats = question.formats(entry.own_format.as_deref());
+        let formats = question.formats(entry.own_format());
         let rows = formats.iter().filter_map(|format| outcome(&site, question, entry, format, newest).ok());
         rows.max_by(|a, b| worth(a).total_cmp(&worth(b)))
     });

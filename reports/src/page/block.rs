@@ -142,6 +142,11 @@ impl PageBlock {
         Self::Plots(vec![Plot::wide(name, drawing)])
     }
 
+    /// Whether a drawing of it shows time.
+    pub(crate) fn shows_time(&self) -> bool {
+        matches!(self, Self::Plots(plots) if plots.iter().any(|plot| plot.drawing.time().is_some()))
+    }
+
     /// The block as data for the template.
     pub(crate) fn context(&self) -> Value {
         match self {

@@ -1,4 +1,5 @@
-//! The page as HTML: one file that loads nothing else. Only explorable tables need a script.
+//! The page as HTML: one file that loads nothing else. Only explorable tables and timelines need a
+//! script.
 
 use crate::page::block::PageBlock;
 use crate::page::explorer::base64;
@@ -10,7 +11,9 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 use sha2::{Digest, Sha256};
 
 /// The script for explorable tables.
-const SCRIPT: &str = include_str!("../../templates/explorer.js");
+const EXPLORER: &str = include_str!("../../templates/explorer.js");
+/// The script for timelines.
+const TIMELINE: &str = include_str!("../../templates/timeline.js");
 /// The style of a page without its plots.
 const PAGE_STYLE: &str = include_str!("../../templates/report.css");
 
@@ -44,19 +47,29 @@ pub(crate) fn render(
         [only] => only.title.clone(),
         several => format!("{} results", several.len()),
     };
-    let explores = |block: &PageBlock| matches!(block, PageBlock::Explorer(_));
-    let script = sections.iter().any(|it| it.blocks.iter().any(explores)).then_some(SCRIPT);
+    let script = script(sections);
     // The browser runs only the script with this hash, whatever else gets onto the page.
-    let hash = script.map(|script| base64(&Sha256::digest(script)));
+    let hash = script.as_ref().map(|script| base64(&Sha256::digest(script)));
     let page = environment.get_template("report.html")?.render(context! {
         title,
         style => page_style(),
         sections => sections.iter().map(section_context).collect::<Vec<_>>(),
         provenance => provenance.map(PageBlock::context),
-        script => script.map(|it| Value::from_safe_string(it.to_owned())),
+        script => script.map(Value::from_safe_string),
         hash,
     })?;
     Ok(without_controls(page))
+}
+
+/// What the page's blocks need to be explored, if any does.
+fn script(sections: &[PageSection]) -> Option<String> {
+    let has = |wanted: fn(&PageBlock) -> bool| sections.iter().any(|it| it.blocks.iter().any(wanted));
+    let parts = [
+        has(|block| matches!(block, PageBlock::Explorer(_))).then_some(EXPLORER),
+        has(PageBlock::shows_time).then_some(TIMELINE),
+    ];
+    let script: String = parts.into_iter().flatten().collect();
+    (!script.is_empty()).then_some(script)
 }
 
 /// The page with a mark in place of each control character, and of each that turns the order of

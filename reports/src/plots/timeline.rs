@@ -4,7 +4,7 @@ use super::legend::{legend, legend_height, text_width, tick_label};
 use crate::numbers::format::{duration, signed_percent};
 use crate::plots::drawing::axis::PlotAxis;
 use crate::plots::drawing::class::Class;
-use crate::plots::drawing::marks::{Anchor, Drawing};
+use crate::plots::drawing::marks::{Anchor, Drawing, TimeSpan};
 use crate::results::comparison::{Interval, TaskRow, Timeline};
 use hwprofiles::Seconds;
 use std::collections::BTreeSet;
@@ -192,6 +192,7 @@ impl GanttChart<'_> {
             drawing.rect(LEGEND_ENTRIES[index].1, [x - 6.0, y - 6.0], [12.0, 12.0], "");
         });
         let axis = PlotAxis::linear(0.0, self.length.get(), [left, left + WIDTH]);
+        drawing.set_time(TimeSpan { x: axis.pixels(), y: [top, bottom], length: self.length });
         for tick in axis.ticks(9) {
             drawing.line(Class::Grid, [axis.at(tick), top], [axis.at(tick), bottom]);
             drawing.text(Class::Soft, [axis.at(tick), bottom + 19.0], Anchor::Middle, &tick_label(tick));

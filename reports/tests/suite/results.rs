@@ -183,7 +183,8 @@ fn every_kind_of_result_makes_a_page_on_which_names_are_no_markup() {
         assert!(!markup.contains("NaN"), "{name}");
         let scripts = page.matches("<script").count();
         let explorers = page.matches("application/json").count();
-        assert_eq!(scripts, explorers + usize::from(explorers > 0), "{name}");
+        let timelines = markup.matches("<svg data-time=").count();
+        assert_eq!(scripts, explorers + usize::from(explorers + timelines > 0), "{name}");
         for plot in report.plots() {
             check_tags(&plot.0, &plot.1);
             assert!(!plot.1.contains("alert('x')") && !plot.1.contains("NaN"), "{name}: {}", plot.0);

@@ -4,13 +4,15 @@ use super::super::engine::ExportTarget;
 use super::super::shell::quoted;
 use super::super::site::Site;
 use hwprofiles::DType;
-use scenarios::{Architecture, LayerKind, Sublayer};
+use scenarios::{Architecture, LayerKind, Model, Sublayer};
 
 /// The file that the server reads.
 #[derive(Debug, Clone)]
 pub(super) struct ModelFile {
     /// Its name.
     pub name: String,
+    /// Where it is published, if it is ([`scenarios::GgufRepository::file`]).
+    pub published: Option<String>,
     /// Name and text of a script that makes the file, where classes of matrices have their own
     /// formats.
     pub quantise: Option<(String, String)>,
@@ -28,7 +30,10 @@ impl ModelFile {
         let (weights, model) = (site.plan.formats.weights, &site.plan.model.name);
         let named = |word: &str| format!("{model}-{word}.gguf");
         if let Some(file) = weights.file() {
-            return Self { name: named(&file.name().to_uppercase()), quantise: None, cannot: Vec::new() };
+            let preset = site.plan.from.as_ref().map(|from| from.model.as_str());
+            let published = preset.and_then(Model::gguf_repository).and_then(|it| it.file(file.name()));
+            let name = named(&file.name().to_uppercase());
+            return Self { name, published, quantise: None, cannot: Vec::new() };
         }
         let own = |dtype: &DType| site.engine == ExportTarget::IkLlamaCpp && is_of_the_fork(*dtype);
         let others = weights.distinct().filter(|dtype| !own(dtype));
@@ -40,12 +45,12 @@ impl ModelFile {
                 let script = format!("llama-quantize --pure {} {} {kind}\n", quoted(&from), quoted(&to));
                 ("quantize.sh".to_owned(), script)
             });
-            return Self { name: named(&word), quantise, cannot };
+            return Self { name: named(&word), published: None, quantise, cannot };
         }
         let Some(whole) = weights.distinct().find(|dtype| kind_of(*dtype).is_some()) else {
             let word = tensor_type(weights.usual()).0.to_uppercase();
             let why = format!("weights in {weights}: without quantised ones a file has one type, {word}");
-            return Self { name: named(&word), quantise: None, cannot: vec![why] };
+            return Self { name: named(&word), published: None, quantise: None, cannot: vec![why] };
         };
         for (class, format) in
             weights.for_model(site.model).classes().filter(|(_, format)| format.one().is_none())
@@ -70,7 +75,7 @@ impl ModelFile {
             quoted(&named("BF16")),
             quoted(&name),
         );
-        Self { name, quantise: Some(("quantize.sh".to_owned(), script)), cannot }
+        Self { name, published: None, quantise: Some(("quantize.sh".to_owned(), script)), cannot }
     }
 }
 

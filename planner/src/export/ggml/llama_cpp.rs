@@ -16,7 +16,7 @@ pub(in super::super) fn export(mut site: Site<'_>) -> Result<Export, ExportError
     let Closest { options, nearest, mut cannot } = Closest::to_plan(&mut site, reach)?;
     let file = ModelFile::from_plan(&site);
     cannot.extend(file.cannot.clone());
-    let command = options.command(&site, &file.name);
+    let command = options.command(&site, &file);
     Ok(Export { files: file.quantise.into_iter().collect(), command, cannot, nearest })
 }
 
@@ -56,10 +56,15 @@ impl Options {
         patterns
     }
 
-    fn command(&self, site: &Site<'_>, file: &str) -> String {
+    fn command(&self, site: &Site<'_>, file: &ModelFile) -> String {
         let (plan, workload) = (site.plan, &site.plan.workload);
         let (counted, kv_with_host) = self.default_layers();
-        let mut words = vec![format!("llama-server -m {} -ngl {counted}", quoted(file))];
+        let model = match &file.published {
+            // The fork's server downloads nothing.
+            Some(published) if site.engine == ExportTarget::LlamaCpp => format!("-hf {published}"),
+            _ => format!("-m {}", quoted(&file.name)),
+        };
+        let mut words = vec![format!("llama-server {model} -ngl {counted}")];
         let overrides = self.overrides(site);
         if !overrides.is_empty() {
             words.push(format!("-ot '{}'", overrides.join(",")));

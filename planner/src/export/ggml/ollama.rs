@@ -29,7 +29,10 @@ pub(in super::super) fn export(mut site: Site<'_>) -> Result<Export, ExportError
         "bf16" => "f16",
         kv => kv,
     };
-    let mut lines = vec![format!("FROM ./{}", file.name)];
+    let mut lines = vec![match &file.published {
+        Some(published) => format!("FROM hf.co/{published}"),
+        None => format!("FROM ./{}", file.name),
+    }];
     let mut parameter = |name: &str, value: u64| lines.push(format!("PARAMETER {name} {value}"));
     parameter("num_gpu", options.default_layers().0 as u64);
     parameter("num_ctx", workload.context());

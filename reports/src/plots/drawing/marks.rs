@@ -1,6 +1,7 @@
 //! A drawing: marks with classes and hover texts. Coordinates are in pixels, y downwards.
 
 use crate::plots::drawing::class::Class;
+use hwprofiles::Seconds;
 
 /// A drawing under construction.
 #[derive(Debug, Clone)]
@@ -10,6 +11,18 @@ pub(crate) struct Drawing {
     /// Says what it shows, for readers who do not see it.
     title: String,
     marks: Vec<Mark>,
+    time: Option<TimeSpan>,
+}
+
+/// Where a drawing shows time: a page can stretch this part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeSpan {
+    /// The pixels at which time begins and ends.
+    pub x: [f64; 2],
+    /// The upper and the lower edge.
+    pub y: [f64; 2],
+    /// The time between the two.
+    pub length: Seconds,
 }
 
 /// A shape with its look and its hover text.
@@ -57,7 +70,7 @@ pub(crate) enum Anchor {
 
 impl Drawing {
     pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
-        Self { width, height, title: title.to_owned(), marks: Vec::new() }
+        Self { width, height, title: title.to_owned(), marks: Vec::new(), time: None }
     }
 
     /// Width and height in pixels.
@@ -68,6 +81,16 @@ impl Drawing {
     /// Says what the drawing shows.
     pub(crate) fn title(&self) -> &str {
         &self.title
+    }
+
+    /// Says where the drawing shows time.
+    pub(crate) fn set_time(&mut self, time: TimeSpan) {
+        self.time = Some(time);
+    }
+
+    /// Where the drawing shows time.
+    pub(crate) fn time(&self) -> Option<TimeSpan> {
+        self.time
     }
 
     /// The marks, in the order in which they are drawn.

@@ -2,7 +2,7 @@
 //! (light, dark, print), texts stay texts, and no font is needed.
 
 use crate::plots::drawing::class::Paint;
-use crate::plots::drawing::marks::{Anchor, Drawing, Label, Mark};
+use crate::plots::drawing::marks::{Anchor, Drawing, Label, Mark, TimeSpan};
 use crate::plots::drawing::surface::{Drawn, Surface, paint};
 use plotters::style::RGBColor;
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, DrawingBackend, DrawingErrorKind};
@@ -40,8 +40,12 @@ impl Drawing {
         let backend = SvgBackend { body: &mut body, size: (size[0], size[1]), mark: None };
         paint(self, backend).expect("writing to a text cannot fail, and no font is needed");
         let (width, height, title) = (number(width), number(height), escaped(self.title()));
+        let time = self.time().map_or(String::new(), |TimeSpan { x, y, length }| {
+            let edges = [x[0], x[1], y[0], y[1]].map(number).join(" ");
+            format!(" data-time=\"{edges} {:e}\"", length.get())
+        });
         format!(
-            "<svg{attributes} class=\"plot\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+            "<svg{attributes}{time} class=\"plot\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
              role=\"img\" aria-label=\"{title}\">\n{head}{HATCH}{body}</svg>\n"
         )
     }

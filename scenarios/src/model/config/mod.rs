@@ -2,6 +2,7 @@
 
 pub(crate) mod aliases;
 pub(crate) mod families;
+pub(crate) mod gguf_repository;
 pub(crate) mod keys;
 mod misspelt;
 pub(crate) mod mixture;

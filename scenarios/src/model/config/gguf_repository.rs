@@ -1,0 +1,66 @@
+//! Where GGUF files of presets are published.
+
+use crate::model::transformer::Model;
+
+const REPOSITORIES: &str = include_str!("gguf_repositories.csv");
+
+/// A repository of Hugging Face with GGUF files of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GgufRepository {
+    /// Owner and name.
+    pub name: &'static str,
+    /// The only kind of file there, where it is the format that the model was trained in.
+    pub only: Option<&'static str>,
+}
+
+impl GgufRepository {
+    /// The file of a kind (`q4_k_m`) as llama.cpp's `-hf` and Ollama's `hf.co/` take it. `None` if
+    /// the repository has no such file.
+    pub fn file(self, kind: &str) -> Option<String> {
+        match self.only {
+            None => Some(format!("{}:{}", self.name, kind.to_uppercase())),
+            Some(only) => (only == kind).then(|| self.name.to_owned()),
+        }
+    }
+}
+
+impl Model {
+    /// The repository that has GGUF files of a preset. `None` for a name that is no preset's, and
+    /// where none is known.
+    pub fn gguf_repository(preset: &str) -> Option<GgufRepository> {
+        rows().find(|(model, _)| *model == preset).map(|(_, repository)| repository)
+    }
+}
+
+fn rows() -> impl Iterator<Item = (&'static str, GgufRepository)> {
+    REPOSITORIES.lines().skip(1).filter_map(|row| {
+        let (preset, rest) = row.split_once(',')?;
+        let (name, only) = rest.split_once(',')?;
+        Some((preset, GgufRepository { name, only: Some(only).filter(|only| !only.is_empty()) }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_a_repository_of_a_preset() {
+        assert_eq!(rows().count(), REPOSITORIES.lines().count() - 1);
+        for (preset, repository) in rows() {
+            assert!(Model::is_preset_name(preset), "{preset}");
+            assert_eq!(repository.name.split('/').count(), 2, "{}", repository.name);
+            assert_eq!(Model::gguf_repository(preset), Some(repository));
+        }
+        assert_eq!(Model::gguf_repository("model"), None);
+    }
+
+    #[test]
+    fn a_repository_with_one_kind_of_file_has_no_other() {
+        let all = Model::gguf_repository("llama-3.1-8b").expect("known");
+        assert_eq!(all.file("q4_k_m").as_deref(), Some("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q4_K_M"));
+        let one = Model::gguf_repository("gpt-oss-20b").expect("known");
+        assert_eq!(one.file("mxfp4_moe").as_deref(), Some("ggml-org/gpt-oss-20b-GGUF"));
+        assert_eq!(one.file("q4_k_m"), None);
+    }
+}
