@@ -40,6 +40,30 @@ fn a_plan_becomes_options_files_and_the_cost_of_the_nearest() {
 }
 
 #[test]
+fn files_that_are_published_are_named_by_their_repository() {
+    let place = Place::with(&[("scenario.yaml", SCENARIO)]);
+    let files = "plan scenario.yaml --set dtype.weights=q4_k_m --set workload.batch=1 -o plan.yaml";
+    place.stdout(files);
+    let text = place.stdout("export plan.yaml --to llama.cpp");
+    assert!(
+        text.starts_with("llama-server -hf bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q4_K_M -ngl "),
+        "{text}"
+    );
+    let text = place.stdout("export plan.yaml --to ik_llama.cpp");
+    assert!(text.starts_with("llama-server -m llama-3.1-8b-Q4_K_M.gguf -ngl "), "{text}");
+    let text = place.stdout("export plan.yaml --to ollama");
+    assert!(text.contains("FROM hf.co/bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q4_K_M\n"), "{text}");
+
+    // Its weights were never published in more bits, so there is nothing to quantise.
+    let own = "machine: rtx4090-desktop\nmodel: gpt-oss-20b\nworkload: {batch: 1, prompt_tokens: 256, output_tokens: 32}\n";
+    std::fs::write(place.path("own.yaml"), own).expect("written");
+    place.stdout("plan own.yaml -o own-plan.yaml");
+    let text = place.stdout("export own-plan.yaml --to llama.cpp");
+    assert!(text.starts_with("llama-server -hf ggml-org/gpt-oss-20b-GGUF -ngl "), "{text}");
+    assert!(!text.contains("llama-quantize") && text.contains("such a file has q8_0"), "{text}");
+}
+
+#[test]
 fn times_that_were_edited_in_a_plan_are_predicted_anew() {
     let place = Place::with(&[("scenario.yaml", SCENARIO)]);
     place.stdout("plan scenario.yaml -o plan.yaml");

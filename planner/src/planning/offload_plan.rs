@@ -13,7 +13,7 @@ use crate::planning::infeasible::infeasible;
 use crate::planning::problem::{Problem, ScoredPlacement, better};
 use crate::planning::scorer::Scorer;
 use crate::program::RunExtent;
-use crate::rules::Offload;
+use crate::rules::{Offload, layer_pattern};
 use crate::search::Goal;
 use rayon::prelude::*;
 use scenarios::{CpuMoe, OffloadOptions, TensorOverride};
@@ -141,11 +141,14 @@ impl Family {
             override_tensor,
             ..base.clone()
         };
-        let large = |mut numbers: Range<usize>| -> Vec<TensorOverride> {
+        let large = |numbers: Range<usize>| -> Vec<TensorOverride> {
             let tensors = if of_experts { "ffn_(gate|up|down|gate_up)_exps" } else { "ffn_(gate|up|down)" };
-            let listed = numbers.clone().map(|at| at.to_string()).collect::<Vec<_>>().join("|");
-            let pattern = format!(r"blk\.({listed})\.{tensors}\.");
-            numbers.next().map(|_| TensorOverride { pattern, buffer: "CPU".to_owned() }).into_iter().collect()
+            if numbers.is_empty() {
+                return vec![];
+            }
+            let numbers = layer_pattern(&numbers.collect::<Vec<_>>());
+            let pattern = format!(r"blk\.{numbers}\.{tensors}\.");
+            vec![TensorOverride { pattern, buffer: "CPU".to_owned() }]
         };
         let all = model.layers + 1;
         Some(match self {

@@ -3,6 +3,7 @@
 mod fit;
 mod flexgen;
 mod host_and_accelerator;
+mod layer_pattern;
 mod lia;
 mod moe_lightning;
 mod no_rule;
@@ -14,5 +15,6 @@ mod speeds;
 pub use no_rule::NoRule;
 pub use rule::Rule;
 
+pub(crate) use layer_pattern::layer_pattern;
 pub(crate) use offload::Offload;
 pub(crate) use parameter_rule::ParameterRule;

@@ -4,7 +4,7 @@ use super::super::engine::ExportTarget;
 use super::super::shell::quoted;
 use super::super::site::Site;
 use hwprofiles::DType;
-use scenarios::{Architecture, LayerKind, Model, Sublayer};
+use scenarios::{Architecture, GgufFileType, LayerKind, Model, Sublayer, WeightClass, WeightFormats};
 
 /// The file that the server reads.
 #[derive(Debug, Clone)]
@@ -29,11 +29,13 @@ impl ModelFile {
     pub fn from_plan(site: &Site<'_>) -> Self {
         let (weights, model) = (site.plan.formats.weights, &site.plan.model.name);
         let named = |word: &str| format!("{model}-{word}.gguf");
-        if let Some(file) = weights.file() {
-            let preset = site.plan.from.as_ref().map(|from| from.model.as_str());
-            let published = preset.and_then(Model::gguf_repository).and_then(|it| it.file(file.name()));
+        let preset = site.plan.from.as_ref().map(|from| from.model.as_str());
+        let repository = preset.and_then(Model::gguf_repository);
+        let only = repository.and_then(|it| it.only).and_then(|kind| kind.parse().ok());
+        if let Some(file) = weights.file().or_else(|| only.filter(|kind| has_experts_of(site, *kind))) {
+            let published = repository.and_then(|it| it.file(file.name()));
             let name = named(&file.name().to_uppercase());
-            return Self { name, published, quantise: None, cannot: Vec::new() };
+            return Self { name, published, quantise: None, cannot: differences(site, file) };
         }
         let own = |dtype: &DType| site.engine == ExportTarget::IkLlamaCpp && is_of_the_fork(*dtype);
         let others = weights.distinct().filter(|dtype| !own(dtype));
@@ -77,6 +79,23 @@ impl ModelFile {
         );
         Self { name, published: None, quantise: Some(("quantize.sh".to_owned(), script)), cannot }
     }
+}
+
+/// Whether files of a kind have the plan's format of experts.
+fn has_experts_of(site: &Site<'_>, kind: GgufFileType) -> bool {
+    let experts = |weights: WeightFormats| weights.for_class(WeightClass::Experts);
+    kind.formats(site.model).is_ok_and(|theirs| experts(theirs) == experts(site.plan.formats.weights))
+}
+
+/// The classes of matrices that files of a kind have in other formats than the plan.
+fn differences(site: &Site<'_>, kind: GgufFileType) -> Vec<String> {
+    let Ok(theirs) = kind.formats(site.model) else { return Vec::new() };
+    let pairs =
+        site.plan.formats.weights.for_model(site.model).classes().zip(theirs.for_model(site.model).classes());
+    let differ = pairs.filter(|((_, ours), (_, theirs))| ours != theirs);
+    differ
+        .map(|((class, ours), (_, theirs))| format!("{class} in {ours}: such a file has {theirs}"))
+        .collect()
 }
 
 /// The GGUF tensors of a sublayer's matrix, as a pattern; `None` where it has no matrix.

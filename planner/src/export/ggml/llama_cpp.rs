@@ -7,6 +7,7 @@ use super::super::shell::quoted;
 use super::super::site::Site;
 use super::gguf::{ModelFile, kv_type, tensors};
 use super::options::{Closest, Options, Reach};
+use crate::rules::layer_pattern;
 use scenarios::{OffloadOptions, Sublayer};
 use std::collections::BTreeMap;
 
@@ -44,7 +45,7 @@ impl Options {
         let pattern = |((numbers, with_gpu), tensors): ((Vec<usize>, bool), Vec<&str>)| {
             let numbers = match numbers.len() == layers {
                 true => "[0-9]+".to_owned(),
-                false => alternatives(&numbers.iter().map(usize::to_string).collect::<Vec<_>>()),
+                false => layer_pattern(&numbers),
             };
             format!(r"blk\.{numbers}\.{}\.={}", alternatives(&tensors), buffer(with_gpu))
         };
