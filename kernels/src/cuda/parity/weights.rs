@@ -14,8 +14,7 @@ pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
         for (n, k) in [(16, 32), (33, 65), (35, 64), (48, 2304), (1024, 512)] {
             let whole = match dtype {
                 DType::Fp8Block => n % PANEL == 0,
-                DType::Nvfp4 => Weights::keeps_blocks(dtype, k),
-                _ => true,
+                _ => !Weights::has_blocks(dtype) || Weights::keeps_blocks(dtype, k),
             };
             if whole {
                 matrix(bench, dtype, n, k)?;
