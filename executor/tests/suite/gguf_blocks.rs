@@ -161,8 +161,8 @@ fn a_run_that_keeps_the_files_blocks_has_the_logits_of_its_values_in_f32() {
     }
 }
 
-/// A GPU's session and the CPU's in the same formats, which have the same tokens and nearly the same
-/// logits. Returns those of the GPU.
+/// Compares a GPU's session with the CPU's in the same formats: the tokens are the same, and the
+/// logits nearly. Returns the GPU's logits.
 fn compare(case: &mut Case<'_>, worst: &mut f32) -> Vec<Vec<f32>> {
     let prompts = [vec![5, 17, 200, 2, 9, 11, 40, 8, 100, 12, 7], vec![7; 11]];
     let (tokens, logits) = generate(&mut case.ours, &prompts, 4);

@@ -49,9 +49,9 @@ pub fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) -> bool {
     true
 }
 
-/// Makes whole blocks of random bytes harmless: replaces their scales, so that values are random
-/// between about −1 and 1. For tests and comparisons, which need weights in formats to which nothing
-/// is quantised here.
+/// Replaces the scales of whole blocks of random bytes, so that their values are random numbers
+/// between about −1 and 1. Tests and comparisons need such weights, because nothing here quantises
+/// to these formats.
 ///
 /// # Panics
 /// For a format that is not multiplied in blocks, and where `blocks` are not whole ones.

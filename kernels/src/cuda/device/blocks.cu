@@ -1,16 +1,17 @@
-// Weights in the blocks of quantised files, in panels as kernels/src/cpu/blocks/layout.rs interleaves
-// them: where a row's block has a unit of one, two or four bytes, the panel has this unit of each of
-// its rows. So a word of sixteen rows is 64 consecutive bytes, and half a warp reads it at once.
+// Weights in the blocks of quantised files, in panels as kernels/src/cpu/blocks/layout.rs
+// interleaves them: where a row's block has a unit of one, two or four bytes, the panel has this
+// unit of each of its rows. So a word of sixteen rows is 64 consecutive bytes, and half a warp reads
+// it at once.
 //
 // All kernels of a format are made from one description here, by groups of 32 columns:
-// - its numbers: columns and bytes of a block, bytes of a row's own scale in front of a panel's blocks,
-//   what is added to numbers to make them unsigned, whether there is a minimum, and the columns whose
-//   numbers share bytes
+// - SHAPE: columns and bytes of a block, bytes of a row's own scale in front of a panel's blocks,
+//   what is added to numbers to make them unsigned, whether there is a minimum, and how many columns
+//   share bytes
 // - quad_*: the numbers of four columns, as bytes
 // - scales_*: by what they are multiplied, and what is subtracted
 //
-// A value is scale * (byte - offset) - minimum, times the row's scale. kernels/src/cpu/blocks/decode.rs
-// is the definition.
+// A value is scale * (byte - offset) - minimum, times the row's scale; the definition is in
+// kernels/src/cpu/blocks/decode.rs.
 #ifndef BLOCK_FORMATS
 #define BLOCK_FORMATS(M) M(q8_0) M(q6_k) M(q5_k) M(q4_k) M(q4_0) M(iq4_xs) M(iq4_nl) M(mxfp4) M(nvfp4)
 #endif
@@ -27,7 +28,8 @@ typedef struct {
     float first, last, minimum;
 } BlockScales;
 
-// The word that begins at byte `at` of a row's block. A panel of fewer rows has words at any address.
+// The word that begins at byte `at` of a row's block. A panel of fewer rows has words at any
+// address.
 static __device__ inline u32 block_word(BlockRow row, int at)
 {
     const u8 *unit = row.block + at * row.height + 4 * row.lane;
@@ -144,8 +146,8 @@ static __device__ inline BlockScales scales_iq4_xs(BlockRow row, int group)
 static __device__ inline u32 quad_iq4_xs(BlockRow row, int group, int i) { return unequal_steps(block_word(row, 8 + 16 * group + i % 4 * 4), i / 4); }
 
 SHAPE(q4_k, 256, 144, 0, 0, 1, 64)
-// Six bits each. Those of the first four groups are in one byte; those of the last four are in half a
-// byte and the upper bits of another.
+// Six bits each. Those of the first four groups are in one byte; those of the last four are in half
+// a byte and the upper bits of another.
 static __device__ inline BlockScales scales_q4_k(BlockRow row, int group)
 {
     int shift = group % 4 * 8;

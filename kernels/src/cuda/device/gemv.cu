@@ -9,8 +9,8 @@
 // - int4: two groups of 32 columns, 4 lanes for each eight; a lane has 4 rows of an eight
 // - fp8 and fp8_block: 16 pairs of columns, 2 lanes each; a lane has 8 rows of a pair
 //
-// In formats of blocks, the scales of a row take several instructions. So a lane has one row and 32 of
-// its columns, whose scales it decodes once. Half a warp reads the same word of sixteen rows, 64
+// In formats of blocks, the scales of a row take several instructions. So a lane has one row and 32
+// of its columns, whose scales it decodes once. Half a warp reads the same word of sixteen rows, 64
 // consecutive bytes, and has all words of the 32 columns under way; the other half has the next 32.
 //
 // A block takes one panel, and its eight warps take turns. At the end their sums are added in a
@@ -170,7 +170,8 @@ static __device__ inline void step_fp8_block(float *sums, const u8 *panel, const
         return scales.first * first + scales.last * last - scales.minimum * all;                                  \
     }
 
-// A block of a format with minima has an even number of groups, so all lanes take part in the shuffles.
+// A block of a format with minima has an even number of groups, so all lanes take part in the
+// shuffles.
 #define STEP(format)                                                                                              \
     DOT(format)                                                                                                   \
     static __device__ inline void step_##format(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns) \

@@ -6,8 +6,8 @@
 // The most experts of one call: a structure of arguments is at most 4 KiB.
 #define EXPERTS 128
 
-// Kernels are made for each of these formats and of those in blocks.cu. A program that is compiled for
-// one format defines both lists before.
+// Kernels are made for each of these formats and of those in blocks.cu. A program that is compiled
+// for one format defines both lists before.
 #ifndef PLAIN_FORMATS
 #define PLAIN_FORMATS(M) M(bf16) M(int8) M(int4) M(fp8) M(fp8_block)
 #endif
