@@ -26,7 +26,7 @@ import ctypes, pathlib, re, subprocess, sys, tempfile
 
 nvrtc, ptxas = ctypes.CDLL(sys.argv[1]), sys.argv[2]
 folder = pathlib.Path("kernels/src/cuda/device")
-SHARED = ("prelude", "packed", "tile")
+SHARED = ("prelude", "packed", "blocks", "tile")
 shared = "".join((folder / f"{name}.cu").read_text() for name in SHARED)
 # Turing has no products of bf16 tiles: heads of 64 show that the plain way compiles.
 PROGRAMS = [(path.stem, size, generation)

@@ -5,7 +5,7 @@ mod stand_in;
 
 use hwprofiles::units::Bytes;
 use hwprofiles::{DType, Direction, HostMemory};
-use kernels::cuda::calls::{self, ProductOutput};
+use kernels::cuda::calls::{self, GPU_MATRICES, ProductOutput};
 use kernels::cuda::{Accelerator, Gpu, GpuEvent, GpuProgram, GpuWork, Queue, StridedCopy, compile, parity};
 use kernels::{MemoryArena, Weights};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn every_call_is_as_a_stand_in_stricter_than_the_driver_demands() {
 
 #[test]
 fn there_is_a_reason_for_no_compiler_or_it_knows_every_program() {
-    for program in GpuProgram::all(64) {
+    for program in GpuProgram::all(64, &GPU_MATRICES) {
         match compile(program, (9, 0)) {
             // Machine code is an ELF file.
             Ok(code) => assert!(code.starts_with(b"\x7fELF"), "{program:?}"),

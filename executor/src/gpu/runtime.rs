@@ -5,6 +5,7 @@ use crate::error::ExecutorError;
 use crate::gpu::inputs::PassInputs;
 use crate::setup::run_setup::RunSetup;
 use hwprofiles::{DeviceId, DeviceKind, MemoryId};
+use kernels::cuda::calls::GPU_MATRICES;
 use kernels::cuda::{Accelerator, GpuEvent, GpuProgram, Queue};
 use planner::{Lane, PhasePrograms, Task, TaskId};
 use scenarios::Phase;
@@ -54,7 +55,10 @@ impl GpuRuntime {
             Some(accelerator) => Arc::clone(accelerator),
             None => Arc::new(Accelerator::open().map_err(absent)?),
         };
-        accelerator.prepare(&GpuProgram::all(setup.model.head_dim as usize))?;
+        // A file may have more formats than its plan names: those are compiled at their first use.
+        let formats = setup.formats.weights.distinct().filter(|dtype| GPU_MATRICES.contains(dtype));
+        let formats: Vec<_> = formats.collect();
+        accelerator.prepare(&GpuProgram::all(setup.model.head_dim as usize, &formats))?;
         let memory = setup.machine.device(device).memory;
         // Every lane gets a queue: the GPU's own lanes, and the host's, which fetch from the GPU.
         let queue = |&lane: &Lane| Ok((lane, Mutex::new(Queue::new(&accelerator)?)));

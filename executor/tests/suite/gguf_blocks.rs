@@ -2,6 +2,7 @@
 //! the same values in f32.
 
 use crate::gguf_writer::GgufFile;
+use crate::gpu::agreement::{Case, difference, generate, there_is_one};
 use crate::rig;
 use executor::{Checkpoint, RunSetup, Sampling, Session};
 use half::f16;
@@ -158,6 +159,64 @@ fn a_run_that_keeps_the_files_blocks_has_the_logits_of_its_values_in_f32() {
         }
         assert_eq!(tokens, wanted, "{}", format.dtype);
     }
+}
+
+/// Compares a GPU's session with the CPU's in the same formats: the tokens are the same, and the
+/// logits nearly. Returns the GPU's logits.
+fn compare(case: &mut Case<'_>, worst: &mut f32) -> Vec<Vec<f32>> {
+    let prompts = [vec![5, 17, 200, 2, 9, 11, 40, 8, 100, 12, 7], vec![7; 11]];
+    let (tokens, logits) = generate(&mut case.ours, &prompts, 4);
+    let (same, near) = generate(&mut case.near, &prompts, 4);
+    for ((prompt, ours), theirs) in prompts.iter().zip(&tokens).zip(&same) {
+        case.tie(prompt, ours, theirs);
+    }
+    if same == tokens {
+        *worst = worst.max(difference(&logits, &near));
+    }
+    println!("{}: the same tokens: {}, {worst}", case.name, same == tokens);
+    logits
+}
+
+#[test]
+fn files_in_blocks_run_on_a_gpu_as_on_the_cpu() {
+    if !there_is_one() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("model.gguf");
+    let mut worst = 0.0;
+    for (index, format) in FORMATS.iter().enumerate() {
+        write(&path, format, format);
+        let checkpoint = Checkpoint::open(&path).expect("it opens");
+        let model = checkpoint.model();
+        let mut found = Vec::new();
+        for (kind, placement) in rig::placements(model) {
+            let varied = matches!(kind, "mixed" | "by phase");
+            if kind == "all on cpu" || varied && format.dtype != DType::Q4K {
+                continue;
+            }
+            let name = format!("{}, {kind}", format.dtype);
+            // It also compares the bytes of each memory with the plan's.
+            let mut case = Case::new(&name, &checkpoint, &placement, format.dtype, 8);
+            found.push((kind, compare(&mut case, &mut worst)));
+        }
+        let bits = |wanted| found.iter().find(|(kind, _)| *kind == wanted).map(|(_, logits)| logits);
+        assert_eq!(bits("all on loopback"), bits("streamed"), "{}: where weights lie", format.dtype);
+
+        // v in another format than q and k: matrices of several parts.
+        let other = &FORMATS[(index + 4) % FORMATS.len()];
+        write(&path, format, other);
+        let checkpoint = Checkpoint::open(&path).expect("it opens");
+        let model = checkpoint.model();
+        for placement in [rig::on(model, rig::LOOPBACK), rig::split(model)] {
+            let name = format!("{} with {}", format.dtype, other.dtype);
+            let mut case = Case::mixed(&name, &checkpoint, &placement, format.dtype, 8);
+            compare(&mut case, &mut worst);
+        }
+    }
+    println!("largest difference: {worst} beside the CPU");
+    assert!(worst > 0.0 && worst < 0.05, "{worst}");
+    println!("they agree");
 }
 
 #[test]

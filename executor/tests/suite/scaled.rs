@@ -1,7 +1,7 @@
 //! Matrices of 8-bit and 4-bit floats with their scales in other tensors, as DeepSeek,
 //! compressed-tensors and Model Optimizer publish them.
 
-use crate::gguf_blocks::{setup, with_rates};
+use crate::gguf_blocks::setup;
 use crate::gpu::agreement;
 use crate::rig;
 use executor::{Checkpoint, Sampling, Session, make_random};
@@ -298,7 +298,7 @@ fn folders_in_few_bits_run_on_a_gpu_as_on_the_cpu() {
     let moe = random_with_experts(parent.path(), "qwen3_moe", json!({"moe_intermediate_size": 64}));
     let prompts = vec![vec![5, 17, 200, 2, 9, 11, 40, 8, 300, 12, 7], vec![7; 11]];
     let mut worst = 0.0_f32;
-    for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Powers) {
+    for kind in KINDS {
         for (name, from) in [("dense", &dense), ("experts", &moe)] {
             let folder = parent.path().join(format!("{kind:?}-{name}"));
             std::fs::create_dir(&folder).expect("a folder");
@@ -307,7 +307,7 @@ fn folders_in_few_bits_run_on_a_gpu_as_on_the_cpu() {
             let weights = WeightFormats::from(**model.published.as_ref().expect("it is quantised"));
             let formats = Formats { weights, kv: DType::Bf16, activations: DType::F32 };
             let logits = |placement: Placement| {
-                let setup = with_rates(agreement::setup(model, placement, formats, 8), &formats);
+                let setup = agreement::setup(model, placement, formats, 8);
                 let mut session = Session::new(setup, &checkpoint).expect("it fits");
                 agreement::generate(&mut session, &prompts, 1).1
             };

@@ -25,7 +25,7 @@ pub(crate) mod weights;
 
 pub use activation::{GateFunction, gelu_erf, gelu_mul, gelu_tanh, limited_mul, relu, silu_mul, soft_cap};
 pub use attention::{AttentionOperands, Scores, attention};
-pub use blocks::dequantise;
+pub use blocks::{dequantise, moderate_scales};
 pub use delta::{DeltaNet, DeltaRows, DeltaState, delta_convolve, gated_delta};
 pub use embedding::gather;
 pub use expert::{ExpertWeights, experts};

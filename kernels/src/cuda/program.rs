@@ -1,5 +1,8 @@
 //! The programs of a GPU: texts of kernels that are compiled together.
 
+use crate::cpu::Weights;
+use hwprofiles::DType;
+
 /// A program: one file of `kernels/src/cuda/device` behind the common prelude.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GpuProgram {
@@ -12,7 +15,10 @@ pub enum GpuProgram {
     /// Sums of vectors.
     Residual,
     /// Rows of a packed matrix.
-    Embedding,
+    Embedding {
+        /// The format of the matrix: the compiled text has the kernels of this one only.
+        format: DType,
+    },
     /// Writes to a KV cache.
     Cache,
     /// Attention of one token per sequence.
@@ -26,44 +32,57 @@ pub enum GpuProgram {
         head_dim: usize,
     },
     /// Products of few rows, or of each row with its expert's matrix.
-    Gemv,
+    Gemv {
+        /// As in [`GpuProgram::Embedding`].
+        format: DType,
+    },
     /// Products of many rows with their experts' matrices.
-    Grouped,
+    Grouped {
+        /// As in [`GpuProgram::Embedding`].
+        format: DType,
+    },
     /// The routing of tokens to experts.
     Experts,
     /// Conversions between the host's formats and the GPU's.
     Hop,
     /// From packed weights to plain rows.
-    Unpack,
+    Unpack {
+        /// As in [`GpuProgram::Embedding`].
+        format: DType,
+    },
     /// Sampling of tokens from logits.
     Sampling,
 }
 
 const PRELUDE: &str = include_str!("device/prelude.cu");
 const PACKED: &str = include_str!("device/packed.cu");
+const BLOCKS: &str = include_str!("device/blocks.cu");
 const TILE: &str = include_str!("device/tile.cu");
 
 impl GpuProgram {
-    /// Every program, with this head size for those that depend on it.
-    pub fn all(head_dim: usize) -> [Self; 14] {
-        let attention = [Self::Decode { head_dim }, Self::Prefill { head_dim }];
-        let [decode, prefill] = attention;
-        [
+    /// Every program, with this head size or each of these formats for those that depend on it.
+    pub fn all(head_dim: usize, formats: &[DType]) -> Vec<Self> {
+        let by_format = |&format: &DType| {
+            [
+                Self::Embedding { format },
+                Self::Gemv { format },
+                Self::Grouped { format },
+                Self::Unpack { format },
+            ]
+        };
+        let others = [
             Self::Norm,
             Self::Rope,
             Self::Activation,
             Self::Residual,
-            Self::Embedding,
             Self::Cache,
-            decode,
-            prefill,
-            Self::Gemv,
-            Self::Grouped,
+            Self::Decode { head_dim },
+            Self::Prefill { head_dim },
             Self::Experts,
             Self::Hop,
-            Self::Unpack,
             Self::Sampling,
-        ]
+        ];
+        others.into_iter().chain(formats.iter().flat_map(by_format)).collect()
     }
 
     /// The name of its file.
@@ -71,11 +90,16 @@ impl GpuProgram {
         self.file().0
     }
 
-    /// The head size for which it is compiled; 0 for programs that do not depend on it.
-    pub fn head_dim(self) -> usize {
+    /// The head size or the format for which it is compiled; nothing for programs that depend on
+    /// neither.
+    pub fn constant(self) -> String {
         match self {
-            Self::Decode { head_dim } | Self::Prefill { head_dim } => head_dim,
-            _ => 0,
+            Self::Decode { head_dim } | Self::Prefill { head_dim } => head_dim.to_string(),
+            Self::Embedding { format }
+            | Self::Gemv { format }
+            | Self::Grouped { format }
+            | Self::Unpack { format } => format.to_string(),
+            _ => String::new(),
         }
     }
 
@@ -85,25 +109,34 @@ impl GpuProgram {
             Self::Rope => ("rope", include_str!("device/rope.cu")),
             Self::Activation => ("activation", include_str!("device/activation.cu")),
             Self::Residual => ("residual", include_str!("device/residual.cu")),
-            Self::Embedding => ("embedding", include_str!("device/embedding.cu")),
+            Self::Embedding { .. } => ("embedding", include_str!("device/embedding.cu")),
             Self::Cache => ("cache", include_str!("device/cache.cu")),
             Self::Decode { .. } => ("decode", include_str!("device/decode.cu")),
             Self::Prefill { .. } => ("prefill", include_str!("device/prefill.cu")),
-            Self::Gemv => ("gemv", include_str!("device/gemv.cu")),
-            Self::Grouped => ("grouped", include_str!("device/grouped.cu")),
+            Self::Gemv { .. } => ("gemv", include_str!("device/gemv.cu")),
+            Self::Grouped { .. } => ("grouped", include_str!("device/grouped.cu")),
             Self::Experts => ("experts", include_str!("device/experts.cu")),
             Self::Hop => ("hop", include_str!("device/hop.cu")),
-            Self::Unpack => ("unpack", include_str!("device/unpack.cu")),
+            Self::Unpack { .. } => ("unpack", include_str!("device/unpack.cu")),
             Self::Sampling => ("sampling", include_str!("device/sampling.cu")),
         }
     }
 
     /// The whole text that NVRTC gets.
     pub fn text(self) -> String {
-        let define = match self.head_dim() {
-            0 => String::new(),
-            head_dim => format!("#define HEAD_DIM {head_dim}\n"),
+        let constant = self.constant();
+        let define = match self {
+            Self::Decode { .. } | Self::Prefill { .. } => format!("#define HEAD_DIM {constant}\n"),
+            Self::Embedding { format }
+            | Self::Gemv { format }
+            | Self::Grouped { format }
+            | Self::Unpack { format } => {
+                let kinds = if Weights::has_blocks(format) { ["BLOCK", "PLAIN"] } else { ["PLAIN", "BLOCK"] };
+                let [own, other] = kinds;
+                format!("#define {own}_FORMATS(M) M({constant})\n#define {other}_FORMATS(M)\n")
+            }
+            _ => String::new(),
         };
-        [&define, PRELUDE, PACKED, TILE, self.file().1].concat()
+        [&define, PRELUDE, PACKED, BLOCKS, TILE, self.file().1].concat()
     }
 }

@@ -108,6 +108,14 @@ static float exchange_float(uint32_t mask, float value, int from, int line)
 #define __shfl_sync(mask, value, from) \
     _Generic((value), float: exchange_float, unsigned: exchange)(mask, value, from, __LINE__)
 #define __shfl_xor_sync(mask, value, apart) __shfl_sync(mask, value, (int)(threadIdx.x % LANES) ^ (apart))
+// Byte i of the result is that of both words which the i-th half byte of `which` names.
+static uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t which)
+{
+    uint64_t both = (uint64_t)high << 32 | low;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) out |= (uint32_t)(both >> (8 * (which >> (4 * i) & 7)) & 255) << (8 * i);
+    return out;
+}
 #define __syncthreads() meet_block(__LINE__)
 #define atomicAdd(to, value) __atomic_fetch_add(to, value, __ATOMIC_RELAXED)
 

@@ -115,7 +115,7 @@ impl Host {
         let program = call.program();
         let folder = self.folder.path();
         let compile = || {
-            Library::compile(&program.text(), &format!("{}-{}", program.name(), program.head_dim()), folder)
+            Library::compile(&program.text(), &format!("{}-{}", program.name(), program.constant()), folder)
         };
         let library = self.libraries.entry(program).or_insert_with(compile);
         let ran = library.run(call.kernel(), call.grid(), call.threads(), call.arguments(), self.last_first);

@@ -2,12 +2,11 @@
 
 use crate::fence::Fenced;
 use crate::noise::noise;
-use half::f16;
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
 use kernels::{
     GemmGroup, KernelError, MemoryArena, Path, Pool, Scratch, StridedRows, StridedRowsMut, Weights,
-    WeightsView, affinity, dequantise, gather, gemm, grouped_gemm,
+    WeightsView, affinity, dequantise, gather, gemm, grouped_gemm, moderate_scales,
 };
 
 const FORMATS: [DType; 9] = [
@@ -30,28 +29,13 @@ fn block(dtype: DType) -> (usize, usize) {
     ((times * size.values) as usize, (times * size.bytes) as usize)
 }
 
-/// Random blocks of a matrix, row by row, whose scales are neither huge nor tiny.
+/// Random blocks of a matrix, row by row.
 fn random_blocks(dtype: DType, rows: usize, columns: usize, seed: u64) -> Vec<u8> {
     let (values, bytes) = block(dtype);
-    let mut random = noise(rows * columns / values * bytes, seed).into_iter();
-    let mut out = Vec::new();
-    for _ in 0..rows * columns / values {
-        let mut block: Vec<u8> =
-            random.by_ref().take(bytes).map(|value| ((value + 1.0) * 1e4) as i32 as u8).collect();
-        let mut scale = |at: usize, seed: u8| {
-            let scale = f16::from_f32(0.01 + f32::from(seed) / 4e3).to_le_bytes();
-            block[at..at + 2].copy_from_slice(&scale);
-        };
-        match dtype {
-            DType::Q6K => scale(208, 17 + bytes as u8),
-            DType::Q5K | DType::Q4K => [0, 2].into_iter().for_each(|at| scale(at, 90 + at as u8)),
-            DType::Mxfp4 => block[0] = 120 + block[0] % 8,
-            DType::Nvfp4 => block[..4].iter_mut().for_each(|scale| *scale = 1 + *scale % 80),
-            _ => scale(0, 60),
-        }
-        out.extend(block);
-    }
-    out
+    let random = noise(rows * columns / values * bytes, seed);
+    let mut blocks: Vec<u8> = random.into_iter().map(|value| ((value + 1.0) * 1e4) as i32 as u8).collect();
+    moderate_scales(dtype, &mut blocks);
+    blocks
 }
 
 fn keep(dtype: DType, rows: usize, columns: usize, blocks: &[u8]) -> Weights {
@@ -102,6 +86,8 @@ fn kept_blocks_have_the_values_of_the_file_and_its_number_of_bytes() {
             let blocks = random_blocks(dtype, rows, columns, 1);
             let mut wanted = vec![0.0; rows * columns];
             assert!(dequantise(dtype, &blocks, &mut wanted));
+            let largest = wanted.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+            assert!((0.3..=1.001).contains(&largest), "{dtype}: moderate scales make {largest}");
             for (row, values) in wanted.chunks_mut(columns).enumerate() {
                 values.iter_mut().for_each(|value| *value *= row_scale(dtype, row));
             }

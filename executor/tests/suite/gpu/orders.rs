@@ -45,3 +45,10 @@ fn folders_in_few_bits_run() {
     run_any(&folder, "scaled::folders_in_few_bits_run_on_a_gpu_as_on_the_cpu", "late")
         .unwrap_or_else(|text| panic!("{text}"));
 }
+
+#[test]
+fn files_in_blocks_run() {
+    let folder = stand_in::folder();
+    run_any(&folder, "gguf_blocks::files_in_blocks_run_on_a_gpu_as_on_the_cpu", "late")
+        .unwrap_or_else(|text| panic!("{text}"));
+}

@@ -2,6 +2,7 @@
 //!
 //! d, m: f16 scale and scale of minima. Numbers are unsigned unless said otherwise.
 
+use super::layout::BlockLayout;
 use half::f16;
 use hwprofiles::DType;
 
@@ -46,6 +47,44 @@ pub fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) -> bool {
     );
     bytes.chunks_exact(block).zip(out.chunks_exact_mut(columns)).for_each(|(bytes, out)| decode(bytes, out));
     true
+}
+
+/// Replaces the scales of whole blocks of random bytes, so that their values are random numbers
+/// between about −1 and 1. Tests and comparisons need such weights, because nothing here quantises
+/// to these formats.
+///
+/// # Panics
+/// For a format that is not multiplied in blocks, and where `blocks` are not whole ones.
+pub fn moderate_scales(dtype: DType, blocks: &mut [u8]) {
+    // Where a scale of all numbers is, and the largest product of a number and a group's scale.
+    let (at, most) = match dtype {
+        DType::Q8_0 | DType::Iq4Nl => (0, 128.0),
+        DType::Q4_0 => (0, 8.0),
+        DType::Iq4Xs => (0, 128.0 * 32.0),
+        DType::Q4K => (0, 15.0 * 63.0),
+        DType::Q5K => (0, 31.0 * 63.0),
+        DType::Q6K => (208, 32.0 * 128.0),
+        DType::Mxfp4 | DType::Nvfp4 => (0, 1.0),
+        _ => panic!("{dtype} is not multiplied in blocks"),
+    };
+    let size = BlockLayout::for_dtype(dtype).map_or(1, |layout| layout.bytes);
+    assert!(blocks.len().is_multiple_of(size), "{} bytes of {dtype} are no whole blocks", blocks.len());
+    for block in blocks.chunks_exact_mut(size) {
+        let share = 0.5 + f32::from(block[at]) / 512.0;
+        let mut scale = |at: usize, value: f32| {
+            block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
+        };
+        match dtype {
+            // Up to 6 times an eighth.
+            DType::Mxfp4 => block[0] = 122 + block[0] % 3,
+            DType::Nvfp4 => block[..4].iter_mut().for_each(|scale| *scale %= 33),
+            // Minima are up to half of the largest value.
+            DType::Q4K | DType::Q5K => [(0, share / most), (2, 0.5 * share / 63.0)]
+                .into_iter()
+                .for_each(|(at, value)| scale(at, value)),
+            _ => scale(at, share / most),
+        }
+    }
 }
 
 /// The f16 at the start of `bytes`.

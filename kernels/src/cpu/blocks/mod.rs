@@ -22,7 +22,7 @@ mod lanes;
 mod layout;
 mod tile;
 
-pub use decode::dequantise;
+pub use decode::{dequantise, moderate_scales};
 pub(crate) use expand::expand_block_panel;
 pub(crate) use input::{BlockInstructions, BlockRows, row_floats};
 pub(crate) use layout::{BlockLayout, WidePanel};

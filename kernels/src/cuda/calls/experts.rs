@@ -243,12 +243,12 @@ impl ExpertRouting {
             Ok(if self.is_sparse() {
                 let grid = [rows / PANEL, self.pairs(), 1];
                 let arguments = PerPairArguments { x, y, ids: self.ids.address, matrices: table };
-                KernelCall::new(GpuProgram::Gemv, kernel, grid, 256, arguments)
+                KernelCall::new(GpuProgram::Gemv { format: dtype }, kernel, grid, 256, arguments)
             } else {
                 let grid = [self.tiles.len(), rows.div_ceil(TILE), 1];
                 let (order, tiles) = (self.order.address, self.tiles.address);
                 KernelCall::new(
-                    GpuProgram::Grouped,
+                    GpuProgram::Grouped { format: dtype },
                     kernel,
                     grid,
                     128,

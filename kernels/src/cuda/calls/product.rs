@@ -11,8 +11,22 @@ use hwprofiles::DType;
 const THREADS: u32 = 256;
 
 /// The formats of matrices that a GPU's kernels read.
-pub const GPU_MATRICES: [DType; 6] =
-    [DType::Bf16, DType::Int8, DType::Int4, DType::Fp8, DType::Fp8Block, DType::Nvfp4];
+pub const GPU_MATRICES: [DType; 14] = [
+    DType::Bf16,
+    DType::Int8,
+    DType::Int4,
+    DType::Fp8,
+    DType::Fp8Block,
+    DType::Q8_0,
+    DType::Q6K,
+    DType::Q5K,
+    DType::Q4K,
+    DType::Q4_0,
+    DType::Iq4Xs,
+    DType::Iq4Nl,
+    DType::Mxfp4,
+    DType::Nvfp4,
+];
 
 /// The names of a kernel for each of [`GPU_MATRICES`].
 macro_rules! by_format {
@@ -23,6 +37,14 @@ macro_rules! by_format {
             concat!($kernel, "_int4"),
             concat!($kernel, "_fp8"),
             concat!($kernel, "_fp8_block"),
+            concat!($kernel, "_q8_0"),
+            concat!($kernel, "_q6_k"),
+            concat!($kernel, "_q5_k"),
+            concat!($kernel, "_q4_k"),
+            concat!($kernel, "_q4_0"),
+            concat!($kernel, "_iq4_xs"),
+            concat!($kernel, "_iq4_nl"),
+            concat!($kernel, "_mxfp4"),
             concat!($kernel, "_nvfp4"),
         ]
     };
@@ -38,8 +60,9 @@ pub(super) fn packed(
     bytes: GpuSlice<u8>,
 ) -> Result<(&'static str, u64), KernelError> {
     let place = GPU_MATRICES.iter().position(|format| *format == dtype);
-    let Some(place) = place.filter(|_| dtype != DType::Nvfp4 || Weights::keeps_blocks(dtype, columns)) else {
-        let accepted = "bf16, int8, int4, fp8, fp8_block, nvfp4 in whole blocks";
+    let Some(place) = place.filter(|_| !Weights::has_blocks(dtype) || Weights::keeps_blocks(dtype, columns))
+    else {
+        let accepted = "bf16, int8, int4, fp8, fp8_block; q8_0, q6_k, q5_k, q4_k, q4_0, iq4_xs, iq4_nl, mxfp4, nvfp4 in whole blocks";
         return Err(KernelError::DType { what: "weights of a GPU", dtype, accepted });
     };
     let wanted = dtype.matrix_bytes(rows as u64, columns as u64).get() as usize;
@@ -133,7 +156,13 @@ pub fn gemv(
         wide: y.is_wide().into(),
         unused: 0,
     };
-    Ok(KernelCall::new(GpuProgram::Gemv, kernel, [rows.div_ceil(PANEL), m, 1], THREADS, arguments))
+    Ok(KernelCall::new(
+        GpuProgram::Gemv { format: dtype },
+        kernel,
+        [rows.div_ceil(PANEL), m, 1],
+        THREADS,
+        arguments,
+    ))
 }
 
 #[repr(C)]
@@ -155,10 +184,11 @@ pub fn unpack(
     w: GpuSlice<u8>,
 ) -> Result<KernelCall, KernelError> {
     let (kernel, w) = packed(by_format!("unpack"), dtype, rows, columns, w)?;
-    let out = out.holding(rows * columns, "out");
+    out.holding(rows * columns, "out");
+    let out = out.aligned(16, "out");
     let arguments = UnpackArguments { w, out, rows: count(rows), columns: count(columns) };
     let grid = [rows.div_ceil(PANEL), columns.div_ceil(THREADS as usize), 1];
-    Ok(KernelCall::new(GpuProgram::Unpack, kernel, grid, THREADS, arguments))
+    Ok(KernelCall::new(GpuProgram::Unpack { format: dtype }, kernel, grid, THREADS, arguments))
 }
 
 #[repr(C)]
@@ -195,7 +225,13 @@ pub fn gather(
         scale,
         unused: 0,
     };
-    Ok(KernelCall::new(GpuProgram::Embedding, kernel, [tokens.len(), 1, 1], THREADS, arguments))
+    Ok(KernelCall::new(
+        GpuProgram::Embedding { format: dtype },
+        kernel,
+        [tokens.len(), 1, 1],
+        THREADS,
+        arguments,
+    ))
 }
 
 #[repr(C)]
@@ -224,5 +260,5 @@ pub fn add_positions(
         columns: count(columns),
         offset: count(offset),
     };
-    KernelCall::new(GpuProgram::Embedding, "add_positions", [positions.len(), 1, 1], THREADS, arguments)
+    KernelCall::new(GpuProgram::Residual, "add_positions", [positions.len(), 1, 1], THREADS, arguments)
 }

@@ -20,23 +20,4 @@ typedef struct {
             out[i] = a.scale * value_##format(bytes, height_of(panel, a.rows), a.columns, token % PANEL, i);      \
     }
 
-GATHER(bf16)
-GATHER(int8)
-GATHER(int4)
-GATHER(fp8)
-GATHER(fp8_block)
-GATHER(nvfp4)
-
-typedef struct {
-    float *x;             // [rows][columns]
-    const float *table;   // [places][columns]
-    const int *positions; // of every row
-    int columns, offset;  // rows of the table in front of position 0
-} Places;
-
-// Learned position embeddings.
-KERNEL(add_positions, Places, 256)
-{
-    u64 place = (u64)(a.positions[blockIdx.x] + a.offset) * a.columns, row = (u64)blockIdx.x * a.columns;
-    for (int i = threadIdx.x; i < a.columns; i += blockDim.x) a.x[row + i] += a.table[place + i];
-}
+FORMATS(GATHER)

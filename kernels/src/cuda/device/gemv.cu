@@ -8,7 +8,10 @@
 // - int8: a group of 32 columns, 2 lanes for each pair; a lane has 8 rows of a pair
 // - int4: two groups of 32 columns, 4 lanes for each eight; a lane has 4 rows of an eight
 // - fp8 and fp8_block: 16 pairs of columns, 2 lanes each; a lane has 8 rows of a pair
-// - nvfp4: a block of 64 columns, 4 lanes for each eight; a lane has 4 rows of an eight
+//
+// In formats of blocks, the scales of a row take several instructions. So a lane has one row and 32
+// of its columns, whose scales it decodes once. Half a warp reads the same word of sixteen rows, 64
+// consecutive bytes, and has all words of the 32 columns under way; the other half has the next 32.
 //
 // A block takes one panel, and its eight warps take turns. At the end their sums are added in a
 // fixed order, so the result does not depend on the schedule. x is staged in shared memory as f32,
@@ -18,6 +21,11 @@
 // under way.
 #define CHUNK 2048
 #define WARPS 8
+// Rows of a lane, and columns of a warp at a time.
+enum { EACH_bf16 = 4, EACH_int8 = 8, EACH_int4 = 4, EACH_fp8 = 8, EACH_fp8_block = 8 };
+enum { STEP_bf16 = 16, STEP_int8 = 32, STEP_int4 = 64, STEP_fp8 = 32, STEP_fp8_block = 32 };
+// The same columns in formats of blocks.
+#define STEP_COLUMNS(format) (TOGETHER_##format > 2 * GROUP ? TOGETHER_##format : 2 * GROUP)
 
 typedef struct {
     const u16 *x; // rows of `columns` values, `x_stride` values apart
@@ -137,25 +145,48 @@ static __device__ inline void step_fp8_block(float *sums, const u8 *panel, const
     add_float8(sums, pair, x, ((const float *)panel)[(from + column) / 128], column, to);
 }
 
-static __device__ inline void step_nvfp4(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
-{
-    int lane = threadIdx.x % WARP, group = lane / 8;
-    const u8 *block = panel + (u64)(4 + (from + column) / NVFP4 * NVFP4_BYTES) * PANEL;
-    uint4 scales = *(const uint4 *)(block + 16 * (lane % 4)), q = *(const uint4 *)(block + 4 * PANEL + 16 * lane);
-    const u32 word[4] = {q.x, q.y, q.z, q.w}, scale[4] = {scales.x, scales.y, scales.z, scales.w};
-    // The low halves of four bytes are four columns, the high halves those eight columns on.
-    const float *four = x + column + 16 * group + lane / 4 % 2 * 4;
-    (void)to;
-    (void)columns;
-    for (int i = 0; i < 4; i++) {
-        float sum = 0;
-        for (int j = 0; j < 4; j++) {
-            sum += doubled_float4(word[i] >> (8 * j) & 15) * four[j];
-            sum += doubled_float4(word[i] >> (8 * j + 4) & 15) * four[8 + j];
-        }
-        sums[i] += wide_float8(scale[i] >> (8 * group) & 127) * 0.5f * sum;
+// The product of a group's row with x, which half a warp reads at the same addresses.
+#define DOT(format)                                                                                               \
+    static __device__ inline float dot_##format(const u8 *panel, const float *x, int column)                     \
+    {                                                                                                             \
+        int lane = threadIdx.x % PANEL, group = column % COLUMNS_##format / GROUP;                                \
+        BlockRow row = block_##format(panel, PANEL, lane, column);                                                \
+        BlockScales scales = scales_##format(row, group);                                                         \
+        float first = 0, last = 0, all = 0;                                                                       \
+        _Pragma("unroll") for (int i = 0; i < 8; i++) {                                                           \
+            u32 quad = quad_##format(row, group, i);                                                              \
+            uint4 four = *(const uint4 *)(x + 4 * i);                                                             \
+            float sum = block_number(quad, 0, OFFSET_##format) * __uint_as_float(four.x);                         \
+            sum += block_number(quad, 1, OFFSET_##format) * __uint_as_float(four.y);                              \
+            sum += block_number(quad, 2, OFFSET_##format) * __uint_as_float(four.z);                              \
+            sum += block_number(quad, 3, OFFSET_##format) * __uint_as_float(four.w);                              \
+            if (i < 4) first += sum;                                                                              \
+            else last += sum;                                                                                     \
+        }                                                                                                         \
+        if (MINIMUM_##format) {                                                                                   \
+            all = x[lane] + x[lane + PANEL];                                                                      \
+            for (int apart = PANEL / 2; apart > 0; apart /= 2) all += __shfl_xor_sync(ALL, all, apart);           \
+        }                                                                                                         \
+        return scales.first * first + scales.last * last - scales.minimum * all;                                  \
     }
-}
+
+// A block of a format with minima has an even number of groups, so all lanes take part in the
+// shuffles.
+#define STEP(format)                                                                                              \
+    DOT(format)                                                                                                   \
+    static __device__ inline void step_##format(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns) \
+    {                                                                                                             \
+        int end = column + STEP_COLUMNS(format);                                                                  \
+        (void)columns;                                                                                            \
+        for (column += threadIdx.x % WARP / PANEL * GROUP; column < end; column += 2 * GROUP)                     \
+            if (column < to) sums[0] += dot_##format(panel, x + column, from + column);                           \
+    }                                                                                                             \
+    static __device__ inline void scale_##format(float *sums, const u8 *panel)                                   \
+    {                                                                                                             \
+        sums[0] *= own_##format(panel, threadIdx.x % PANEL);                                                      \
+    }
+
+BLOCK_FORMATS(STEP)
 
 // Each multiplies its lane's sums by the scales of their rows, in formats that have such.
 static __device__ inline void scale_bf16(float *sums, const u8 *panel) { (void)sums, (void)panel; }
@@ -166,11 +197,6 @@ static __device__ inline void scale_fp8_block(float *sums, const u8 *panel) { (v
 static __device__ inline void scale_fp8(float *sums, const u8 *panel)
 {
     for (int i = 0; i < 8; i++) sums[i] *= ((const float *)panel)[threadIdx.x % 2 * 8 + i];
-}
-
-static __device__ inline void scale_nvfp4(float *sums, const u8 *panel)
-{
-    for (int i = 0; i < 4; i++) sums[i] *= ((const float *)panel)[threadIdx.x % 4 * 4 + i];
 }
 
 // Adds up `each` rows per lane over the lanes that have the same rows (those whose number is the
@@ -205,18 +231,13 @@ static __device__ inline void finish(const Gemv *a, float *sums, int each)
         }                                                                                                         \
     }
 
-LAST(bf16)
-LAST(int8)
-LAST(int4)
-LAST(fp8)
-LAST(fp8_block)
-LAST(nvfp4)
+FORMATS(LAST)
 
 // Panel blockIdx.x of row blockIdx.y. `each` rows per lane, `step` columns per warp.
 #define PRODUCT(format, each, step)                                                                               \
     static __device__ inline void product_##format(const Gemv *a)                                                \
     {                                                                                                             \
-        __shared__ float x[CHUNK];                                                                                \
+        __shared__ __align__(16) float x[CHUNK];                                                                                \
         const u8 *panel = a->w + (u64)blockIdx.x * PANEL * row_bytes_##format(a->columns);                        \
         int height = height_of(blockIdx.x, a->rows), warp = threadIdx.x / WARP;                                   \
         if (height < PANEL) {                                                                                     \
@@ -234,23 +255,16 @@ LAST(nvfp4)
         finish(a, sums, each);                                                                                    \
     }
 
-PRODUCT(bf16, 4, 16)
-PRODUCT(int8, 8, 32)
-PRODUCT(int4, 4, 64)
-PRODUCT(fp8, 8, 32)
-PRODUCT(fp8_block, 8, 32)
-PRODUCT(nvfp4, 4, 64)
+#define PRODUCT_OF_PLAIN(format) PRODUCT(format, EACH_##format, STEP_##format)
+PLAIN_FORMATS(PRODUCT_OF_PLAIN)
+#define PRODUCT_OF_BLOCKS(format) PRODUCT(format, 1, STEP_COLUMNS(format))
+BLOCK_FORMATS(PRODUCT_OF_BLOCKS)
 
 // Grid: panels, rows of x.
 #define GEMV(format)                                                                                              \
     KERNEL(gemv_##format, Gemv, 256) { product_##format(&a); }
 
-GEMV(bf16)
-GEMV(int8)
-GEMV(int4)
-GEMV(fp8)
-GEMV(fp8_block)
-GEMV(nvfp4)
+FORMATS(GEMV)
 
 typedef struct {
     const u16 *x;     // rows of `columns` values, each for `per_row` results
@@ -272,9 +286,4 @@ typedef struct {
         product_##format(&one);                                                                                   \
     }
 
-EXPERT(bf16)
-EXPERT(int8)
-EXPERT(int4)
-EXPERT(fp8)
-EXPERT(fp8_block)
-EXPERT(nvfp4)
+FORMATS(EXPERT)

@@ -92,22 +92,15 @@ static __device__ inline void widen_fp8_block(u16 *w, const u8 *panel, int from,
     widen_float8(w, panel + (columns + 511) / 512 * PANEL, scale, scale, from, i, columns);
 }
 
-// Four words of a row in a block are two times sixteen columns; `from` is the first or the second
-// half of a block.
-static __device__ inline void widen_nvfp4(u16 *w, const u8 *panel, int from, int i, int columns)
-{
-    const u8 *block = panel + (u64)(4 + from / NVFP4 * NVFP4_BYTES) * PANEL;
-    int lane = i % PANEL, unit = from % NVFP4 / 8 + i / PANEL, group = unit / 2;
-    u32 word = ((const u32 *)(block + 4 * PANEL))[unit * PANEL + lane];
-    float scale = wide_float8(block[4 * lane + group] & 127) * 0.5f, own = ((const float *)panel)[lane];
-    u32 *out = (u32 *)(w + lane * STRIDE + i / PANEL / 2 * 16 + unit % 2 * 4);
-    (void)columns;
-    for (int j = 0; j < 4; j += 2)
-        for (int high = 0; high < 2; high++) {
-            u32 pair = word >> (8 * j + 4 * high);
-            out[4 * high + j / 2] = narrow_pair(scale * doubled_float4(pair & 15) * own, scale * doubled_float4(pair >> 8 & 15) * own);
-        }
-}
+// A "word" of blocks is eight columns of a row, which share bytes in most formats.
+#define WIDEN(format)                                                                                             \
+    static __device__ inline void widen_##format(u16 *w, const u8 *panel, int from, int i, int columns)          \
+    {                                                                                                             \
+        (void)columns;                                                                                            \
+        eight_##format(w + i % PANEL * STRIDE, panel, PANEL, i % PANEL, from, i / PANEL);                         \
+    }
+
+BLOCK_FORMATS(WIDEN)
 
 // Adds the product of the operands in shared memory to a warp's 16 pairs by 64 rows of W.
 static __device__ inline void multiply_tiles(float sums[TILE / 8][4], const u16 *x, const u16 *w)
@@ -159,9 +152,8 @@ static __device__ inline void multiply_tiles(float sums[TILE / 8][4], const u16 
         }                                                                                                         \
     }
 
-GROUPED(bf16, 256)
-GROUPED(int8, 128)
-GROUPED(int4, 64)
-GROUPED(fp8, 128)
-GROUPED(fp8_block, 128)
-GROUPED(nvfp4, 64)
+enum { WORDS_bf16 = 256, WORDS_int8 = 128, WORDS_int4 = 64, WORDS_fp8 = 128, WORDS_fp8_block = 128 };
+#define GROUPED_PLAIN(format) GROUPED(format, WORDS_##format)
+PLAIN_FORMATS(GROUPED_PLAIN)
+#define GROUPED_BLOCKS(format) GROUPED(format, 64)
+BLOCK_FORMATS(GROUPED_BLOCKS)

@@ -6,9 +6,11 @@
 // The most experts of one call: a structure of arguments is at most 4 KiB.
 #define EXPERTS 128
 
-// Columns of a block of 4-bit floats, and its bytes.
-#define NVFP4 64
-#define NVFP4_BYTES 36
+// Kernels are made for each of these formats and of those in blocks.cu. A program that is compiled
+// for one format defines both lists before.
+#ifndef PLAIN_FORMATS
+#define PLAIN_FORMATS(M) M(bf16) M(int8) M(int4) M(fp8) M(fp8_block)
+#endif
 
 // Bytes of a row: with its share of scales, in whole groups.
 static __device__ inline u64 row_bytes_bf16(int columns) { return 2 * (u64)columns; }
@@ -16,7 +18,6 @@ static __device__ inline u64 row_bytes_int8(int columns) { return (u64)((columns
 static __device__ inline u64 row_bytes_int4(int columns) { return (u64)((columns + GROUP - 1) / GROUP) * (2 + GROUP / 2); }
 static __device__ inline u64 row_bytes_fp8(int columns) { return 4 + (u64)columns; }
 static __device__ inline u64 row_bytes_fp8_block(int columns) { return (u64)((columns + 511) / 512) + columns; }
-static __device__ inline u64 row_bytes_nvfp4(int columns) { return 4 + (u64)(columns / NVFP4) * NVFP4_BYTES; }
 
 // Rows of a panel: the last may have fewer.
 static __device__ inline int height_of(int panel, int rows)
@@ -66,16 +67,4 @@ static __device__ inline float value_fp8_block(const u8 *panel, int height, int 
 {
     u8 number = panel[(columns + 511) / 512 * height + pair_slot(height, columns, lane, column)];
     return ((const float *)panel)[column / 128] * wide_float8(number);
-}
-
-// A block has scales for four times sixteen columns. Of eight bytes of numbers, the low halves are
-// the first eight columns.
-static __device__ inline float value_nvfp4(const u8 *panel, int height, int columns, int lane, int column)
-{
-    const u8 *block = panel + 4 * height + (u64)(column / NVFP4) * NVFP4_BYTES * height;
-    int group = column % NVFP4 / 16, at = column % 8, high = column % 16 / 8;
-    (void)columns;
-    u8 pair = block[(4 + 8 * group + at / 4 * 4) * height + 4 * lane + at % 4];
-    float scale = wide_float8(block[4 * lane + group] & 127) * 0.5f;
-    return scale * doubled_float4(pair >> 4 * high & 15) * ((const float *)panel)[lane];
 }

@@ -67,14 +67,6 @@ static __device__ inline float wide_float8(u32 bits)
     return bits & 128 ? -magnitude : magnitude;
 }
 
-// Twice the value of a number of E2M1: one sign, two exponent bits, one fraction bit.
-static __device__ inline float doubled_float4(u32 bits)
-{
-    u32 exponent = bits >> 1 & 3, fraction = bits & 1;
-    int magnitude = (int)(exponent > 0 ? (2 + fraction) << (exponent - 1) : fraction);
-    return (float)(bits & 8 ? -magnitude : magnitude);
-}
-
 // cap * tanh(x / cap); 0: there is no cap.
 static __device__ inline float soften(float x, float cap)
 {

@@ -21,9 +21,29 @@ typedef struct {
                 narrow(value_##format(bytes, height, a.columns, lane, column));                                   \
     }
 
-UNPACK(bf16)
-UNPACK(int8)
-UNPACK(int4)
-UNPACK(fp8)
-UNPACK(fp8_block)
-UNPACK(nvfp4)
+PLAIN_FORMATS(UNPACK)
+
+// The same for blocks. Half a warp decodes eight values of each row; shared memory turns them into
+// lines.
+#define COLUMNS 256
+#define UNPACK_BLOCKS(format)                                                                                     \
+    KERNEL(unpack_##format, Unpack, 256)                                                                          \
+    {                                                                                                             \
+        __shared__ __align__(16) u16 rows[PANEL][COLUMNS + 8];                                                    \
+        int height = height_of(blockIdx.x, a.rows), from = blockIdx.y * COLUMNS, left = a.columns - from;         \
+        const u8 *bytes = a.w + (u64)blockIdx.x * PANEL * row_bytes_##format(a.columns);                          \
+        for (int i = threadIdx.x; i < PANEL * COLUMNS / 8; i += blockDim.x) {                                     \
+            int lane = i % PANEL, column = i / PANEL / 4 * GROUP, quad = i / PANEL % 4;                           \
+            if (column >= left || lane >= height) continue;                                                       \
+            if (height == PANEL) eight_##format(rows[lane] + column, bytes, PANEL, lane, from + column, quad);    \
+            else eight_##format(rows[lane] + column, bytes, height, lane, from + column, quad);                   \
+        }                                                                                                         \
+        __syncthreads();                                                                                          \
+        u16 *out = a.out + (u64)blockIdx.x * PANEL * a.columns + from;                                            \
+        for (int i = threadIdx.x; i < height * COLUMNS / 8; i += blockDim.x) {                                    \
+            int lane = i / (COLUMNS / 8), column = i % (COLUMNS / 8) * 8;                                         \
+            if (column < left) *(uint4 *)(out + (u64)lane * a.columns + column) = *(const uint4 *)(rows[lane] + column); \
+        }                                                                                                         \
+    }
+
+BLOCK_FORMATS(UNPACK_BLOCKS)

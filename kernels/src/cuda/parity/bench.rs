@@ -1,6 +1,6 @@
 //! A GPU and a CPU side by side, and the differences of their results.
 
-use crate::cpu::Weights;
+use crate::cpu::{Weights, moderate_scales};
 use crate::cuda::calls::{GpuSlice, KernelCall};
 use crate::cuda::model::{Accelerator, Queue};
 use crate::runtime::{Buffer, KernelError, MemoryArena, Path, Pool, affinity};
@@ -70,15 +70,13 @@ impl ParityBench {
         columns: usize,
     ) -> Result<Weights, KernelError> {
         let host = MemoryArena::new("host", Bytes::new(1 << 30));
-        let values = self.noise(rows * columns);
         if !Weights::has_blocks(dtype) {
-            return Weights::from_f32(&host, dtype, rows, columns, &values);
+            return Weights::from_f32(&host, dtype, rows, columns, &self.noise(rows * columns));
         }
         Weights::from_scaled_blocks(&host, dtype, rows, columns, |row, out| {
-            let random = values[row * columns..].iter().map(|value| (value * 1e5) as i32 as u8);
-            out.iter_mut().zip(random).for_each(|(out, byte)| *out = byte);
-            // Scales up to 1/4 for values up to 6.
-            out.chunks_mut(36).for_each(|block| block[..4].iter_mut().for_each(|scale| *scale %= 41));
+            let random = self.noise(out.len());
+            out.iter_mut().zip(random).for_each(|(out, value)| *out = (value * 1e5) as i32 as u8);
+            moderate_scales(dtype, out);
             0.5 + (row % 5) as f32 / 9.0
         })
     }

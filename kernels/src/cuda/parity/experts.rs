@@ -20,8 +20,8 @@ pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
 }
 
 fn mixture(bench: &mut ParityBench, dtype: DType, tokens: usize, experts: usize) -> Result<(), KernelError> {
-    // Rows of nvfp4 are whole blocks.
-    let (hidden, inner) = if dtype == DType::Nvfp4 { (256, 64) } else { (272, 72) };
+    // Rows in blocks are whole ones.
+    let (hidden, inner) = if Weights::has_blocks(dtype) { (256, 256) } else { (272, 72) };
     let mut pack = |rows: usize, columns: usize| {
         (0..experts).map(|_| bench.weights(dtype, rows, columns)).collect::<Result<Vec<_>, _>>()
     };

@@ -11,11 +11,10 @@ pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     for dtype in calls::GPU_MATRICES {
         // Whole and partial panels, whole and partial groups, and more columns than are staged at
         // once.
-        for (n, k) in [(16, 32), (33, 65), (35, 64), (48, 2304), (1024, 512)] {
+        for (n, k) in [(16, 32), (33, 65), (35, 64), (35, 256), (48, 2304), (1024, 512)] {
             let whole = match dtype {
                 DType::Fp8Block => n % PANEL == 0,
-                DType::Nvfp4 => Weights::keeps_blocks(dtype, k),
-                _ => true,
+                _ => !Weights::has_blocks(dtype) || Weights::keeps_blocks(dtype, k),
             };
             if whole {
                 matrix(bench, dtype, n, k)?;

@@ -156,7 +156,8 @@ fn pairs_are_multiplied_by_their_experts_matrices_and_added_up_by_their_shares()
     each_order(|host| {
         for dtype in FORMATS {
             // Few pairs, which read their matrices one by one.
-            let few = [((1, 8, 2), (16, 8)), ((2, 5, 2), (48, 40)), ((1, 1, 1), (32, 64))];
+            let few =
+                [((1, 8, 2), (16, 8)), ((2, 5, 2), (48, 40)), ((1, 1, 1), (32, 64)), ((2, 5, 2), (48, 256))];
             // Pairs in tiles: partial tiles, a full one, and more than one; a partial last group of
             // columns, and rows that fill no tile.
             let many = [
@@ -164,6 +165,8 @@ fn pairs_are_multiplied_by_their_experts_matrices_and_added_up_by_their_shares()
                 ((3, 2, 2), (80, 64)),
                 ((65, 2, 2), (64, 32)),
                 ((40, 2, 1), (48, 192)),
+                ((3, 2, 2), (80, 256)),
+                ((65, 2, 1), (48, 512)),
             ];
             for (sizes, shape) in few.into_iter().chain(many).filter(|(_, shape)| has_shape(dtype, *shape)) {
                 check_products(host, sizes, dtype, shape);

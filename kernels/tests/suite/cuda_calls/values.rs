@@ -4,7 +4,7 @@ pub use crate::noise::noise;
 use half::bf16;
 use hwprofiles::DType;
 use hwprofiles::units::Bytes;
-use kernels::{MemoryArena, Path, Pool, Weights, affinity};
+use kernels::{MemoryArena, Path, Pool, Weights, affinity, moderate_scales};
 
 /// Formats of matrices that all kernels read.
 pub use kernels::cuda::calls::GPU_MATRICES as FORMATS;
@@ -13,23 +13,21 @@ pub use kernels::cuda::calls::GPU_MATRICES as FORMATS;
 pub fn has_shape(dtype: DType, (rows, columns): (usize, usize)) -> bool {
     match dtype {
         DType::Fp8Block => rows.is_multiple_of(16),
-        DType::Nvfp4 => columns.is_multiple_of(64),
-        _ => true,
+        _ => !Weights::has_blocks(dtype) || Weights::keeps_blocks(dtype, columns),
     }
 }
 
 /// A matrix of random values. Blocks that we do not quantise are random themselves.
 pub fn weights(dtype: DType, rows: usize, columns: usize, seed: u64) -> Weights {
     let memory = MemoryArena::new("host", Bytes::new(1 << 30));
-    let values = noise(rows * columns, seed);
     if !Weights::has_blocks(dtype) {
+        let values = noise(rows * columns, seed);
         return Weights::from_f32(&memory, dtype, rows, columns, &values).expect("memory");
     }
     Weights::from_scaled_blocks(&memory, dtype, rows, columns, |row, out| {
-        let random = values[row * columns..].iter().map(|value| (value * 1e5) as i32 as u8);
-        out.iter_mut().zip(random).for_each(|(out, byte)| *out = byte);
-        // Scales up to 2 for values up to 6.
-        out.chunks_mut(36).for_each(|block| block[..4].iter_mut().for_each(|scale| *scale %= 65));
+        let random = noise(out.len(), seed * 1000 + row as u64);
+        out.iter_mut().zip(random).for_each(|(out, value)| *out = (value * 1e5) as i32 as u8);
+        moderate_scales(dtype, out);
         0.1 + (row % 5) as f32 / 9.0
     })
     .expect("memory")

@@ -50,12 +50,27 @@ fn check_weights(host: &mut Host, dtype: DType, rows: usize, columns: usize) {
 fn packed_weights_are_read_as_the_cpu_reads_them() {
     each_order(|host| {
         for dtype in FORMATS {
-            let columns = [2, 15, 16, 17, 63, 64, 95, 96, 127, 129, 511, 513, 2047, 2048, 2049, 2112, 4200];
-            [(1, 1), (15, 33), (16, 1), (16, 31), (17, 64), (31, 65), (32, 32), (37, 192)]
-                .into_iter()
-                .chain(columns.map(|columns| (16, columns)))
-                .filter(|&shape| has_shape(dtype, shape))
-                .for_each(|(rows, columns)| check_weights(host, dtype, rows, columns));
+            let columns = [
+                2, 15, 16, 17, 63, 64, 95, 96, 127, 129, 256, 511, 513, 768, 2047, 2048, 2049, 2080, 2112,
+                2304, 4200,
+            ];
+            [
+                (1, 1),
+                (15, 33),
+                (16, 1),
+                (16, 31),
+                (17, 64),
+                (31, 65),
+                (32, 32),
+                (37, 192),
+                (1, 256),
+                (15, 512),
+                (37, 2304),
+            ]
+            .into_iter()
+            .chain(columns.map(|columns| (16, columns)))
+            .filter(|&shape| has_shape(dtype, shape))
+            .for_each(|(rows, columns)| check_weights(host, dtype, rows, columns));
         }
     });
 }
