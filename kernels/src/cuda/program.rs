@@ -25,12 +25,21 @@ pub enum GpuProgram {
         /// As in [`GpuProgram::Decode`].
         head_dim: usize,
     },
+    /// Gated delta nets.
+    Delta {
+        /// The number of values of a key, a constant of the compiled text.
+        key_dim: usize,
+    },
     /// Products of few rows, or of each row with its expert's matrix.
     Gemv,
     /// Products of many rows with their experts' matrices.
     Grouped,
     /// The routing of tokens to experts.
     Experts,
+    /// Rows of queries, keys and contexts before and behind attention.
+    Heads,
+    /// Routers that are not plain, and shared experts.
+    Mixture,
     /// Conversions between the host's formats and the GPU's.
     Hop,
     /// From packed weights to plain rows.
@@ -44,8 +53,8 @@ const PACKED: &str = include_str!("device/packed.cu");
 const TILE: &str = include_str!("device/tile.cu");
 
 impl GpuProgram {
-    /// Every program, with this head size for those that depend on it.
-    pub fn all(head_dim: usize) -> [Self; 14] {
+    /// Every program, with this size of heads and keys for those that depend on it.
+    pub fn all(head_dim: usize) -> [Self; 17] {
         let attention = [Self::Decode { head_dim }, Self::Prefill { head_dim }];
         let [decode, prefill] = attention;
         [
@@ -57,9 +66,12 @@ impl GpuProgram {
             Self::Cache,
             decode,
             prefill,
+            Self::Delta { key_dim: head_dim },
             Self::Gemv,
             Self::Grouped,
             Self::Experts,
+            Self::Heads,
+            Self::Mixture,
             Self::Hop,
             Self::Unpack,
             Self::Sampling,
@@ -75,6 +87,7 @@ impl GpuProgram {
     pub fn head_dim(self) -> usize {
         match self {
             Self::Decode { head_dim } | Self::Prefill { head_dim } => head_dim,
+            Self::Delta { key_dim } => key_dim,
             _ => 0,
         }
     }
@@ -89,9 +102,12 @@ impl GpuProgram {
             Self::Cache => ("cache", include_str!("device/cache.cu")),
             Self::Decode { .. } => ("decode", include_str!("device/decode.cu")),
             Self::Prefill { .. } => ("prefill", include_str!("device/prefill.cu")),
+            Self::Delta { .. } => ("delta", include_str!("device/delta.cu")),
             Self::Gemv => ("gemv", include_str!("device/gemv.cu")),
             Self::Grouped => ("grouped", include_str!("device/grouped.cu")),
             Self::Experts => ("experts", include_str!("device/experts.cu")),
+            Self::Heads => ("heads", include_str!("device/heads.cu")),
+            Self::Mixture => ("mixture", include_str!("device/mixture.cu")),
             Self::Hop => ("hop", include_str!("device/hop.cu")),
             Self::Unpack => ("unpack", include_str!("device/unpack.cu")),
             Self::Sampling => ("sampling", include_str!("device/sampling.cu")),
