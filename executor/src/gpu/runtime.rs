@@ -5,10 +5,11 @@ use crate::error::ExecutorError;
 use crate::gpu::inputs::PassInputs;
 use crate::setup::run_setup::RunSetup;
 use hwprofiles::{DeviceId, DeviceKind, MemoryId};
+use kernels::cuda::calls::MOST_VALUES;
 use kernels::cuda::{Accelerator, GpuEvent, GpuProgram, Queue};
 use planner::{Lane, PhasePrograms, Task, TaskId};
-use scenarios::Phase;
-use std::collections::BTreeMap;
+use scenarios::{Mixer, Model, Phase, Recurrence};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -54,7 +55,7 @@ impl GpuRuntime {
             Some(accelerator) => Arc::clone(accelerator),
             None => Arc::new(Accelerator::open().map_err(absent)?),
         };
-        accelerator.prepare(&GpuProgram::all(setup.model.head_dim as usize))?;
+        accelerator.prepare(&programs_of(&setup.model))?;
         let memory = setup.machine.device(device).memory;
         // Every lane gets a queue: the GPU's own lanes, and the host's, which fetch from the GPU.
         let queue = |&lane: &Lane| Ok((lane, Mutex::new(Queue::new(&accelerator)?)));
@@ -137,6 +138,27 @@ impl GpuRuntime {
     pub fn inputs(&self) -> MutexGuard<'_, PassInputs> {
         self.inputs.lock().expect("no lane has panicked")
     }
+}
+
+/// The programs of all layers' kernels.
+fn programs_of(model: &Model) -> Vec<GpuProgram> {
+    let mut programs = BTreeSet::new();
+    for shape in model.shapes() {
+        let all = GpuProgram::all(shape.head_dim as usize);
+        let of_mixer = |program: &GpuProgram| match (shape.mixer, program) {
+            (Mixer::Attention, GpuProgram::Decode { .. } | GpuProgram::Prefill { .. }) => true,
+            (_, program) => program.head_dim() == 0,
+        };
+        programs.extend(all.into_iter().filter(of_mixer));
+        if let Mixer::Recurrent(
+            Recurrence::GatedDelta { key_dim, .. } | Recurrence::Mamba2 { state: key_dim, .. },
+        ) = shape.mixer
+        {
+            programs.insert(GpuProgram::Delta { key_dim: key_dim as usize });
+        }
+    }
+    // Layers with heads that no kernel takes are on the host.
+    programs.into_iter().filter(|program| program.head_dim() <= MOST_VALUES).collect()
 }
 
 /// The GPU among the lanes' devices. The setup's check allows at most one.
