@@ -31,7 +31,7 @@ shared = "".join((folder / f"{name}.cu").read_text() for name in SHARED)
 # Turing has no products of bf16 tiles: heads of 64 show that the plain way compiles.
 PROGRAMS = [(path.stem, size, generation)
             for path in sorted(folder.glob("*.cu")) if path.stem not in SHARED
-            for size in ([20, 64, 80, 128, 256] if path.stem in ("decode", "prefill") else [0])
+            for size in ([20, 64, 80, 128, 256] if path.stem in ("decode", "delta", "prefill") else [0])
             for generation in (75, 80, 86, 89, 90, 100)
             if not (path.stem == "prefill" and generation == 75 and size != 64)]
 

@@ -67,7 +67,7 @@ fn every_call_is_as_a_stand_in_stricter_than_the_driver_demands() {
 
 #[test]
 fn there_is_a_reason_for_no_compiler_or_it_knows_every_program() {
-    for program in GpuProgram::all(64, &GPU_MATRICES) {
+    for program in GpuProgram::all(&[64], &[64], &GPU_MATRICES) {
         match compile(program, (9, 0)) {
             // Machine code is an ELF file.
             Ok(code) => assert!(code.starts_with(b"\x7fELF"), "{program:?}"),

@@ -2,7 +2,7 @@
 
 use crate::batch::pass::{MicroBatchPass, Pass};
 use crate::batch::sequence::SlotSequence;
-use crate::compute::job::OperatorJob;
+use crate::compute::job::{OperatorJob, is_biased};
 use crate::compute::routing;
 use crate::setup::run_setup::RunSetup;
 use crate::store::buffers::Store;
@@ -245,15 +245,7 @@ impl<'a> HostWorker<'a> {
             kernels::gemm(self.pool, rows, y, x, weights, self.scratch);
         }
         let (.., bias) = self.norm_vectors(job);
-        // The vector of a router with a sigmoid corrects its choice.
-        let corrects = job.operator == Operator::Route
-            && self.model().experts.as_ref().is_some_and(|it| it.scoring == RouterScoring::Sigmoid);
-        let scales = match job.operator {
-            Operator::DownProj => !self.model().ffn_bias,
-            Operator::QkvProj => !self.model().qkv_bias,
-            _ => false,
-        };
-        let bias = if corrects || scales { &[] } else { bias };
+        let bias = if is_biased(self.model(), job.operator) { bias } else { &[] };
         let mine = first..job.rows.end as usize;
         if bias.len() == mine.len() {
             kernels::add_bias(self.pool, to, bias);

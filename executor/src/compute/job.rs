@@ -2,7 +2,7 @@
 
 use kernels::Scores;
 use planner::{MicroBatch, OperandSource};
-use scenarios::{Model, Operator};
+use scenarios::{Model, Operator, RouterScoring};
 use std::ops::Range;
 
 /// One operator of one micro-batch on one device.
@@ -14,6 +14,18 @@ pub(crate) struct OperatorJob<'a> {
     /// Output rows of the matrix; empty where the operator has none.
     pub rows: &'a Range<u64>,
     pub source: OperandSource,
+}
+
+/// Whether what follows the norm in the vectors of a product's sublayer is the product's bias, if
+/// there is anything.
+pub(crate) fn is_biased(model: &Model, product: Operator) -> bool {
+    match product {
+        // The vector of a router with a sigmoid corrects its choice.
+        Operator::Route => model.experts.as_ref().is_none_or(|it| it.scoring != RouterScoring::Sigmoid),
+        Operator::QkvProj => model.qkv_bias,
+        Operator::DownProj => model.ffn_bias,
+        _ => true,
+    }
 }
 
 /// The scale and cap of attention scores in the job's layer, and how far back a token sees there.

@@ -2,8 +2,6 @@
 
 mod attention;
 pub(crate) mod gpu;
-mod gpu_experts;
-pub(crate) mod gpu_transfer;
 pub(crate) mod host;
 pub(crate) mod job;
 mod latent;

@@ -8,7 +8,7 @@ use scenarios::{ActivationBuffer, Recurrence, Sublayer};
 
 /// The widths of a gated delta net; of Mamba-2, whose state and convolution have the same shapes,
 /// groups are heads of keys.
-fn delta_net(recurrence: Recurrence, tiled: bool) -> DeltaNet {
+pub(super) fn delta_net(recurrence: Recurrence, tiled: bool) -> DeltaNet {
     let sizes = match recurrence {
         Recurrence::GatedDelta { key_heads, value_heads, key_dim, value_dim, taps } => {
             [key_heads, value_heads, key_dim, value_dim, taps]

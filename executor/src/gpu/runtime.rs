@@ -4,12 +4,12 @@ use crate::batch::by_phase::ByPhase;
 use crate::error::ExecutorError;
 use crate::gpu::inputs::PassInputs;
 use crate::setup::run_setup::RunSetup;
-use hwprofiles::{DeviceId, DeviceKind, MemoryId};
-use kernels::cuda::calls::GPU_MATRICES;
+use hwprofiles::{DType, DeviceId, DeviceKind, MemoryId};
+use kernels::cuda::calls::{GPU_MATRICES, MOST_KEY_VALUES, MOST_VALUES};
 use kernels::cuda::{Accelerator, GpuEvent, GpuProgram, Queue};
 use planner::{Lane, PhasePrograms, Task, TaskId};
-use scenarios::Phase;
-use std::collections::BTreeMap;
+use scenarios::{Mixer, Model, Phase, Recurrence};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -57,8 +57,7 @@ impl GpuRuntime {
         };
         // A file may have more formats than its plan names: those are compiled at their first use.
         let formats = setup.formats.weights.distinct().filter(|dtype| GPU_MATRICES.contains(dtype));
-        let formats: Vec<_> = formats.collect();
-        accelerator.prepare(&GpuProgram::all(setup.model.head_dim as usize, &formats))?;
+        accelerator.prepare(&programs_of(&setup.model, &formats.collect::<Vec<_>>()))?;
         let memory = setup.machine.device(device).memory;
         // Every lane gets a queue: the GPU's own lanes, and the host's, which fetch from the GPU.
         let queue = |&lane: &Lane| Ok((lane, Mutex::new(Queue::new(&accelerator)?)));
@@ -141,6 +140,25 @@ impl GpuRuntime {
     pub fn inputs(&self) -> MutexGuard<'_, PassInputs> {
         self.inputs.lock().expect("no lane has panicked")
     }
+}
+
+/// The programs of all layers' kernels.
+fn programs_of(model: &Model, formats: &[DType]) -> Vec<GpuProgram> {
+    let (mut head_dims, mut key_dims) = (BTreeSet::new(), BTreeSet::new());
+    for shape in model.shapes() {
+        match shape.mixer {
+            Mixer::Attention => head_dims.insert(shape.head_dim as usize),
+            Mixer::Recurrent(
+                Recurrence::GatedDelta { key_dim, .. } | Recurrence::Mamba2 { state: key_dim, .. },
+            ) => key_dims.insert(key_dim as usize),
+            _ => false,
+        };
+    }
+    // Layers with sizes that no kernel takes are on the host.
+    let most = |sizes: BTreeSet<usize>, most: usize| sizes.into_iter().filter(|size| *size <= most).collect();
+    let [head_dims, key_dims]: [Vec<usize>; 2] =
+        [most(head_dims, MOST_VALUES), most(key_dims, MOST_KEY_VALUES)];
+    GpuProgram::all(&head_dims, &key_dims, formats)
 }
 
 /// The GPU among the lanes' devices. The setup's check allows at most one.

@@ -1,15 +1,14 @@
 //! A lane of a GPU: tasks go into its stream between two events, or a whole pass goes at once.
 
 use crate::batch::pass::Pass;
-use crate::compute::gpu::GpuWorker;
-use crate::compute::gpu_transfer as transfer;
+use crate::compute::gpu::transfer;
+use crate::compute::gpu::worker::GpuWorker;
 use crate::compute::job::OperatorJob;
 use crate::compute::transfer::Hop;
 use crate::gpu::inputs::PassInputs;
 use crate::gpu::runtime::GpuRuntime;
 use crate::run::shared::{LaneRecord, SharedRun, TaskInterval};
 use crate::store::locks::{POISONED, read};
-use kernels::KvSpan;
 use kernels::cuda::calls::{self, GpuSlice};
 use kernels::cuda::{GpuEvent, Queue};
 use planner::{Action, Lane, MicroBatch, Task, TaskId};
@@ -180,13 +179,10 @@ impl LaneContext<'_> {
                 transfer::fetch_weights(queue, slice, store.weight_slot(*device, *slot))
             }
             (Action::FetchKv { device, slot }, _) => {
-                let (shape, home, slot) = transfer::kv(store, task, *device, *slot);
-                transfer::copy_kv(queue, shape, slot, home, share, |span| 0..span.past)
+                transfer::fetch_kv(queue, store, task, (*device, *slot), share)
             }
             (Action::StoreKv { device, slot }, _) => {
-                let (shape, home, slot) = transfer::kv(store, task, *device, *slot);
-                let new = |span: &KvSpan| span.past..span.past + span.new;
-                transfer::copy_kv(queue, shape, home, slot, share, new)
+                transfer::store_kv(queue, store, task, (*device, *slot), share)
             }
             (action, lane) => unreachable!("the lowering puts no {action:?} on {lane:?}"),
         }

@@ -1,7 +1,7 @@
 //! A lane at work: its tasks in order, each after its dependencies in other lanes.
 
 use crate::batch::pass::Pass;
-use crate::compute::gpu_transfer;
+use crate::compute::gpu::transfer as gpu_transfer;
 use crate::compute::host::HostWorker;
 use crate::compute::job::OperatorJob;
 use crate::compute::transfer::{self, Hop};

@@ -2,9 +2,9 @@
 
 use crate::error::ExecutorError;
 use hwprofiles::{DType, DeviceKind, Machine};
-use kernels::cuda::calls::{GPU_MATRICES, MOST_VALUES};
-use planner::{Action, Lane, OperandSource, PhasePrograms, Task};
-use scenarios::{Activation, Formats, Mixer, Model, Operator, Sublayer};
+use kernels::cuda::calls::{GPU_MATRICES, MOST_KEY_VALUES, MOST_TAPS, MOST_VALUES};
+use planner::{Action, Lane, OperandSource, PhasePrograms, RunExtent, Task};
+use scenarios::{Formats, Mixer, Model, Operator, Recurrence, Sublayer};
 
 /// The most experts for which its kernels can group tokens.
 const MOST_EXPERTS: u64 = kernels::cuda::calls::ExpertRouting::MOST as u64;
@@ -16,6 +16,7 @@ pub(crate) fn check(
     model: &Model,
     formats: &Formats,
     programs: &PhasePrograms,
+    extent: &RunExtent,
 ) -> Result<(), ExecutorError> {
     let mut first = None;
     for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
@@ -37,7 +38,15 @@ pub(crate) fn check(
             return Err(ExecutorError::refused("placement", &machine.device(device).name, wanted));
         }
         if let Action::Compute { operator, .. } = &task.action {
-            check_operator(model.shape_or_ends(task.kind), formats, *operator)?;
+            let shape = model.shape_or_ends(task.kind);
+            check_operator(model, shape, formats, *operator)?;
+            let recurs =
+                matches!(shape.mixer, Mixer::Recurrent(_)) && operator.sublayer() == Sublayer::Attention;
+            if recurs && extent.step_tokens > 1 {
+                let wanted =
+                    "a GPU takes no proposed tokens back out of a recurrence: decode without a draft";
+                return Err(ExecutorError::refused("extent.step_tokens", extent.step_tokens, wanted));
+            }
         }
     }
     Ok(())
@@ -57,46 +66,66 @@ fn check_host(machine: &Machine, task: &Task) -> Result<(), ExecutorError> {
 }
 
 /// What no kernel of a GPU computes, if `operator` is such.
-fn on_host_only(model: &Model, operator: Operator) -> Option<&'static str> {
+fn on_host_only(model: &Model, shape: &Model, operator: Operator) -> Option<&'static str> {
     let sublayer = operator.sublayer();
-    let routed = matches!(sublayer, Sublayer::Router | Sublayer::Experts);
-    let grouped = model.experts.as_ref().is_some_and(|experts| !experts.has_plain_router());
-    match (sublayer, model.mixer) {
-        (Sublayer::SharedExpert, _) => Some("shared experts"),
+    let beside = matches!(sublayer, Sublayer::Router | Sublayer::SharedExpert | Sublayer::Experts);
+    match (sublayer, shape.mixer) {
         (Sublayer::Qkv | Sublayer::Attention, Mixer::Latent(_)) => Some("latent attention"),
-        (Sublayer::Attention, Mixer::Recurrent(_)) => Some("recurrences"),
-        (Sublayer::FfnUp, _) if model.activation == Activation::ReluSquared => Some("squares of ReLU"),
-        (Sublayer::Attention, _) if model.wiring.value_norm => Some("norms of values"),
-        _ if model.wiring.layer_embedding.is_some() => Some("embeddings for each layer"),
-        _ if routed && model.wiring.norms_beside => Some("experts with norms of their own"),
-        (Sublayer::FfnDown, _) if model.wiring.layer_scale => Some("factors of layers"),
-        (Sublayer::Attention, _) if model.wiring.output_gate => Some("gated attention"),
-        (Sublayer::Attention, _) if model.wiring.norms_whole_qk => Some("norms over all heads of q and k"),
-        (Sublayer::Attention, _) if model.wiring.norms_rotated_qk || model.wiring.unrotated => {
-            Some("norms behind the rotation, or attention without one")
+        (Sublayer::Attention, Mixer::Recurrent(recurrence)) if !recurs(recurrence) => {
+            Some("recurrences with keys of more than 256 values or convolutions of more than 8 taps")
         }
-        _ if routed && grouped => Some("routers with groups, corrections or factors"),
+        (Sublayer::Embed, _) if shape.wiring.module_behind.is_some() => Some("the input of an MTP module"),
+        (Sublayer::Attention, _) if shape.wiring.keys_are_values => Some("keys that are values"),
+        (Sublayer::Attention, _) if model.shapes().iter().any(|shape| shape.wiring.shares_kv) => {
+            Some("keys and values that layers share")
+        }
+        _ if shape.wiring.layer_embedding.is_some() => Some("embeddings for each layer"),
+        _ if beside && shape.wiring.norms_beside => Some("experts with norms of their own"),
         _ => None,
     }
 }
 
-fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Result<(), ExecutorError> {
+/// Whether kernels compute a recurrence.
+fn recurs(recurrence: Recurrence) -> bool {
+    match recurrence {
+        Recurrence::GatedDelta { key_dim, taps, .. } | Recurrence::Mamba2 { state: key_dim, taps, .. } => {
+            key_dim <= MOST_KEY_VALUES as u64 && taps <= MOST_TAPS as u64
+        }
+        _ => false,
+    }
+}
+
+fn check_operator(
+    model: &Model,
+    shape: &Model,
+    formats: &Formats,
+    operator: Operator,
+) -> Result<(), ExecutorError> {
     let sublayer = operator.sublayer();
-    if let Some(feature) = on_host_only(model, operator) {
+    if let Some(feature) = on_host_only(model, shape, operator) {
         let wanted = format!("a GPU does not compute {feature} in this version: place it on the host");
         return Err(ExecutorError::refused(format!("placement.{sublayer}"), operator, wanted));
     }
-    if let (Operator::Experts, Some(experts)) = (operator, &model.experts) {
+    if let (Operator::Experts, Some(experts)) = (operator, &shape.experts) {
         // A staging slot has the matrices one after another, and each must start at an aligned
         // address.
-        let whole = model.hidden.is_multiple_of(16) && experts.intermediate.is_multiple_of(8);
+        let panel = if shape.activation.is_gated() { 8 } else { 16 };
+        let whole = shape.hidden.is_multiple_of(16) && experts.intermediate.is_multiple_of(panel);
         if experts.count > MOST_EXPERTS || !whole {
             let wanted = format!(
-                "a GPU computes at most {MOST_EXPERTS} experts, of a multiple of 8 neurons and a hidden size of a multiple of 16"
+                "a GPU computes at most {MOST_EXPERTS} experts, of a multiple of {panel} neurons and a hidden size of a multiple of 16"
             );
-            let found = format!("{} of {} neurons in {}", experts.count, experts.intermediate, model.hidden);
+            let found = format!("{} of {} neurons in {}", experts.count, experts.intermediate, shape.hidden);
             return Err(ExecutorError::refused("experts", found, wanted));
         }
+    }
+    if let (Operator::SharedExpert, Some(experts)) = (operator, &shape.experts)
+        && !(shape.hidden.is_multiple_of(16) && experts.shared.is_multiple_of(8))
+    {
+        let wanted =
+            "a GPU computes a shared expert of a multiple of 8 neurons in a hidden size of a multiple of 16";
+        let found = format!("{} neurons in {}", experts.shared, shape.hidden);
+        return Err(ExecutorError::refused("experts", found, wanted));
     }
     let mut dtypes = formats.weights.for_sublayer(sublayer).parts().map(|(dtype, _)| dtype);
     let multiplies = operator.is_matmul() || operator == Operator::Embed;
@@ -104,7 +133,7 @@ fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Resul
         let wanted = format!("a GPU computes {sublayer} of {}", GPU_MATRICES.map(DType::name).join(", "));
         return Err(ExecutorError::refused("formats.weights", dtype, wanted));
     }
-    if operator == Operator::Attention {
+    if operator == Operator::Attention && shape.mixer == Mixer::Attention {
         if formats.kv != DType::Bf16 {
             return Err(ExecutorError::refused(
                 "formats.kv",
@@ -112,10 +141,10 @@ fn check_operator(model: &Model, formats: &Formats, operator: Operator) -> Resul
                 "a GPU attends over a cache of bf16",
             ));
         }
-        if !model.head_dim.is_multiple_of(2) || model.head_dim > MOST_VALUES as u64 {
+        if !shape.head_dim.is_multiple_of(2) || shape.head_dim > MOST_VALUES as u64 {
             let wanted =
                 format!("a GPU attends with heads of an even number of values, at most {MOST_VALUES}");
-            return Err(ExecutorError::refused("head_dim", model.head_dim, wanted));
+            return Err(ExecutorError::refused("head_dim", shape.head_dim, wanted));
         }
     }
     Ok(())

@@ -67,7 +67,7 @@ impl RunSetup {
             self.check_slices(&place, self.model.layer_or_ends(layer), sublayer, slices)?;
         }
         let programs = PhasePrograms::lower(&self.machine, &self.model, &self.placement)?;
-        gpu_limits::check(&self.machine, &self.model, &self.formats, &programs)?;
+        gpu_limits::check(&self.machine, &self.model, &self.formats, &programs, &self.extent)?;
         Ok(programs)
     }
 

@@ -31,6 +31,11 @@ pub enum GpuProgram {
         /// As in [`GpuProgram::Decode`].
         head_dim: usize,
     },
+    /// Gated delta nets.
+    Delta {
+        /// The number of values of a key, a constant of the compiled text.
+        key_dim: usize,
+    },
     /// Products of few rows, or of each row with its expert's matrix.
     Gemv {
         /// As in [`GpuProgram::Embedding`].
@@ -43,6 +48,10 @@ pub enum GpuProgram {
     },
     /// The routing of tokens to experts.
     Experts,
+    /// Rows of queries, keys and contexts before and behind attention.
+    Heads,
+    /// Routers that are not plain, and shared experts.
+    Mixture,
     /// Conversions between the host's formats and the GPU's.
     Hop,
     /// From packed weights to plain rows.
@@ -60,8 +69,23 @@ const BLOCKS: &str = include_str!("device/blocks.cu");
 const TILE: &str = include_str!("device/tile.cu");
 
 impl GpuProgram {
-    /// Every program, with this head size or each of these formats for those that depend on it.
-    pub fn all(head_dim: usize, formats: &[DType]) -> Vec<Self> {
+    /// Every program, with each of these sizes of heads and of keys, and each of these formats, for
+    /// those that depend on one.
+    pub fn all(head_dims: &[usize], key_dims: &[usize], formats: &[DType]) -> Vec<Self> {
+        let others = [
+            Self::Norm,
+            Self::Rope,
+            Self::Activation,
+            Self::Residual,
+            Self::Cache,
+            Self::Experts,
+            Self::Heads,
+            Self::Mixture,
+            Self::Hop,
+            Self::Sampling,
+        ];
+        let attention = |&head_dim: &usize| [Self::Decode { head_dim }, Self::Prefill { head_dim }];
+        let recurrence = |&key_dim: &usize| Self::Delta { key_dim };
         let by_format = |&format: &DType| {
             [
                 Self::Embedding { format },
@@ -70,19 +94,8 @@ impl GpuProgram {
                 Self::Unpack { format },
             ]
         };
-        let others = [
-            Self::Norm,
-            Self::Rope,
-            Self::Activation,
-            Self::Residual,
-            Self::Cache,
-            Self::Decode { head_dim },
-            Self::Prefill { head_dim },
-            Self::Experts,
-            Self::Hop,
-            Self::Sampling,
-        ];
-        others.into_iter().chain(formats.iter().flat_map(by_format)).collect()
+        let sized = head_dims.iter().flat_map(attention).chain(key_dims.iter().map(recurrence));
+        others.into_iter().chain(sized).chain(formats.iter().flat_map(by_format)).collect()
     }
 
     /// The name of its file.
@@ -90,11 +103,11 @@ impl GpuProgram {
         self.file().0
     }
 
-    /// The head size or the format for which it is compiled; nothing for programs that depend on
-    /// neither.
+    /// The size or the format for which it is compiled; nothing for programs that depend on neither.
     pub fn constant(self) -> String {
         match self {
             Self::Decode { head_dim } | Self::Prefill { head_dim } => head_dim.to_string(),
+            Self::Delta { key_dim } => key_dim.to_string(),
             Self::Embedding { format }
             | Self::Gemv { format }
             | Self::Grouped { format }
@@ -113,9 +126,12 @@ impl GpuProgram {
             Self::Cache => ("cache", include_str!("device/cache.cu")),
             Self::Decode { .. } => ("decode", include_str!("device/decode.cu")),
             Self::Prefill { .. } => ("prefill", include_str!("device/prefill.cu")),
+            Self::Delta { .. } => ("delta", include_str!("device/delta.cu")),
             Self::Gemv { .. } => ("gemv", include_str!("device/gemv.cu")),
             Self::Grouped { .. } => ("grouped", include_str!("device/grouped.cu")),
             Self::Experts => ("experts", include_str!("device/experts.cu")),
+            Self::Heads => ("heads", include_str!("device/heads.cu")),
+            Self::Mixture => ("mixture", include_str!("device/mixture.cu")),
             Self::Hop => ("hop", include_str!("device/hop.cu")),
             Self::Unpack { .. } => ("unpack", include_str!("device/unpack.cu")),
             Self::Sampling => ("sampling", include_str!("device/sampling.cu")),
@@ -126,7 +142,9 @@ impl GpuProgram {
     pub fn text(self) -> String {
         let constant = self.constant();
         let define = match self {
-            Self::Decode { .. } | Self::Prefill { .. } => format!("#define HEAD_DIM {constant}\n"),
+            Self::Decode { .. } | Self::Prefill { .. } | Self::Delta { .. } => {
+                format!("#define HEAD_DIM {constant}\n")
+            }
             Self::Embedding { format }
             | Self::Gemv { format }
             | Self::Grouped { format }

@@ -40,7 +40,8 @@ const FEW_ROWS: u64 = 3;
 /// - Attention in decode takes the context of each query head over each part of a sequence; the
 ///   parts are enough to occupy the whole GPU.
 /// - Experts take their intermediate values in 16 bits as if all of a token's experts were on this
-///   GPU, their outputs, and the assignment of tokens to experts.
+///   GPU, their outputs, and the assignment of tokens to experts. A shared expert takes its own,
+///   and what its products take.
 pub fn scratch_bytes(
     machine: &Machine,
     programs: &PhasePrograms,
@@ -137,16 +138,15 @@ fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator)
     let width = network_width(model, operator);
     if width > 0 {
         let outputs = expert_outputs(model, operator);
-        let values = rows * (model.neuron_activations() * width).max(outputs + width);
-        return 2 * values + routing_words(model, rows, operator) * WORD;
+        let values = 2 * rows * (model.neuron_activations() * width).max(outputs + width);
+        if operator == Operator::SharedExpert {
+            let front = product_area(rows, (model.neuron_activations() - 1) * width, model.hidden);
+            return values.next_multiple_of(ALIGN) + front.max(product_area(rows, model.hidden, width));
+        }
+        return values + routing_words(model, rows, operator) * WORD;
     }
     match operator.sublayer().matrix(model) {
-        Some((outputs, inputs)) if operator.is_matmul() && rows > FEW_ROWS => {
-            let row = 2 * inputs;
-            let workspace = (WORD * rows * outputs * inputs.div_ceil(256).min(16)).min(32 << 20);
-            let copy = (outputs.next_multiple_of(GPU_PANEL) * row).min((128 << 20).max(GPU_PANEL * row));
-            workspace.next_multiple_of(ALIGN) + copy
-        }
+        Some((outputs, inputs)) if operator.is_matmul() => product_area(rows, outputs, inputs),
         None if operator == Operator::Attention => {
             let (kv_heads, width) = match model.latent() {
                 Some(latent) => (1, latent.kv_rank),
@@ -158,6 +158,17 @@ fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator)
         }
         _ => 0,
     }
+}
+
+/// Scratch bytes of a product of `rows` rows with a matrix.
+fn product_area(rows: u64, outputs: u64, inputs: u64) -> u64 {
+    if rows <= FEW_ROWS {
+        return 0;
+    }
+    let row = 2 * inputs;
+    let workspace = (WORD * rows * outputs * inputs.div_ceil(256).min(16)).min(32 << 20);
+    let copy = (outputs.next_multiple_of(GPU_PANEL) * row).min((128 << 20).max(GPU_PANEL * row));
+    workspace.next_multiple_of(ALIGN) + copy
 }
 
 /// Number of integers and floats that describe a pass to a GPU's kernels.
@@ -190,6 +201,7 @@ fn network_width(model: &Model, operator: Operator) -> u64 {
 fn expert_outputs(model: &Model, operator: Operator) -> u64 {
     match (operator, &model.experts) {
         (Operator::Experts, Some(experts)) => experts.per_token * model.hidden,
+        (Operator::SharedExpert, Some(_)) => model.hidden,
         _ => 0,
     }
 }

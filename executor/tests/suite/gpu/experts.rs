@@ -15,13 +15,14 @@ const APART: f32 = 8.0;
 
 /// A placement with layers' experts on one device and the rest of the model on another, each from
 /// its own memory.
-fn experts_on(model: &Model, experts: DeviceId, rest: DeviceId) -> Placement {
-    let on = |sublayer, device| {
+pub fn experts_on(model: &Model, experts: DeviceId, rest: DeviceId) -> Placement {
+    let on = |shape: &Model, sublayer, device| {
         let home = if device == rig::CPU { rig::DRAM } else { rig::LOOPBACK_MEMORY };
-        vec![whole_slice(model, sublayer, home, device, device)]
+        vec![whole_slice(shape, sublayer, home, device, device)]
     };
-    rig::layered(model, rest, on(Sublayer::Head, rest), |_, sublayer| {
-        on(sublayer, if sublayer == Sublayer::Experts { experts } else { rest })
+    rig::layered(model, rest, on(model, Sublayer::Head, rest), |layer, sublayer| {
+        let device = if sublayer == Sublayer::Experts { experts } else { rest };
+        on(model.layer(layer), sublayer, device)
     })
 }
 

@@ -4,6 +4,7 @@
 pub mod agreement;
 mod experts;
 mod failing;
+mod families;
 mod graphs;
 mod orders;
 #[path = "../../../../kernels/tests/stand_in/mod.rs"]

@@ -29,6 +29,7 @@ pub struct ExpertRouting {
     shares: GpuSlice<f32>,
     order: GpuSlice<i32>,
     tiles: GpuSlice<i32>,
+    weighs_input: bool,
 }
 
 /// One matrix (the gate and up matrix, or the down matrix) of consecutive experts.
@@ -51,7 +52,7 @@ struct RouteArguments {
     tokens: i32,
     count: i32,
     per_token: i32,
-    normalised: i32,
+    kind: i32,
 }
 
 #[repr(C)]
@@ -125,6 +126,16 @@ struct BiasesArguments {
     stride: i32,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct WeighPairsArguments {
+    x: u64,
+    shares: u64,
+    values: u64,
+    columns: i32,
+    unused: i32,
+}
+
 impl ExpertRouting {
     /// The largest supported number of experts.
     pub const MOST: usize = 1024;
@@ -151,7 +162,14 @@ impl ExpertRouting {
         let (shares, rest) = (rest.first(pairs).cast::<f32>(), rest.from(pairs));
         let tiles = tiles(pairs, experts);
         let (order, rest) = (rest.first(tiles * TILE), rest.from(tiles * TILE));
-        Self { tokens, experts, per_token, ids, shares, order, tiles: rest.first(tiles) }
+        Self { tokens, experts, per_token, ids, shares, order, tiles: rest.first(tiles), weighs_input: false }
+    }
+
+    /// The same with shares that weigh the inputs of experts ([`ExpertRouting::weigh`]) and not
+    /// their results.
+    #[must_use]
+    pub fn weighing_input(self, weighs_input: bool) -> Self {
+        Self { weighs_input, ..self }
     }
 
     /// The number of pairs of a token and one of its experts.
@@ -169,6 +187,17 @@ impl ExpertRouting {
     /// its highest scores, of equal scores the first. The shares are the softmax over all scores
     /// or, where `normalised`, over the scores of the token's experts.
     pub fn choose(&self, scores: GpuSlice<f32>, normalised: bool) -> Vec<KernelCall> {
+        self.chosen(scores, normalised.into())
+    }
+
+    /// As [`ExpertRouting::choose`], where the scores are the shares
+    /// ([`super::weigh_experts`]).
+    pub fn choose_weighed(&self, shares: GpuSlice<f32>) -> Vec<KernelCall> {
+        self.chosen(shares, 2)
+    }
+
+    /// The kind of shares is one of those of `route`.
+    fn chosen(&self, scores: GpuSlice<f32>, kind: i32) -> Vec<KernelCall> {
         let arguments = RouteArguments {
             scores: scores.holding(self.tokens * self.experts, "scores"),
             ids: self.ids.address,
@@ -176,7 +205,7 @@ impl ExpertRouting {
             tokens: count(self.tokens),
             count: count(self.experts),
             per_token: count(self.per_token),
-            normalised: normalised.into(),
+            kind,
         };
         // One warp for each token.
         let route =
@@ -280,6 +309,20 @@ impl ExpertRouting {
         KernelCall::new(GpuProgram::Experts, "bias_experts", super::rows::blocks(values), 256, arguments)
     }
 
+    /// A call for x *= the pair's share, for each pair's row of `columns` values. Where x is a
+    /// product of the experts' inputs, this weighs the inputs.
+    pub fn weigh(&self, x: GpuSlice<u16>, columns: usize) -> KernelCall {
+        let values = self.pairs() * columns;
+        let arguments = WeighPairsArguments {
+            x: x.holding(values, "x"),
+            shares: self.shares.address,
+            values: values as u64,
+            columns: count(columns),
+            unused: 0,
+        };
+        KernelCall::new(GpuProgram::Mixture, "weigh_pairs", super::rows::blocks(values), 256, arguments)
+    }
+
     /// out = the sum of the results `made` of each token's pairs, weighted by their shares, over
     /// the experts `which`. Where `adds`, the sum is added to `out`.
     pub fn sum(
@@ -294,7 +337,7 @@ impl ExpertRouting {
         let arguments = SumArguments {
             made: made.holding(self.pairs() * columns, "what experts made"),
             ids: self.ids.address,
-            shares: self.shares.address,
+            shares: if self.weighs_input { 0 } else { self.shares.address },
             out: out.address,
             values: values as u64,
             columns: count(columns),

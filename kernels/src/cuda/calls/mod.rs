@@ -10,8 +10,11 @@
 
 mod attention;
 mod call;
+mod delta;
 mod experts;
+mod heads;
 mod hop;
+mod mixture;
 mod product;
 mod rows;
 mod sampling;
@@ -22,12 +25,17 @@ pub use attention::{
     prefill,
 };
 pub use call::KernelCall;
+pub use delta::{
+    DeltaVectors, MOST_KEY_VALUES, MOST_TAPS, RecurrentRows, delta_convolve, gated_delta, mamba2,
+};
 pub use experts::{ExpertMatrices, ExpertRouting};
+pub use heads::{gate_rows, grow_queries, rms_norm_row};
 pub use hop::{copy_rows, narrow_rows, widen_rows};
+pub use mixture::{RouterRule, add_shared, weigh_experts};
 pub use product::{GPU_MATRICES, ProductOutput, add_positions, gather, gemv, unpack};
 pub use rows::{
     ActivationFunction, NormOperands, Rotation, activation, add, add_bias, add_rms_norm, gelu_mul,
-    layer_norm, limited_mul, rms_norm, rms_norm_heads, rope, silu_mul, soft_cap,
+    layer_norm, limited_mul, rms_norm, rms_norm_heads, rope, scale, silu_mul, soft_cap, unit_heads,
 };
 pub use sampling::sample;
 pub use slice::GpuSlice;

@@ -120,12 +120,32 @@ pub fn rms_norm_heads(
     gamma: GpuSlice<f32>,
     epsilon: f32,
 ) -> KernelCall {
+    head_norms(x, [rows, stride], [heads, gamma.len()], gamma.address, epsilon)
+}
+
+/// The same without weights, for heads of `head_dim` values.
+pub fn unit_heads(
+    x: GpuSlice<u16>,
+    [rows, stride]: [usize; 2],
+    [heads, head_dim]: [usize; 2],
+    epsilon: f32,
+) -> KernelCall {
+    head_norms(x, [rows, stride], [heads, head_dim], 0, epsilon)
+}
+
+fn head_norms(
+    x: GpuSlice<u16>,
+    [rows, stride]: [usize; 2],
+    [heads, head_dim]: [usize; 2],
+    gamma: u64,
+    epsilon: f32,
+) -> KernelCall {
     let arguments = HeadNormArguments {
-        x: x.holding(extent(rows, stride, heads * gamma.len()), "x"),
-        gamma: gamma.address,
+        x: x.holding(extent(rows, stride, heads * head_dim), "x"),
+        gamma,
         stride: count(stride),
         heads: count(heads),
-        head_dim: count(gamma.len()),
+        head_dim: count(head_dim),
         count: count(rows * heads),
         epsilon,
         unused: 0,
@@ -302,6 +322,8 @@ pub fn soft_cap(x: GpuSlice<f32>, stride: usize, rows: usize, columns: usize, ca
 pub enum ActivationFunction {
     /// As [`crate::relu`].
     Relu,
+    /// The square of [`crate::relu`].
+    ReluSquared,
     /// As [`crate::gelu_tanh`].
     GeluTanh,
     /// As [`crate::gelu_erf`].
@@ -319,6 +341,7 @@ struct MapArguments {
 pub fn activation(which: ActivationFunction, x: GpuSlice<u16>) -> KernelCall {
     let kernel = match which {
         ActivationFunction::Relu => "relu",
+        ActivationFunction::ReluSquared => "relu_squared",
         ActivationFunction::GeluTanh => "gelu_tanh",
         ActivationFunction::GeluErf => "gelu_erf",
     };
@@ -339,6 +362,21 @@ pub fn add(x: GpuSlice<f32>, y: GpuSlice<u16>) -> KernelCall {
     let arguments =
         AddArguments { x: x.address, y: y.holding(x.len(), "what is added"), count: x.len() as u64 };
     KernelCall::new(GpuProgram::Residual, "add", blocks(x.len()), THREADS, arguments)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct ScaleArguments {
+    x: u64,
+    factor: u64,
+    count: u64,
+}
+
+/// x *= the first value of `factor`.
+pub fn scale(x: GpuSlice<f32>, factor: GpuSlice<f32>) -> KernelCall {
+    let (address, count) = (x.address, x.len() as u64);
+    let arguments = ScaleArguments { x: address, factor: factor.holding(1, "the factor"), count };
+    KernelCall::new(GpuProgram::Residual, "scale", blocks(x.len()), THREADS, arguments)
 }
 
 #[repr(C)]

@@ -63,6 +63,16 @@ KERNEL(relu, Map, 256)
         a.x[i] = narrow(fmaxf(wide(a.x[i]), 0));
 }
 
+// The square of ReLU.
+KERNEL(relu_squared, Map, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) {
+        float x = fmaxf(wide(a.x[i]), 0);
+        a.x[i] = narrow(x * x);
+    }
+}
+
 KERNEL(gelu_tanh, Map, 256)
 {
     u64 all = (u64)gridDim.x * blockDim.x;

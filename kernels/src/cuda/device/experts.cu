@@ -10,12 +10,16 @@ typedef struct {
     const float *scores; // [token][count]
     int *ids;            // [pair]
     float *shares;       // [pair]
-    int tokens, count, per_token, normalised;
+    int tokens, count, per_token;
+    int kind; // of shares: OVER_ALL, OVER_CHOSEN or GIVEN
 } Route;
+#define OVER_ALL 0
+#define OVER_CHOSEN 1
+#define GIVEN 2
 
 // Finds the experts with the highest scores, of equal scores the first, and their shares of a
-// softmax over all scores or over those of the token's own experts. A warp per token: each round
-// finds the largest key below the previous one.
+// softmax over all scores or over those of the token's own experts; or the scores are the shares. A
+// warp per token: each round finds the largest key below the previous one.
 KERNEL(route, Route, 256)
 {
     int token = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
@@ -32,14 +36,15 @@ KERNEL(route, Route, 256)
         before = warp_largest(best);
         int expert = (int)~(u32)before;
         if (i == 0) highest = scores[expert];
-        float share = expf(scores[expert] - highest);
+        float share = a.kind == GIVEN ? scores[expert] : expf(scores[expert] - highest);
         total += share;
         if (lane == 0) {
             a.ids[first + i] = expert;
             a.shares[first + i] = share;
         }
     }
-    if (!a.normalised) {
+    if (a.kind == GIVEN) return; // the same for all threads
+    if (a.kind == OVER_ALL) {
         total = 0;
         for (int expert = lane; expert < a.count; expert += WARP) total += expf(scores[expert] - highest);
         total = warp_sum(total);
@@ -98,7 +103,7 @@ KERNEL(bias_experts, Biases, 256)
 typedef struct {
     const u16 *made;     // [pair][columns]
     const int *ids;      // [pair]
-    const float *shares; // [pair]
+    const float *shares; // [pair]; 0: all are 1
     u16 *out;            // [token][columns]
     u64 values;          // tokens * columns
     int columns, per_token, first, count, adds, unused;
@@ -114,7 +119,7 @@ KERNEL(sum_experts, Sum, 256)
         float sum = a.adds ? wide(a.out[i]) : 0;
         for (int k = 0; k < a.per_token; k++, pair++) {
             int expert = a.ids[pair] - a.first;
-            if (expert >= 0 && expert < a.count) sum += a.shares[pair] * wide(a.made[pair * a.columns + i % a.columns]);
+            if (expert >= 0 && expert < a.count) sum += (a.shares ? a.shares[pair] : 1) * wide(a.made[pair * a.columns + i % a.columns]);
         }
         a.out[i] = narrow(sum);
     }

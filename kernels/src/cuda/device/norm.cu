@@ -75,7 +75,7 @@ KERNEL(add_rms_norm, AddNorm, 256)
 
 typedef struct {
     u16 *x;             // rows of `heads` heads, `stride` values apart
-    const float *gamma; // [head_dim]
+    const float *gamma; // [head_dim]; 0: all are 1
     int stride, heads, head_dim, count; // count: rows * heads
     float epsilon;
     int unused;
@@ -91,5 +91,5 @@ KERNEL(rms_norm_heads, HeadNorm, 256)
     float sum = 0;
     for (int i = lane; i < a.head_dim; i += WARP) sum += wide(head[i]) * wide(head[i]);
     float inverse = 1 / sqrtf(warp_sum(sum) / a.head_dim + a.epsilon);
-    for (int i = lane; i < a.head_dim; i += WARP) head[i] = narrow(wide(head[i]) * inverse * a.gamma[i]);
+    for (int i = lane; i < a.head_dim; i += WARP) head[i] = narrow(wide(head[i]) * inverse * (a.gamma ? a.gamma[i] : 1));
 }

@@ -12,6 +12,19 @@ KERNEL(add, Add, 256)
 }
 
 typedef struct {
+    float *x;            // [count]
+    const float *factor; // one number
+    u64 count;
+} Scale;
+
+// The factor behind a layer of Gemma 4.
+KERNEL(scale, Scale, 256)
+{
+    u64 all = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) a.x[i] *= *a.factor;
+}
+
+typedef struct {
     void *y;           // rows of `columns` values, `stride` values apart: bf16, or f32 where `wide`
     const float *bias; // [columns]
     u64 count;         // rows * columns

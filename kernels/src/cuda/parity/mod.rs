@@ -3,6 +3,7 @@
 mod bench;
 mod caches;
 mod experts;
+mod mixers;
 mod rows;
 mod weights;
 
@@ -23,5 +24,6 @@ pub fn parity(gpu: &Arc<Accelerator>) -> Result<Vec<Parity>, KernelError> {
     weights::check(&mut bench)?;
     caches::check(&mut bench)?;
     experts::check(&mut bench)?;
+    mixers::check(&mut bench)?;
     Ok(bench.into_found())
 }

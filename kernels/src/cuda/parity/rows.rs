@@ -51,8 +51,12 @@ fn maps(bench: &mut ParityBench, rows: usize, columns: usize) -> Result<(), Kern
     cpu::gelu_mul(&bench.pool, &mut wanted, &gate, &up, columns, columns);
     bench.compare(what("gelu_mul"), &out_at, &wanted, 1e-5)?;
     type InPlace = fn(&Pool, &mut [f32]);
-    let functions: [(&str, calls::ActivationFunction, InPlace); 3] = [
+    let functions: [(&str, calls::ActivationFunction, InPlace); 4] = [
         ("relu", calls::ActivationFunction::Relu, cpu::relu),
+        ("relu_squared", calls::ActivationFunction::ReluSquared, |pool, x| {
+            cpu::relu(pool, x);
+            x.iter_mut().for_each(|x| *x *= *x);
+        }),
         ("gelu_tanh", calls::ActivationFunction::GeluTanh, cpu::gelu_tanh),
         ("gelu_erf", calls::ActivationFunction::GeluErf, cpu::gelu_erf),
     ];

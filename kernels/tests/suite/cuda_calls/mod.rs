@@ -3,6 +3,9 @@
 
 mod attention;
 mod experts;
+mod heads;
+mod mixture;
+mod recurrences;
 mod rings;
 mod rows;
 mod sampling;

@@ -121,6 +121,10 @@ fn activations_and_sums_agree() {
             type InPlace = fn(&Pool, &mut [f32]);
             for (which, function) in [
                 (ActivationFunction::Relu, kernels::relu as InPlace),
+                (ActivationFunction::ReluSquared, |pool, x| {
+                    kernels::relu(pool, x);
+                    x.iter_mut().for_each(|x| *x *= *x);
+                }),
                 (ActivationFunction::GeluTanh, kernels::gelu_tanh),
                 (ActivationFunction::GeluErf, kernels::gelu_erf),
             ] {

@@ -1,6 +1,6 @@
 //! The model's operators as kernels on a GPU: what [`crate::compute::host`] computes, enqueued.
 
-use crate::compute::job::{OperatorJob, scores};
+use crate::compute::job::{OperatorJob, is_biased, scores};
 use crate::gpu::inputs::InputsView;
 use crate::setup::run_setup::RunSetup;
 use crate::store::buffers::Store;
@@ -13,7 +13,7 @@ use kernels::cuda::calls::{
 };
 use planner::OperandSource;
 use scenarios::{
-    Activation, ActivationBuffer as Activations, Model, Norm, Operator, Phase, Positions, Sublayer,
+    Activation, ActivationBuffer as Activations, Mixer, Model, Norm, Operator, Phase, Positions, Sublayer,
 };
 
 /// A GPU at work on one micro-batch of a pass.
@@ -45,21 +45,30 @@ impl<'a> GpuWorker<'a> {
                 self.norm(job, 0, 0, self.rows())
             }
             Operator::HeadNorm => self.head_norm(job),
-            Operator::Rotate => self.rotate(job),
+            Operator::Rotate => match self.model().mixer {
+                Mixer::Recurrent(recurrence) => self.convolve(job, recurrence),
+                _ => self.rotate(job),
+            },
             Operator::IndexScores => unreachable!("models with an indexer are refused before they run"),
-            Operator::Attention => self.attend(job),
-            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd => self.add(job),
+            Operator::Attention => match self.model().mixer {
+                Mixer::Recurrent(recurrence) => self.recur(job, recurrence),
+                _ => self.attend(job),
+            },
+            Operator::AttnAdd | Operator::FfnAdd | Operator::ExpertsAdd | Operator::SharedAdd => {
+                self.add(job)
+            }
             Operator::Activate => self.activate(job),
             Operator::QkvProj
             | Operator::OutProj
             | Operator::UpProj
             | Operator::DownProj
-            | Operator::Route
             | Operator::HeadProj => self.multiply(job),
-            Operator::Experts => self.experts(job),
-            Operator::SharedExpert | Operator::SharedAdd => {
-                unreachable!("`gpu_limits` keeps shared experts on the host")
+            Operator::Route => {
+                self.multiply(job)?;
+                self.weigh(job)
             }
+            Operator::Experts => self.experts(job),
+            Operator::SharedExpert => self.shared_expert(job),
         }
     }
 
@@ -83,7 +92,7 @@ impl<'a> GpuWorker<'a> {
 
     /// The vectors of a job's sublayer: norm weight, norm bias, and the rest. `None` stands for an
     /// empty one.
-    fn vectors(&self, job: OperatorJob<'_>) -> [Option<GpuSlice<f32>>; 3] {
+    pub(super) fn vectors(&self, job: OperatorJob<'_>) -> [Option<GpuSlice<f32>>; 3] {
         let (model, sublayer) = (self.model(), job.operator.sublayer());
         let Some(all) = self.store.vectors_at(self.device, job.layer, sublayer) else { return [None; 3] };
         let mut rest = all.values::<f32>();
@@ -166,11 +175,13 @@ impl<'a> GpuWorker<'a> {
             from += shape.1;
         }
         let columns = (job.rows.end - job.rows.start) as usize;
-        if let [.., Some(bias)] = self.vectors(job) {
+        if let [.., Some(bias)] = self.vectors(job)
+            && is_biased(model, job.operator)
+        {
             let bias = bias.from(first).first(columns);
             self.queue.run(&calls::add_bias(y, width, rows, bias))?;
         }
-        match (model.wiring.logit_cap, y) {
+        match (model.wiring.logit_cap.filter(|_| sublayer == Sublayer::Head), y) {
             (Some(cap), ProductOutput::Wide(logits)) => {
                 self.queue.run(&calls::soft_cap(logits, width, rows, columns, cap as f32))
             }
@@ -200,12 +211,7 @@ impl<'a> GpuWorker<'a> {
     /// Where the layer's KV cache of this micro-batch is.
     fn cache(&self, job: OperatorJob<'_>) -> PagedCache {
         let shape = self.store.kv_shape(job.layer.expect("attention is in a layer"), job.part);
-        let cache: GpuSlice<u16> = match job.source {
-            OperandSource::Resident | OperandSource::InPlace(_) => {
-                read(self.store.kv(job.layer.expect("attention is in a layer"), job.part)).values()
-            }
-            OperandSource::Staged(slot) => read(self.store.kv_slot(self.device, slot, job.part)).values(),
-        };
+        let cache: GpuSlice<u16> = self.layer_cache(job);
         let half = shape.bytes() / size_of::<u16>();
         PagedCache {
             keys: cache.first(half),
@@ -223,22 +229,47 @@ impl<'a> GpuWorker<'a> {
     fn rotate(&mut self, job: OperatorJob<'_>) -> Done {
         let (model, rows, view) = (self.shape(job), self.rows(), self.view);
         let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
-        let width = model.qkv_width() as usize;
+        let (width, epsilon) = (model.qkv_width() as usize, model.norm_eps as f32);
         let qkv: GpuSlice<u16> = self.values(job, Activations::Qkv);
+        if model.wiring.value_norm {
+            let values = qkv.from((heads + kv_heads) * dim);
+            self.queue.run(&calls::unit_heads(values, [rows, width], [kv_heads, dim], epsilon))?;
+        }
         if model.qk_norm {
-            let [.., gammas] = self.vectors(job);
-            let gammas = gammas.expect("norms of q and k have weights");
-            let epsilon = model.norm_eps as f32;
-            self.queue.run(&calls::rms_norm_heads(qkv, rows, width, heads, gammas.first(dim), epsilon))?;
-            let (keys, gamma) = (qkv.from(heads * dim), gammas.from(dim).first(dim));
-            self.queue.run(&calls::rms_norm_heads(keys, rows, width, kv_heads, gamma, epsilon))?;
+            self.norm_heads(job, qkv)?;
         }
         let windowed = model.wiring.window.is_some();
-        if let Some(table) = self.store.rotation_of(self.device, windowed) {
+        let table = self.store.rotation_of(self.device, windowed).filter(|_| !model.wiring.unrotated);
+        if let Some(table) = table {
             let call = calls::rope(qkv, width, heads + kv_heads, dim, table.on_gpu(), view.positions);
             self.queue.run(&call)?;
         }
+        if model.wiring.norms_rotated_qk {
+            self.queue.run(&calls::unit_heads(qkv, [rows, width], [heads + kv_heads, dim], epsilon))?;
+        }
+        if let Some(growth) = model.wiring.query_growth {
+            let growth = [growth.scale as f32, growth.tokens as f32];
+            self.queue.run(&calls::grow_queries((qkv, width), heads * dim, view.positions, growth))?;
+        }
         if windowed && view.most_new > 1 { Ok(()) } else { self.append(job) }
+    }
+
+    /// Normalises q and k with weights: head by head, or all heads together.
+    fn norm_heads(&mut self, job: OperatorJob<'_>, qkv: GpuSlice<u16>) -> Done {
+        let (model, rows) = (self.shape(job), self.rows());
+        let (width, epsilon) = (model.qkv_width() as usize, model.norm_eps as f32);
+        let [heads, kv_heads, dim] = [model.heads, model.kv_heads, model.head_dim].map(|size| size as usize);
+        let [.., gammas] = self.vectors(job);
+        let gammas = gammas.expect("norms of q and k have weights");
+        let keys = qkv.from(heads * dim);
+        if model.wiring.norms_whole_qk {
+            let (q, k) = (gammas.first(heads * dim), gammas.from(heads * dim).first(kv_heads * dim));
+            self.queue.run(&calls::rms_norm_row(qkv, rows, width, q, epsilon))?;
+            return self.queue.run(&calls::rms_norm_row(keys, rows, width, k, epsilon));
+        }
+        let (q, k) = (gammas.first(dim), gammas.from(dim).first(dim));
+        self.queue.run(&calls::rms_norm_heads(qkv, rows, width, heads, q, epsilon))?;
+        self.queue.run(&calls::rms_norm_heads(keys, rows, width, kv_heads, k, epsilon))
     }
 
     /// Appends keys and values of the pass to the cache.
@@ -257,7 +288,20 @@ impl<'a> GpuWorker<'a> {
         GpuRows { keys, values: keys.from(shape.kv_width() as usize), stride: shape.qkv_width() as usize }
     }
 
+    /// Attention, and the gate of its output where it has one.
     fn attend(&mut self, job: OperatorJob<'_>) -> Done {
+        self.attend_to_cache(job)?;
+        let model = self.shape(job);
+        if !model.wiring.output_gate {
+            return Ok(());
+        }
+        let (all, columns) = (model.qkv_width() as usize, model.context_width() as usize);
+        let gate = self.values::<u16>(job, Activations::Qkv).from(all - columns);
+        let context = self.values(job, Activations::Context);
+        self.queue.run(&calls::gate_rows(context, (gate, all), [self.rows(), columns]))
+    }
+
+    fn attend_to_cache(&mut self, job: OperatorJob<'_>) -> Done {
         let (model, view, cache) = (self.shape(job), self.view, self.cache(job));
         let q = (self.values(job, Activations::Qkv), model.qkv_width() as usize);
         let out = (self.values(job, Activations::Context), model.context_width() as usize);
@@ -281,13 +325,21 @@ impl<'a> GpuWorker<'a> {
 
     fn add(&mut self, job: OperatorJob<'_>) -> Done {
         let (model, rows) = (self.model(), self.rows());
-        let (x, y) = (self.values(job, Activations::Residual), self.values(job, Activations::Projected));
+        let values = rows * model.hidden as usize;
+        let (x, y) = (self.values(job, Activations::Residual), self.values(job, job.operator.reads()[1]));
         self.queue.run(&match self.vectors(job) {
             [Some(gamma), ..] if model.wiring.norms_behind => {
                 calls::add_rms_norm(rows, x, y, gamma, model.norm_eps as f32)
             }
-            _ => calls::add(x.first(rows * model.hidden as usize), y),
-        })
+            _ => calls::add(x.first(values), y),
+        })?;
+        match self.vectors(job) {
+            // The layer's number is the last one.
+            [.., Some(rest)] if job.operator == Operator::FfnAdd && model.wiring.layer_scale => {
+                self.queue.run(&calls::scale(x.first(values), rest.from(rest.len() - 1)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn activate(&mut self, job: OperatorJob<'_>) -> Done {
@@ -297,11 +349,10 @@ impl<'a> GpuWorker<'a> {
             Activation::SiluGated => return self.gate(calls::silu_mul, inner, up, [rows, columns]),
             Activation::GeluTanhGated => return self.gate(calls::gelu_mul, inner, up, [rows, columns]),
             Activation::Relu => calls::ActivationFunction::Relu,
+            Activation::ReluSquared => calls::ActivationFunction::ReluSquared,
             Activation::Gelu => calls::ActivationFunction::GeluErf,
             Activation::GeluTanh => calls::ActivationFunction::GeluTanh,
-            other @ (Activation::ReluSquared | Activation::Xielu) => {
-                unreachable!("{other:?} is refused before it runs")
-            }
+            Activation::Xielu => unreachable!("it is refused before it runs"),
         };
         let inner = inner.first(rows * columns);
         self.queue.copy(inner.cast(), up.first(rows * columns).cast())?;

@@ -1,11 +1,11 @@
 //! A layer's experts on a GPU: routing, their matrices, and the weighted sum.
 
-use crate::compute::gpu::{Done, GpuWorker};
+use crate::compute::gpu::worker::{Done, GpuWorker};
 use crate::compute::job::OperatorJob;
 use crate::compute::routing;
 use kernels::Buffer;
 use kernels::cuda::calls::{self, ExpertMatrices, ExpertRouting, GpuSlice};
-use scenarios::{Activation, ActivationBuffer as Activations, Sublayer};
+use scenarios::{ActivationBuffer as Activations, RouterScoring, Sublayer};
 
 impl GpuWorker<'_> {
     /// The weighted outputs of the experts `rows`. The first job of a device starts the sum, later
@@ -19,32 +19,33 @@ impl GpuWorker<'_> {
         let (pairs, inner) = (rows * per_token, mixture.intermediate as usize);
         let room: GpuSlice<u16> = self.scratch.cast();
         // The experts' outputs overwrite the gates' inputs.
-        let (up, made) = (room.first(2 * inner * pairs), room.first(hidden * pairs));
-        let rest = room.from(hidden.max(2 * inner) * pairs);
+        let width = if model.activation.is_gated() { 2 * inner } else { inner };
+        let (up, made) = (room.first(width * pairs), room.first(hidden * pairs));
+        let rest = room.from(hidden.max(width) * pairs);
         let (gated, rest) = (rest.first(inner * pairs), rest.from(inner * pairs));
-        let routing = ExpertRouting::new(rest.cast(), rows, experts, per_token);
+        let weighs_input = mixture.scoring == RouterScoring::SigmoidOfInput;
+        let routing = ExpertRouting::new(rest.cast(), rows, experts, per_token).weighing_input(weighs_input);
         let scores = self.values(job, Activations::Routes);
-        self.run_all(&routing.choose(scores, mixture.normalised))?;
+        self.run_all(&match mixture.has_plain_router() {
+            true => routing.choose(scores, mixture.normalised),
+            false => routing.choose_weighed(scores),
+        })?;
         let [front, back] = self.matrices_of_experts(job);
         let x = self.values(job, Activations::Normed).first(rows * hidden);
         self.run_all(&routing.multiply(up, x, &front)?)?;
-        let biases = self.store.vectors_at(self.device, job.layer, Sublayer::Experts);
-        let biases = biases.map(Buffer::values::<f32>);
-        let stride = 2 * inner + hidden;
-        if let Some(biases) = biases {
-            self.queue.run(&routing.add_biases(up, biases, stride, 2 * inner))?;
+        if weighs_input {
+            self.queue.run(&routing.weigh(up, width))?;
         }
-        let second = up.from(inner.min(up.len()));
-        self.queue.run(&match (model.wiring.gate_limit, model.activation) {
-            (Some(limit), _) => {
-                calls::limited_mul(gated, [up, second], 2 * inner, [pairs, inner], limit as f32)
-            }
-            (None, Activation::GeluTanhGated) => calls::gelu_mul(gated, up, second, 2 * inner, pairs, inner),
-            (None, _) => calls::silu_mul(gated, up, second, 2 * inner, pairs, inner),
-        })?;
+        let biases = self.store.vectors_at(self.device, job.layer, Sublayer::Experts);
+        let biases = biases.filter(|_| model.ffn_bias).map(Buffer::values::<f32>);
+        let stride = width + hidden;
+        if let Some(biases) = biases {
+            self.queue.run(&routing.add_biases(up, biases, stride, width))?;
+        }
+        self.activate_network(model, gated, up, [pairs, inner])?;
         self.run_all(&routing.multiply(made, gated, &back)?)?;
         if let Some(biases) = biases {
-            self.queue.run(&routing.add_biases(made, biases.from(2 * inner), stride, hidden))?;
+            self.queue.run(&routing.add_biases(made, biases.from(width), stride, hidden))?;
         }
         let adds = !routing::starts_sum(self.setup, self.phase, self.device, job);
         let sum = self.values(job, Activations::Projected).first(rows * hidden);

@@ -4,6 +4,7 @@
 use crate::batch::pass::MicroBatchPass;
 use crate::compute::transfer::{Hop, ring_rows};
 use crate::store::buffers::Store;
+use crate::store::cache_layout::CacheLayout;
 use crate::store::locks::{read, write};
 use crate::store::slices::PackedSlice;
 use hwprofiles::DeviceId;
@@ -30,22 +31,58 @@ pub(crate) fn fetch_weights(
     Ok(())
 }
 
-/// The layer's cache of a task's micro-batch: its shape, and where it is at home and in a staging
-/// slot.
-pub(crate) fn kv(
+/// Enqueues the copy of what a layer's cache has before the pass into a staging slot.
+pub(crate) fn fetch_kv(
+    queue: &mut Queue,
     store: &Store,
     task: &Task,
-    device: DeviceId,
-    slot: usize,
-) -> (KvShape, GpuSlice<u8>, GpuSlice<u8>) {
+    (device, slot): (DeviceId, usize),
+    share: &MicroBatchPass,
+) -> Result<(), kernels::KernelError> {
     let (layer, part) = (task.layer.expect("attention is in a layer"), task.micro_batch);
     let (home, slot) = (store.kv(layer, part), store.kv_slot(device, slot, part));
-    (store.kv_shape(layer, part), read(home).values(), read(slot).values())
+    let (to, from, layout) = (read(slot).values(), read(home).values(), store.cache_layout(layer));
+    if *layout != CacheLayout::Heads {
+        return copy_ranges(queue, to, from, share, |span| layout.before(span));
+    }
+    copy_kv(queue, store.kv_shape(layer, part), to, from, share, |span| 0..span.past)
+}
+
+/// Enqueues the copy of what the pass wrote from a staging slot to the layer's cache.
+pub(crate) fn store_kv(
+    queue: &mut Queue,
+    store: &Store,
+    task: &Task,
+    (device, slot): (DeviceId, usize),
+    share: &MicroBatchPass,
+) -> Result<(), kernels::KernelError> {
+    let (layer, part) = (task.layer.expect("attention is in a layer"), task.micro_batch);
+    let (home, slot) = (store.kv(layer, part), store.kv_slot(device, slot, part));
+    let (to, from, layout) = (read(home).values(), read(slot).values(), store.cache_layout(layer));
+    if *layout != CacheLayout::Heads {
+        return copy_ranges(queue, to, from, share, |span| layout.written(span));
+    }
+    let new = |span: &KvSpan| span.past..span.past + span.new;
+    copy_kv(queue, store.kv_shape(layer, part), to, from, share, new)
+}
+
+/// Enqueues the copy of one range of bytes of each of the pass's sequences.
+fn copy_ranges(
+    queue: &mut Queue,
+    to: GpuSlice<u8>,
+    from: GpuSlice<u8>,
+    share: &MicroBatchPass,
+    range: impl Fn(&KvSpan) -> Option<Range<usize>>,
+) -> Result<(), kernels::KernelError> {
+    share.spans.iter().filter_map(range).try_for_each(|range| {
+        let piece = |bytes: GpuSlice<u8>| bytes.from(range.start).first(range.len());
+        queue.copy(piece(to), piece(from))
+    })
 }
 
 /// Enqueues the copy of some positions of the pass's sequences: at most two pieces for each head of
 /// each sequence, for keys and for values.
-pub(crate) fn copy_kv(
+fn copy_kv(
     queue: &mut Queue,
     shape: KvShape,
     to: GpuSlice<u8>,
