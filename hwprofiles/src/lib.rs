@@ -61,8 +61,9 @@ pub use library::{
 };
 pub use machine::{
     ArchitectureKernels, CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, EngineAllReduce,
-    EngineExecution, ExecutionOnGpus, Finding, GroupDivision, Interleave, Link, LinkDetails, LinkId, Machine,
-    Memory, MemoryDetails, MemoryId, MemoryKind, MissingRate, OpOffload, Ranks, Stripe,
+    EngineExecution, ExecutionOnGpus, Finding, GroupDivision, Interleave, LibraryProducts, Link, LinkDetails,
+    LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind, MissingRate, OpOffload, Ranks, Stripe,
+    WidenedProducts,
 };
 pub use parts::{
     AchievedShares, Composition, CoreCurve, CorePoint, CoreTeam, CpuPart, CpuSheet, Crossover, CxlChoice,

@@ -2,7 +2,7 @@
 
 use crate::machine::memory::MemoryId;
 use crate::rates::{AllReduce, AttentionRates, Dequantisation, GemmRates};
-use crate::units::{BytesPerSec, DType, Dollars, FlopPerSec, Ratio, Seconds, Sourced, Watts, Years};
+use crate::units::{Bytes, BytesPerSec, DType, Dollars, FlopPerSec, Ratio, Seconds, Sourced, Watts, Years};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -134,6 +134,24 @@ pub struct DeviceDetails {
     /// Whether a kernel of its own rounds activations to fp8 before each fp8 product.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantises_activations: Option<bool>,
+    /// Products of many rows that a library computes in 16 bits, quantised weights widened first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub widened: Option<WidenedProducts>,
+    /// What a score of a prompt's attention moves through memory where scores, their softmax and
+    /// both products are kernels of their own. Absent where they are one kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score_traffic: Option<Sourced<Bytes>>,
+}
+
+/// Products that a library computes in 16 bits. Quantised weights are first written to memory in
+/// that format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WidenedProducts {
+    /// The rows from which products are computed so.
+    pub from_rows: Sourced<u64>,
+    /// The rate of the library's products.
+    pub rate: Sourced<FlopPerSec>,
 }
 
 /// The most that matrix products reach, by where their operands come from.

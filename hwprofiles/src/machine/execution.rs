@@ -4,11 +4,11 @@
 //! reach less. [`Machine::run_by`] puts the engine's values in the place of the part's, so nothing
 //! that prices operators on a machine needs to know of engines.
 
-use crate::machine::device::{CeilingRates, Device, DeviceKind, Ranks};
+use crate::machine::device::{CeilingRates, Device, DeviceKind, Ranks, WidenedProducts};
 use crate::machine::graph::Machine;
 use crate::machine::memory::{MemoryId, MemoryKind};
 use crate::rates::{AllReduce, Bound};
-use crate::units::{BytesPerSec, DType, FlopPerSec, Ratio, Seconds, Sourced};
+use crate::units::{Bytes, BytesPerSec, DType, FlopPerSec, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -48,6 +48,9 @@ pub struct EngineExecution {
     /// The share of a CPU's attention rate that its kernels reach over a quantised cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_cache: Option<Sourced<Ratio>>,
+    /// The same in prompts, where they differ: many queries share a block that was unpacked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_cache_prompts: Option<Sourced<Ratio>>,
     /// The shortest time of a GPU kernel, its launch included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Sourced<Seconds>>,
@@ -107,6 +110,16 @@ pub struct EngineExecution {
     /// What differs where all layers are with GPUs: the kernels of a step are then one graph.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_gpus: Option<ExecutionOnGpus>,
+    /// Whether the attention of prompts is one kernel on GPUs. Where it is not, scores are written
+    /// to memory and read again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flash_attention: Option<bool>,
+    /// What each of those scores moves through memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score_traffic: Option<Sourced<Bytes>>,
+    /// The interface that its GPU kernels are written for, where it has several: `vulkan`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Sourced<String>>,
     /// What differs on GPUs whose architecture begins with a name: `rdna`, `rdna3`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub architectures: BTreeMap<String, ArchitectureKernels>,
@@ -144,9 +157,35 @@ pub struct ArchitectureKernels {
     /// What each launch costs beyond the part's own, also where all layers are with GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch: Option<Sourced<Seconds>>,
+    /// What is left of `product` with weights of a format, where they differ.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub formats: BTreeMap<DType, Sourced<Ratio>>,
+    /// Products of more rows that a library computes in 16 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub widened: Option<LibraryProducts>,
+    /// What each matrix of each expert of a prompt takes, where they are computed one by one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expert: Option<Sourced<Seconds>>,
     /// The share of a GPU's attention rate where it computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<Sourced<Ratio>>,
+    /// The same where the attention of prompts is not one kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfused_attention: Option<Sourced<Ratio>>,
+    /// Its kernels for another interface, in place of all of these.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub backends: BTreeMap<String, ArchitectureKernels>,
+}
+
+/// Products that an engine leaves to a library, which computes in 16 bits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LibraryProducts {
+    /// The rows from which it does.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub from_rows: Sourced<u64>,
+    /// The share of the rate of long 16-bit products that the library reaches.
+    pub share: Sourced<Ratio>,
 }
 
 /// When weights in host memory are copied to the GPU to be multiplied there.
@@ -181,7 +220,8 @@ pub struct EngineAllReduce {
 pub(crate) const MOST_OF_TWO_CHANNELS: BytesPerSec = BytesPerSec::new(128e9);
 
 /// What is left of the rate at which a CPU with these ceilings computes attention over a cache in
-/// `kv`, where no tile instructions are used. `None` where it has none or nothing else.
+/// `kv`, where no tile instructions are used but its narrowest vectors: wider ones share their
+/// ports. `None` where it has none or nothing else.
 fn without_tiles(ceilings: &BTreeMap<DType, BTreeMap<String, CeilingRates>>, kv: DType) -> Option<Ratio> {
     let formats = [kv, DType::Bf16, DType::F32];
     let rate = |set: &str| {
@@ -190,8 +230,8 @@ fn without_tiles(ceilings: &BTreeMap<DType, BTreeMap<String, CeilingRates>>, kv:
     };
     let tiles = rate(TILES)?;
     let sets = ceilings.values().flat_map(BTreeMap::keys).filter(|set| *set != TILES);
-    let fastest = sets.filter_map(|set| rate(set)).fold(0.0, f64::max);
-    Ratio::new(fastest / tiles).filter(|factor| *factor < Ratio::ONE && fastest > 0.0)
+    let vectors = sets.filter_map(|set| rate(set)).fold(f64::INFINITY, f64::min);
+    Ratio::new(vectors / tiles).filter(|factor| *factor < Ratio::ONE)
 }
 
 /// The rate of `cores` with so many threads, as a share of that with one thread on each. Threads
@@ -320,8 +360,12 @@ impl EngineExecution {
             }
         }
         if let Some(share) = &self.host_cache {
+            let prompts = self.host_cache_prompts.as_ref().unwrap_or(share).value;
+            let prompts = Ratio::new(prompts.get() / share.value.get()).unwrap_or(Ratio::ONE);
             let quantised = device.attention.iter_mut().filter(|(kv, _)| kv.is_quantised());
-            quantised.for_each(|(_, rates)| *rates = rates.faster(Bound::Compute, share.value));
+            quantised.for_each(|(_, rates)| {
+                *rates = rates.faster(Bound::Compute, share.value).with_faster_prefill(prompts);
+            });
         }
         let details = &mut device.details;
         if let (Some(products), Some(cost)) = (&self.host_product, &details.dequantisation) {
@@ -336,11 +380,16 @@ impl EngineExecution {
         }
     }
 
-    /// Its kernels for GPUs of `architecture`: those of the longest name that it begins with.
+    /// Its kernels for GPUs of `architecture`: those of the longest name that it begins with, by
+    /// the interface that it uses.
     fn kernels_for(&self, architecture: Option<&str>) -> ArchitectureKernels {
         let known = self.architectures.iter();
         let own = known.filter(|(name, _)| architecture.is_some_and(|it| it.starts_with(name.as_str())));
-        own.max_by_key(|(name, _)| name.len()).map(|(_, kernels)| kernels.clone()).unwrap_or_default()
+        let Some((_, kernels)) = own.max_by_key(|(name, _)| name.len()) else {
+            return ArchitectureKernels::default();
+        };
+        let backend = self.backend.as_ref().and_then(|backend| kernels.backends.get(&backend.value));
+        backend.unwrap_or(kernels).clone()
     }
 
     /// `bandwidth` is that of one GPU's memory.
@@ -355,18 +404,32 @@ impl EngineExecution {
             let reason = format!("{} and {} of the engine's kernels", device.launch.value, more.value);
             device.launch = Sourced::estimated(device.launch.value + more.value, &reason);
         }
-        let attention = own.attention.as_ref().or(self.attention.as_ref());
+        let is_unfused = self.flash_attention == Some(false);
+        let unfused = own.unfused_attention.as_ref().filter(|_| is_unfused);
+        let attention = unfused.or(own.attention.as_ref()).or(self.attention.as_ref());
         for (bound, share) in [(Bound::Compute, attention), (Bound::Memory, self.kv_read.as_ref())] {
             let Some(share) = share else { continue };
             device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, share.value));
         }
         let wide = device.fastest_product(DType::Bf16).or_else(|| device.fastest_product(DType::F16));
         let details = &mut device.details;
-        if let (Some(share), Some(wide)) = (&own.product, wide) {
-            let reason = format!("{} of {} ({})", share.value, wide.value, share.source);
-            let rate = wide.value * share.value.get();
-            details.quantised_product = Some(Sourced::estimated(rate, &reason));
-            details.half_rate_rows.clone_from(&own.half_rate_rows);
+        if is_unfused {
+            details.score_traffic.clone_from(&self.score_traffic);
+        }
+        if let Some(wide) = wide {
+            let part = |share: &Sourced<Ratio>| {
+                let reason = format!("{} of {} ({})", share.value, wide.value, share.source);
+                Sourced::estimated(wide.value * share.value.get(), &reason)
+            };
+            if let Some(share) = &own.product {
+                details.quantised_product = Some(part(share));
+                details.quantised_formats.clone_from(&own.formats);
+                details.half_rate_rows.clone_from(&own.half_rate_rows);
+            }
+            if let Some(LibraryProducts { from_rows, share }) = &own.widened {
+                let from_rows = from_rows.clone();
+                details.widened = Some(WidenedProducts { from_rows, rate: part(share) });
+            }
         }
         if self.kernel.is_some() {
             details.kernel.clone_from(&self.kernel);
@@ -374,8 +437,8 @@ impl EngineExecution {
         if self.quantises_activations.is_some() {
             details.quantises_activations = self.quantises_activations;
         }
-        if self.expert.is_some() {
-            details.expert.clone_from(&self.expert);
+        if let Some(expert) = own.expert.as_ref().or(self.expert.as_ref()) {
+            details.expert = Some(expert.clone());
         }
         if self.grouped_product.is_some() {
             details.grouped_product.clone_from(&self.grouped_product);

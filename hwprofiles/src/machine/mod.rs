@@ -18,9 +18,11 @@ mod tensor_parallel;
 mod times;
 
 pub use check::Finding;
-pub use device::{CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Ranks};
+pub use device::{CeilingRates, Device, DeviceDetails, DeviceId, DeviceKind, Ranks, WidenedProducts};
 pub(crate) use execution::MOST_OF_TWO_CHANNELS;
-pub use execution::{ArchitectureKernels, EngineAllReduce, EngineExecution, ExecutionOnGpus, OpOffload};
+pub use execution::{
+    ArchitectureKernels, EngineAllReduce, EngineExecution, ExecutionOnGpus, LibraryProducts, OpOffload,
+};
 pub(crate) use footnotes::{Footnotes, wrapped};
 pub use graph::Machine;
 pub use link::{Link, LinkDetails, LinkId};

@@ -39,6 +39,10 @@ impl Product {
     fn values(self) -> Elements {
         Elements::product(&[self.n, self.k])
     }
+
+    fn flop(self) -> Flop {
+        Flop::new(2 * [self.m, self.n, self.k].map(u128::from).iter().product::<u128>())
+    }
 }
 
 impl Device {
@@ -67,6 +71,9 @@ impl Device {
             return Ok(Estimate::ZERO);
         }
         let product = Product { m, n, k };
+        if let Some(estimate) = self.widened_product(dtype, product) {
+            return Ok(estimate);
+        }
         let own = self.details.quantised_read.as_ref();
         let Some(rate) = own.filter(|_| dtype.is_quantised() && !self.is_native(dtype)) else {
             let estimate =
@@ -83,18 +90,61 @@ impl Device {
         Ok(self.within_product_rate(dtype, product, estimate))
     }
 
-    /// The estimate, or what an engine's own kernels take to multiply blocks: FLOP ÷ (rate · the
-    /// format's share · m ÷ (m + the rows of half the rate)).
-    fn within_product_rate(&self, dtype: DType, product: Product, estimate: Estimate) -> Estimate {
+    /// What a library takes for products of 16 bits: quantised weights are read, written in 16 bits
+    /// and read again, and then multiplied. `None` where the device has kernels of its own for so
+    /// few rows, or for that format.
+    fn widened_product(&self, dtype: DType, product: Product) -> Option<Estimate> {
         let Product { m, n, k } = product;
+        let library = self.details.widened.as_ref().filter(|library| m >= library.from_rows.value)?;
+        let is_wide = matches!(dtype, DType::F16 | DType::Bf16);
+        if !is_wide && (!dtype.is_quantised() || self.is_native(dtype)) {
+            return None;
+        }
+        let wide = DType::F16.matrix_bytes(n, k);
+        let moved = if is_wide { wide } else { dtype.matrix_bytes(n, k) + wide * 2 };
+        let computed = product.flop() / library.rate.value;
+        let widening = moved / self.elementwise.value;
+        // A product in 16 bits reads its weights while it computes.
+        let time = if is_wide { computed.max(widening) } else { computed + widening };
+        let bound = if computed > widening { Bound::Compute } else { Bound::Memory };
+        Some(Estimate::with_default_band(time, bound, Basis::Estimated))
+    }
+
+    /// The estimate, or what an engine's own kernels take to multiply blocks. Few rows have kernels
+    /// without tiles.
+    fn within_product_rate(&self, dtype: DType, product: Product, estimate: Estimate) -> Estimate {
+        let has_tiles = product.m > VECTOR_ROWS;
+        self.within_tile_rate(dtype, product, has_tiles, estimate)
+    }
+
+    /// The product of several experts' matrices for several tokens: tiles of an expert with few
+    /// tokens are as large as those of one with many. `product` is without tiles for few rows.
+    pub(super) fn in_tiles(&self, dtype: DType, [m, n, k]: [u64; 3], product: Estimate) -> Estimate {
+        let is_widened = self.details.widened.as_ref().is_some_and(|it| m >= it.from_rows.value);
+        match is_widened {
+            true => product,
+            false => self.within_tile_rate(dtype, Product { m, n, k }, true, product),
+        }
+    }
+
+    /// The estimate, or FLOP ÷ (rate · the format's share · m ÷ (m + the rows of half the rate)),
+    /// which are zero without tiles.
+    fn within_tile_rate(
+        &self,
+        dtype: DType,
+        product: Product,
+        has_tiles: bool,
+        estimate: Estimate,
+    ) -> Estimate {
         let details = &self.details;
         let rate = details.quantised_product.as_ref().filter(|_| dtype.is_quantised());
         let share = details.quantised_formats.get(&dtype).map_or(1.0, |share| share.value.get());
-        let half = details.half_rate_rows.as_ref().filter(|_| m > VECTOR_ROWS);
+        let half = details.half_rate_rows.as_ref().filter(|_| has_tiles);
         let half = half.map_or(0.0, |rows| rows.value as f64);
-        let reached = share * m as f64 / (m as f64 + half);
-        let flop = Flop::new(2 * u128::from(m) * u128::from(n) * u128::from(k));
-        match rate.map(|rate| flop / (rate.value * reached)).filter(|time| *time > estimate.time) {
+        let rows = product.m as f64;
+        let reached = share * rows / (rows + half);
+        let time = rate.map(|rate| product.flop() / (rate.value * reached));
+        match time.filter(|time| *time > estimate.time) {
             Some(time) => Estimate::with_default_band(time, Bound::Compute, Basis::Estimated),
             None => estimate,
         }

@@ -69,9 +69,10 @@ impl Device {
         }
     }
 
-    /// A product of the matrices of several experts in one kernel: `product`, or the time at the
-    /// most that an engine's grouped kernels reach, where that is longer.
+    /// A product of the matrices of several experts for several tokens in one kernel: `product`,
+    /// or the time at the most that an engine's grouped kernels reach, where that is longer.
     pub fn as_grouped(&self, weights: DType, size: [u64; 3], product: Estimate) -> Estimate {
+        let product = self.in_tiles(weights, size, product);
         let (Some(share), Some(fastest)) = (&self.details.grouped_product, self.fastest_product(weights))
         else {
             return product;
@@ -127,7 +128,16 @@ impl Device {
         let estimate = self.attention.get(&kv).and_then(|rates| rates.time(shape));
         let estimate = estimate.or_else(|| self.attention_like_another(kv, shape));
         let estimate = estimate.ok_or_else(|| MissingRate::new(self, rate, kv, has))?;
-        Ok(self.read_by_heads(kv, shape, estimate))
+        Ok(self.with_scores(shape, self.read_by_heads(kv, shape, estimate)))
+    }
+
+    /// The estimate, and the scores of a prompt where they move through memory: all of them, those
+    /// that the causal mask hides too.
+    fn with_scores(&self, shape: &AttentionShape, estimate: Estimate) -> Estimate {
+        let traffic = self.details.score_traffic.as_ref().filter(|_| shape.phase == Phase::Prefill);
+        let Some(traffic) = traffic else { return estimate };
+        let scores = shape.batch * shape.new_tokens * shape.tokens() * shape.heads;
+        estimate.then(&self.streaming_time(traffic.value * scores))
     }
 }
 

@@ -9,7 +9,9 @@
 //!
 //! **CPUs**: a core unpacks and multiplies 8 values of a 4-bit format per cycle with 256-bit
 //! vectors and 16 with 512-bit ones. For 64 values of Q4_K that takes llama.cpp's kernel about 16
-//! instructions of 256 bits; a core issues two per cycle.
+//! instructions of 256 bits; a core issues two per cycle. Intel's cores have two ports for
+//! instructions of 512 bits: shuffles use one of them and multiplications of 32 bits take two
+//! steps, so they do 12 values (prior 10 to 16, by the instruction tables of both makers).
 
 use crate::parts::cpu::{CpuPart, InstructionSet};
 use crate::parts::gpu::GpuPart;
@@ -49,6 +51,9 @@ const OTHER_GPU_CLOCK: Hertz = Hertz::new(1.4e9);
 
 const WIDE_VALUES_PER_CYCLE: f64 = 16.0;
 
+/// The same on cores with two ports for such vectors.
+const TWO_PORT_VALUES_PER_CYCLE: f64 = 12.0;
+
 const NARROW_VALUES_PER_CYCLE: f64 = 8.0;
 
 /// The clock of busy cores where nothing is known of it.
@@ -78,6 +83,12 @@ impl GpuPart {
 }
 
 impl CpuPart {
+    /// Whether all its instructions of 512 bits share two ports, as on Intel's cores. AMD's have
+    /// four, of 256 bits before Zen 5.
+    pub(crate) fn shares_wide_ports(&self) -> bool {
+        self.architecture.as_ref().is_some_and(|architecture| !architecture.starts_with("zen"))
+    }
+
     /// The cost on `cores` cores.
     pub(crate) fn dequantisation_cost(&self, cores: u64) -> Dequantisation {
         if let Some(stated) = &self.dequantisation {
@@ -94,6 +105,7 @@ impl CpuPart {
         }
         let wide = [InstructionSet::Avx512, InstructionSet::Amx];
         let values = match wide.iter().any(|set| self.rates.contains_key(set)) {
+            true if self.shares_wide_ports() => TWO_PORT_VALUES_PER_CYCLE,
             true => WIDE_VALUES_PER_CYCLE,
             false => NARROW_VALUES_PER_CYCLE,
         };

@@ -320,3 +320,88 @@ fn grouped_products_are_no_faster_than_their_share_of_the_fastest_dense_one() {
         assert_eq!(after.as_grouped(DType::Fp8, size, dense).time, dense.time.max(least), "{m} rows");
     }
 }
+
+#[test]
+fn a_library_multiplies_weights_that_were_widened_in_memory() {
+    let text = |kernels: &str| format!("architectures:\n  rdna3: {{{kernels}}}");
+    let s = source();
+    let own = format!("product: {{value: 0.4, {s}}}, half_rate_rows: {{value: 40, {s}}}");
+    let library = format!("{own}, widened: {{from_rows: {{value: 64, {s}}}, share: {{value: 0.5, {s}}}}}");
+    let plain = machine("rx-7900-xt", 1);
+    let [own, run] = [own, library].map(|kernels| plain.run_by(&engine(&text(&kernels))));
+    let time = |machine: &Machine, dtype, m| {
+        device(machine, DeviceKind::Gpu).gemm_time(dtype, m, 8192, 4096).unwrap().time.get()
+    };
+    let gpu = device(&plain, DeviceKind::Gpu);
+    let (rate, bandwidth) =
+        (gpu.fastest_product(DType::F16).unwrap().value.get() * 0.5, gpu.elementwise.value.get());
+    let values = 8192.0 * 4096.0;
+    for m in [64, 512, 4096] {
+        let computed = 2.0 * m as f64 * values / rate;
+        for dtype in [DType::Q4K, DType::Int8] {
+            let bytes = dtype.matrix_bytes(8192, 4096).as_f64() + 4.0 * values;
+            let least = computed + bytes / bandwidth;
+            assert!((time(&run, dtype, m) / least - 1.0).abs() < 1e-9, "{dtype}, {m} rows");
+        }
+        let wide = computed.max(2.0 * values / bandwidth);
+        assert!((time(&run, DType::F16, m) / wide - 1.0).abs() < 1e-9, "{m} rows");
+    }
+    for (dtype, m) in [(DType::Q4K, 1), (DType::Q4K, 63), (DType::F16, 63)] {
+        assert_eq!(time(&run, dtype, m), time(&own, dtype, m), "few rows have kernels of their own");
+    }
+    // Tiles of experts with few tokens are as large as others.
+    let gpu = device(&own, DeviceKind::Gpu);
+    let few = gpu.gemm_time(DType::Q4K, 2, 8192, 4096).unwrap();
+    let tiles = 2.0 * 42.0 * values / gpu.details.quantised_product.as_ref().unwrap().value.get();
+    let grouped = gpu.as_grouped(DType::Q4K, [2, 8192, 4096], few).time.get();
+    assert!((grouped / tiles - 1.0).abs() < 1e-9 && tiles > few.time.get(), "{grouped} {tiles}");
+}
+
+#[test]
+fn scores_move_through_memory_where_attention_is_not_one_kernel() {
+    let s = source();
+    let text = format!(
+        "score_traffic: {{value: 20 B, {s}}}\narchitectures:\n  rdna: {{attention: {{value: 0.5, {s}}}, \
+         unfused_attention: {{value: 0.5, {s}}}, backends: {{vulkan: {{attention: {{value: 0.25, {s}}}}}}}}}"
+    );
+    let plain = machine("rx-7900-xt", 1);
+    let run = |more: &str| plain.run_by(&engine(&format!("{text}\n{more}")));
+    let decode = AttentionShape {
+        phase: Phase::Decode,
+        batch: 1,
+        new_tokens: 1,
+        past_tokens: 1 << 14,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 128,
+    };
+    let prefill = AttentionShape { phase: Phase::Prefill, new_tokens: 512, ..decode };
+    let time = |machine: &Machine, shape| {
+        device(machine, DeviceKind::Gpu).attention_time(DType::F16, shape).unwrap().time.get()
+    };
+    let (fused, unfused) = (run(""), run("flash_attention: false"));
+    let scores = 512.0 * (512.0 + 16384.0) * 32.0;
+    let moved = scores * 20.0 / device(&plain, DeviceKind::Gpu).elementwise.value.get();
+    assert!(((time(&unfused, &prefill) - time(&fused, &prefill)) / moved - 1.0).abs() < 1e-6);
+    assert_eq!(time(&unfused, &decode), time(&fused, &decode));
+    let vulkan = run(&format!("backend: {{value: vulkan, {s}}}"));
+    assert!((time(&vulkan, &prefill) / time(&fused, &prefill) - 2.0).abs() < 1e-6);
+}
+
+#[test]
+fn wide_vectors_that_share_two_ports_unpack_less_and_attend_like_narrow_ones() {
+    let rates = |name: &str| {
+        let machine = machine(name, 1);
+        let cpu = device(&machine, DeviceKind::Cpu).clone();
+        let unpacked = cpu.details.dequantisation.as_ref().unwrap().rate.value.get();
+        let narrow = cpu.details.ceilings[&DType::F32]["avx2"].streamed.as_ref().unwrap().value.get();
+        (unpacked / narrow, cpu.attention[&DType::F32].best_rate().unwrap().get() / narrow)
+    };
+    // 32 FLOP per cycle by 256 bits, of which 65 % are reached.
+    let narrow = 32.0 * 0.65;
+    for (name, values, attention) in [("i9-10900x", 12.0, 1.0), ("epyc-9355", 16.0, 2.0)] {
+        let (unpacked, attended) = rates(name);
+        assert!((unpacked * narrow / values - 1.0).abs() < 0.05, "{name}: {}", unpacked * narrow);
+        assert!((attended / attention - 1.0).abs() < 0.05, "{name}: {attended}");
+    }
+}

@@ -189,14 +189,16 @@ impl CostModel<'_> {
         let reading = shared.ranks * flow.in_flight;
         let kept = (work.weights + work.kv_read + work.kv_written) * reading;
         let loads = self.loads([(home, kept), (device.memory, work.activations * reading)]);
-        let rated = self.rated(device, operator, home, &work)?;
+        let rated = self.rated(device, (operator, step), home, &work)?;
         let measured = matches!(rated.basis, Basis::Measured | Basis::Interpolated) && home == device.memory;
         let loads = if measured { self.within_measured_time(loads, rated.time) } else { loads };
         let time = |load: BandwidthUse| load.bytes / self.machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
         let streamed = streamed * flow.idle_stages();
         let combine_time = self.combine_time(operator, rows, device, step);
-        let one_by_one = device.details.expert.as_ref().filter(|_| step.sampled() < step.rows());
+        let has_kernels = device.details.widened.as_ref().is_some_and(|it| step.rows() < it.from_rows.value);
+        let one_by_one = step.sampled() < step.rows() && !has_kernels;
+        let one_by_one = device.details.expert.as_ref().filter(|_| one_by_one);
         let experts = work.experts as f64 * f64::from(work.launches);
         let experts = one_by_one.map_or(Seconds::ZERO, |expert| expert.value * experts);
         let logits = (step.sampled() * (rows.end - rows.start)) as f64;
@@ -241,7 +243,7 @@ impl CostModel<'_> {
         let shared = ModelShare::on_device(self.machine, self.model, device);
         let work = shared.work(operator, self.formats, step, rows, None);
         let device = self.machine.device(device);
-        self.rated(device, operator, device.memory, &work)
+        self.rated(device, (operator, step), device.memory, &work)
     }
 
     /// The time of attention over a chunk of a prompt and decodes of other sequences in one call,
@@ -283,10 +285,11 @@ impl CostModel<'_> {
     fn rated(
         &self,
         device: &Device,
-        operator: Operator,
+        (operator, step): (Operator, &Step),
         home: MemoryId,
         work: &Work,
     ) -> Result<Estimate, MissingRate> {
+        let is_grouped = work.experts > 0 && step.rows() > 1;
         let weights = self.formats.weights.for_sublayer(operator.sublayer());
         let rate = |memory: MemoryId| self.machine.memory(memory).bandwidth.value.get();
         let faster = Ratio::new(rate(home) / rate(device.memory)).filter(|_| home != device.memory);
@@ -296,9 +299,7 @@ impl CostModel<'_> {
                     None => device.gemm_time(dtype, m, n, k),
                     Some(faster) => device.gemm_time_from(faster, dtype, m, n, k),
                 };
-                dense.map(
-                    |time| if work.experts > 0 { device.as_grouped(dtype, [m, n, k], time) } else { time },
-                )
+                dense.map(|time| if is_grouped { device.as_grouped(dtype, [m, n, k], time) } else { time })
             })
         };
         match (work.shape, faster) {

@@ -17,6 +17,7 @@ pub(crate) struct EngineFlags {
     rule: Option<String>,
     threads: Option<u64>,
     prompt_threads: Option<u64>,
+    flash_attention: Option<bool>,
 }
 
 /// What besides the flags decides where an engine puts tensors.
@@ -55,12 +56,16 @@ impl EngineFlags {
                 "-t" => flags.threads = Some(count(flag, value()?)?),
                 "-tb" => flags.prompt_threads = Some(count(flag, value()?)?),
                 "-mla" | "-amb" | "-b" | "-c" | "-ctv" => drop(value()?),
-                "-fa" | "-fmoe" => {}
+                "-fa" => flags.flash_attention = Some(true),
+                "-fmoe" => {}
                 _ => return Err(format!("the flag {flag} is not modelled")),
             }
             // Some flags take an optional 1 or 0.
             if matches!(flag, "-fa" | "-fmoe" | "-rtr") {
-                words.next_if(|word| matches!(*word, "0" | "1"));
+                let is_off = words.next_if(|word| matches!(*word, "0" | "1")) == Some("0");
+                if flag == "-fa" && is_off {
+                    flags.flash_attention = Some(false);
+                }
             }
         }
         Ok(flags)
@@ -76,11 +81,13 @@ impl EngineFlags {
         }
     }
 
-    /// What a scenario's `engine.execution` says of its threads.
-    pub(crate) fn execution(&self) -> Map<String, Value> {
+    /// What a scenario's `engine.execution` says of its threads and of attention, which is not one
+    /// kernel unless a flag asks for it, or the engine's build does so by itself.
+    pub(crate) fn execution(&self, is_fused_unasked: bool) -> Map<String, Value> {
         let threads = [("threads", self.threads), ("prompt_threads", self.prompt_threads)];
         let stated = threads.into_iter().filter_map(|(key, count)| Some((key.to_owned(), json!(count?))));
-        stated.collect()
+        let is_unfused = !self.flash_attention.unwrap_or(is_fused_unasked);
+        stated.chain(is_unfused.then(|| ("flash_attention".to_owned(), json!(false)))).collect()
     }
 
     /// What an owner of the machine chose beside formats and placement, in the phase of `prompts`
@@ -150,6 +157,15 @@ mod tests {
         );
         let host = flags.placement(&model, Placing { gpu: false, ..PLAIN });
         assert_eq!((&host["gpu_layers"], host.get("override_tensor")), (&json!(0), None));
+    }
+
+    #[test]
+    fn attention_is_one_kernel_where_a_flag_or_the_build_says_so() {
+        let unfused = |text: &str, unasked| {
+            EngineFlags::read(text).expect("flags").execution(unasked).contains_key("flash_attention")
+        };
+        assert!(unfused("-ngl 1", false) && unfused("-fa 0", false) && unfused("-fa 0", true));
+        assert!(!unfused("-fa", false) && !unfused("-fa 1 -t 8", false) && !unfused("-ngl 1", true));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::model::transformer::Model;
 use crate::published::engine_flags::{EngineFlags, Placing};
-use hwprofiles::{RowsError, TableRows};
+use hwprofiles::{Library, Profile, RowsError, TableRows};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -179,9 +179,22 @@ impl PublicSetup {
 
     /// What its thread does not say and its scenario assumes; empty where nothing.
     pub fn assumption(&self) -> &'static str {
-        match self.cell("dram_bandwidth") {
-            "" => "the DRAM's speed is not stated: the fastest that the CPU supports",
+        match (self.cell("cpu"), self.cell("dram_bandwidth")) {
+            ("", _) => "the CPU is not named: that of the GPU's default server",
+            (_, "") => "the DRAM's speed is not stated: the fastest that the CPU supports",
             _ => "",
+        }
+    }
+
+    /// The CPU, or that of its GPU's default server where it is not named.
+    fn cpu(&self) -> Option<String> {
+        let stated = self.cell("cpu");
+        if !stated.is_empty() {
+            return Some(stated.to_owned());
+        }
+        match Library::default().profile(self.gpu_parts().0) {
+            Ok(Profile::Gpu(gpu)) => gpu.server.map(|server| server.cpu),
+            _ => None,
         }
     }
 
@@ -190,16 +203,16 @@ impl PublicSetup {
     /// # Errors
     /// Why the run cannot be answered: what its thread does not say, or what a flag asks for.
     pub fn scenario(&self) -> Result<Value, String> {
-        let missing = [("cpu", "the CPU is not named"), ("model", "the model is not named")];
-        if let Some((_, why)) = missing.into_iter().find(|(column, _)| self.cell(column).is_empty()) {
-            return Err(why.to_owned());
+        let cpu = self.cpu().ok_or("the CPU is not named")?;
+        if self.cell("model").is_empty() {
+            return Err("the model is not named".to_owned());
         }
         let model = Model::preset(self.cell("model")).map_err(|error| error.to_string())?;
         let flags = EngineFlags::read(self.cell("flags"))?;
         let weights: Value = hwprofiles::yaml::read(self.cell("weights"), "setups.csv")
             .map_err(|error| format!("weights: {}", error.message))?;
         let mut scenario = json!({
-            "machine": self.parts(),
+            "machine": self.parts(&cpu),
             "model": self.cell("model"),
             "dtype": {"weights": weights, "kv": flags.kv_format()},
             "engine": self.engine(&flags),
@@ -219,11 +232,30 @@ impl PublicSetup {
         if let Some(build) = build {
             engine["version"] = json!(build.to_string());
         }
-        let execution = flags.execution();
+        let mut execution = flags.execution(self.fuses_attention());
+        execution.extend(self.backend().map(|name| ("backend".to_owned(), json!(name))));
         if !execution.is_empty() {
             engine["execution"] = Value::Object(execution);
         }
         engine
+    }
+
+    /// Whether its build computes attention by one kernel without being asked to: llama.cpp since
+    /// August 2025; other engines by their own flags or always.
+    fn fuses_attention(&self) -> bool {
+        let is_late = self.build().is_some_and(|build| build >= 6325) || self.is_of_2026();
+        self.cell("engine") != "llama.cpp" || is_late
+    }
+
+    fn is_of_2026(&self) -> bool {
+        self.cell("version").starts_with("2026")
+    }
+
+    /// The interface of its GPU kernels where its version names one: `6077 (Vulkan)`.
+    fn backend(&self) -> Option<String> {
+        let (_, named) = self.cell("version").split_once('(')?;
+        let name = named.trim_end_matches(')').to_lowercase();
+        Some(name).filter(|name| matches!(name.as_str(), "rocm" | "vulkan"))
     }
 
     /// The number of the engine's build.
@@ -249,7 +281,7 @@ impl PublicSetup {
         let packed = quant.split_whitespace().any(|word| word.ends_with("_R4") || word.ends_with("_R8"));
         Placing {
             gpu: !self.cell("gpu").is_empty(),
-            head_first: self.cell("version").starts_with("2026"),
+            head_first: self.is_of_2026(),
             repacked: self.cell("engine") == "ik_llama.cpp" && packed,
             forked: self.cell("engine") == "ik_llama.cpp",
         }
@@ -262,7 +294,7 @@ impl PublicSetup {
         counted.unwrap_or((gpu, 1))
     }
 
-    fn parts(&self) -> Value {
+    fn parts(&self, cpu: &str) -> Value {
         // A run that names no capacity fitted.
         const ENOUGH: &str = "2 TB";
         let stated = |value: &str| {
@@ -275,8 +307,7 @@ impl PublicSetup {
         if !self.cell("dram_bandwidth").is_empty() {
             dram["bandwidth"] = stated(self.cell("dram_bandwidth"));
         }
-        let mut parts =
-            Map::from_iter([("cpu".to_owned(), json!(self.cell("cpu"))), ("dram".to_owned(), dram)]);
+        let mut parts = Map::from_iter([("cpu".to_owned(), json!(cpu)), ("dram".to_owned(), dram)]);
         match self.gpu_parts() {
             ("", _) => {}
             (gpu, 1) => drop(parts.insert("gpu".to_owned(), json!(gpu))),

@@ -43,6 +43,19 @@ pub enum AttentionKernels {
     Blackwell,
 }
 
+/// The sums of a tile: 128 queries of heads of 128 values.
+const SUMS: u64 = 128 * 128;
+
+/// The shortest tile of a matrix instruction's rows.
+const FEWEST_QUERIES: u64 = 16;
+
+/// The rows of Hopper's and Blackwell's matrix instructions.
+const MATRIX_ROWS: f64 = 64.0;
+
+/// The rate of tiles of 64 queries as a share of that of 128: heads of 256 values on a B200. Those
+/// of 512 on an H100, an H200 and a B200 reach half of it.
+const SHORT_TILE: f64 = 0.8;
+
 impl AttentionKernels {
     pub(crate) fn for_compute_capability(capability: Option<&str>) -> Self {
         match capability {
@@ -53,9 +66,34 @@ impl AttentionKernels {
         }
     }
 
-    /// Queries of a tile.
+    /// Queries of a tile. The sums of wider heads than kernels are made for fill the registers, or
+    /// Blackwell's memory for them, with fewer queries.
     pub(crate) fn tile(self, head_dim: u64) -> u64 {
+        if head_dim > self.widest_head() {
+            return (SUMS / head_dim).max(FEWEST_QUERIES);
+        }
         if self == Self::Flash2Small && head_dim >= 128 { 64 } else { 128 }
+    }
+
+    /// The widest head whose tiles are as long as those of others.
+    fn widest_head(self) -> u64 {
+        if self == Self::Blackwell { 192 } else { 256 }
+    }
+
+    /// The share of the rate of usual tiles that shorter ones reach: keys are loaded for fewer
+    /// queries, and instructions of matrix units take 64 rows.
+    pub(crate) fn short_tile_share(self, head_dim: u64) -> f64 {
+        match head_dim > self.widest_head() {
+            true => SHORT_TILE * (self.tile(head_dim) as f64 / MATRIX_ROWS).min(1.0),
+            false => 1.0,
+        }
+    }
+
+    /// Whether decodes run a kernel that takes the KV heads of all sequences one after the other:
+    /// with heads of 512 values. Latent vectors, which stand as heads of half their numbers, have
+    /// kernels of their own.
+    pub(crate) fn decodes_in_turn(self, head_dim: u64) -> bool {
+        self == Self::Flash3 && head_dim >= 2 * self.widest_head()
     }
 
     /// Whether the queries of a group share tiles in prefill.

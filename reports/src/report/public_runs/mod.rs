@@ -9,7 +9,7 @@ mod table;
 mod text;
 
 pub use left_out::{ChosenConstant, LeftOut};
-pub use order::{SettingsFamily, SettingsOrder};
+pub use order::{BY_MEDIANS, SettingsFamily, SettingsOrder};
 pub use summary::{MachineRank, PublicGroup, PublicSummary, SweepSlope};
 
 use serde::Serialize;

@@ -8,9 +8,9 @@
 //! pick, and a measured difference between them counts as not ordered.
 
 use super::{PublicRow, PublicRows};
-use crate::numbers::statistics::{mean, median, quantile};
+use crate::numbers::statistics::{magnitudes, mean, median, quantile};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Our rates within this ratio are equal.
 const EQUAL: f64 = 0.001;
@@ -22,7 +22,8 @@ const SMALL_LOSS: f64 = 0.03;
 /// The order of settings in families of runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SettingsOrder {
-    /// What differs within a family: `all settings`, or `placement`.
+    /// What differs within a family: `all settings`, or `placement`. [`BY_MEDIANS`] is all settings
+    /// by their medians over contexts.
     pub by: String,
     /// The noise of each phase, as a logarithm of rates.
     pub noise: BTreeMap<String, f64>,
@@ -61,8 +62,14 @@ pub struct SettingsFamily {
     pub least: f64,
 }
 
+/// The order of all settings by their medians over contexts.
+pub const BY_MEDIANS: &str = "all settings by medians over contexts";
+
 /// Tokens in the cache, and those of the prompt and of the answer.
 type Load = (u64, [u64; 2]);
+
+/// The rows of a family by context.
+type Contexts<'r> = BTreeMap<Load, Vec<&'r PublicRow>>;
 
 /// A setting at one context: our rate and the measured one.
 struct Setting {
@@ -71,12 +78,25 @@ struct Setting {
 }
 
 impl PublicRows {
-    /// The order of all settings, and of placements alone.
+    /// The order of all settings, that of placements alone, and that of all settings by medians.
     pub(super) fn orders(&self) -> Vec<SettingsOrder> {
-        let noise = self.noise();
+        let noise = self.noise(|apart| quantile(&magnitudes(apart), 0.9));
+        let of_medians = self.noise(|apart| median(apart).map(f64::abs));
         let all = |row: &PublicRow| row.family();
         let placement = |row: &PublicRow| format!("{}, {}", row.family(), row.choice);
-        vec![self.order("all settings", &noise, all), self.order("placement", &noise, placement)]
+        let each = |contexts: Contexts<'_>, phase: &str| {
+            (contexts.values().map(|rows| settings(rows)).collect(), noise.get(phase).copied())
+        };
+        let medians = |contexts: Contexts<'_>, phase: &str| {
+            let (settings, common) = settings_over(&contexts);
+            let noise = if common < COMPARED { &noise } else { &of_medians };
+            (vec![settings], noise.get(phase).copied())
+        };
+        vec![
+            self.order("all settings", &noise, all, each),
+            self.order("placement", &noise, placement, each),
+            self.order(BY_MEDIANS, &of_medians, all, medians),
+        ]
     }
 
     fn order(
@@ -84,14 +104,15 @@ impl PublicRows {
         by: &str,
         noise: &BTreeMap<String, f64>,
         name: impl Fn(&PublicRow) -> String,
+        compared: impl Fn(Contexts<'_>, &str) -> (Vec<Vec<Setting>>, Option<f64>),
     ) -> SettingsOrder {
-        let mut families: BTreeMap<(String, &str), BTreeMap<Load, Vec<&PublicRow>>> = BTreeMap::new();
+        let mut families: BTreeMap<(String, &str), Contexts<'_>> = BTreeMap::new();
         for row in self.0.iter().filter(|row| row.ours.is_some()) {
             families.entry((name(row), &row.phase)).or_default().entry(row.at()).or_default().push(row);
         }
-        let family = |((name, phase), contexts): ((String, &str), BTreeMap<Load, Vec<&PublicRow>>)| {
-            let contexts: Vec<_> = contexts.values().map(|rows| settings(rows)).collect();
-            SettingsFamily::new(name, phase, &contexts, noise.get(phase).copied().unwrap_or(0.0))
+        let family = |((name, phase), contexts): ((String, &str), Contexts<'_>)| {
+            let (contexts, noise) = compared(contexts, phase);
+            SettingsFamily::new(name, phase, &contexts, noise.unwrap_or(0.0))
         };
         let families: Vec<_> = families.into_iter().filter_map(family).collect();
         let over = |of: &dyn Fn(&SettingsFamily) -> f64| mean(&families.iter().map(of).collect::<Vec<_>>());
@@ -106,9 +127,10 @@ impl PublicRows {
         }
     }
 
-    /// By phase, the median over pairs of runs with the same settings of the 90th percentile of
-    /// |ln(one ÷ the other)| at the same contexts.
-    fn noise(&self) -> BTreeMap<String, f64> {
+    /// By phase, the median over pairs of runs with the same settings of what `spread` makes of
+    /// ln(one ÷ the other) at the same contexts: the 90th percentile of its size for single
+    /// contexts, its median for medians.
+    fn noise(&self, spread: impl Fn(&[f64]) -> Option<f64>) -> BTreeMap<String, f64> {
         let mut runs: BTreeMap<_, BTreeMap<&str, BTreeMap<Load, f64>>> = BTreeMap::new();
         for row in self.0.iter().filter(|row| row.ours.is_some()) {
             let same = (row.family(), &row.choice, &row.placed, &row.phase);
@@ -119,9 +141,9 @@ impl PublicRows {
             let runs: Vec<_> = runs.values().collect();
             for (at, one) in runs.iter().enumerate() {
                 for other in &runs[..at] {
-                    let apart = |(at, rate): (&Load, &f64)| Some((rate / other.get(at)?).ln().abs());
+                    let apart = |(at, rate): (&Load, &f64)| Some((rate / other.get(at)?).ln());
                     let apart: Vec<_> = one.iter().filter_map(apart).collect();
-                    let spread = quantile(&apart, 0.9).filter(|_| apart.len() >= COMPARED);
+                    let spread = spread(&apart).filter(|_| apart.len() >= COMPARED);
                     pairs.entry((*phase).clone()).or_default().extend(spread);
                 }
             }
@@ -153,6 +175,31 @@ fn settings(rows: &[&PublicRow]) -> Vec<Setting> {
         Some(Setting { ours: median(&ours)?, measured: median(&measured)? })
     };
     settings.values().filter_map(setting).collect()
+}
+
+/// The settings by their medians over the contexts that all setups of the family have, and the
+/// number of these contexts.
+fn settings_over(contexts: &Contexts<'_>) -> (Vec<Setting>, usize) {
+    let all: BTreeSet<&str> = contexts.values().flatten().map(|row| row.setup.as_str()).collect();
+    let has_all = |rows: &&Vec<&PublicRow>| {
+        let own: BTreeSet<&str> = rows.iter().map(|row| row.setup.as_str()).collect();
+        own == all
+    };
+    let common: Vec<_> = contexts.values().filter(has_all).collect();
+    // Where tensors are can depend on the context: the last one says which setups are alike.
+    let Some(last) = common.last() else { return (vec![], 0) };
+    let alike: BTreeMap<&str, (&str, &str)> =
+        last.iter().map(|row| (row.setup.as_str(), (row.choice.as_str(), row.placed.as_str()))).collect();
+    let mut rates: BTreeMap<(&str, &str), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for row in common.iter().copied().flatten() {
+        let (ours, measured) = rates.entry(alike[row.setup.as_str()]).or_default();
+        ours.push(row.ours.unwrap_or(f64::NAN));
+        measured.push(row.measured);
+    }
+    let setting = |(ours, measured): &(Vec<f64>, Vec<f64>)| {
+        Some(Setting { ours: median(ours)?, measured: median(measured)? })
+    };
+    (rates.values().filter_map(setting).collect(), common.len())
 }
 
 impl SettingsFamily {
@@ -228,6 +275,29 @@ mod tests {
     fn settings_that_are_equal_to_us_are_not_ordered_and_the_slowest_is_the_pick() {
         let tied = family(&[(1.0, 10.0), (1.0, 20.0)], 0.05).expect("a family");
         assert_eq!((tied.rank_correlation, tied.best_found, tied.of_best), (0.0, 0.0, 0.5));
+    }
+
+    #[test]
+    fn medians_over_contexts_are_ordered_where_single_contexts_are_disturbed() {
+        let row = |setup: &str, past, [ours, measured]: [f64; 2]| PublicRow {
+            setup: setup.to_owned(),
+            choice: setup.to_owned(),
+            past,
+            measured,
+            ours: Some(ours),
+            ..rows().0[0].clone()
+        };
+        let runs = |past: u64| {
+            let disturbed = if past % 3 == 0 { 0.5 } else { 1.0 };
+            [row("fast", past, [3.0, 30.0 * disturbed]), row("slow", past, [2.0, 20.0])]
+        };
+        let orders = PublicRows((1..=COMPARED as u64 + 1).flat_map(runs).collect()).orders();
+        assert!(orders[0].rank_correlation < Some(0.5), "{orders:?}");
+        let by_medians = &orders[2];
+        assert_eq!((by_medians.rank_correlation, by_medians.best_found), (Some(1.0), Some(1.0)));
+        assert_eq!((by_medians.families[0].pairs, by_medians.families[0].contexts), (1, 1));
+        let alone = PublicRows(vec![row("fast", 1, [3.0, 30.0]), row("slow", 2, [2.0, 20.0])]).orders();
+        assert!(alone[2].families.is_empty(), "they have no context in common");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `public.md`: public runs with their errors, and `public.json`, the figures that later runs are
 //! compared with.
 
-use super::{LeftOut, PublicGroup, PublicRow, PublicRows, SINGLE, SettingsOrder};
+use super::{BY_MEDIANS, LeftOut, PublicGroup, PublicRow, PublicRows, SINGLE, SettingsOrder};
 use crate::results::error::ReportError;
 use hwprofiles::write_atomically;
 use std::fmt::Write;
@@ -82,14 +82,20 @@ const ORDER: &str = "\n## Order of settings\n\nWhat an owner chooses on one mach
     host, model, engine and build, in one phase. At each context with two settings or more, our pick is the setting that \
     we find fastest, and its measured rate is compared with the best one. Runs that were made twice with the same \
     settings differ by some percent: smaller differences are ties, and contexts without a larger one are left out. \
-    Settings that are equal to us are not ordered, and the slowest of them is our pick. Each family counts once.\n";
+    Settings that are equal to us are not ordered, and the slowest of them is our pick. Each family counts once. \
+    Somebody may use a machine meanwhile, so that one context is a quarter slower than those beside it: medians over \
+    contexts show what the settings do.\n";
 
 /// The families of an order.
 fn order_table(order: &SettingsOrder) -> String {
     let mut page = format!(
         "\n{}: {}. Ties are within {}.\n\n| family | phase | settings | contexts | pairs | rank correlation | best found \
         | pick ÷ best | at worst |\n|---|---|---|---|---|---|---|---|---|\n",
-        if order.by == "placement" { "Placements alone" } else { "All settings" },
+        match order.by.as_str() {
+            "placement" => "Placements alone",
+            BY_MEDIANS => "All settings, by their medians over the contexts that all of them have",
+            _ => "All settings",
+        },
         order.total_text(),
         order.noise_text()
     );
