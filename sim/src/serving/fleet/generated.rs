@@ -15,8 +15,8 @@ use std::collections::BinaryHeap;
 #[derive(Debug, Clone)]
 pub struct GeneratedRequests {
     arrivals: Option<Arrivals>,
-    prompt: Length,
-    output: Length,
+    prompt: LengthDraw,
+    output: LengthDraw,
     left: u64,
     next: u64,
     at: Seconds,
@@ -33,8 +33,8 @@ impl GeneratedRequests {
     pub fn open(arrivals: Arrivals, requests: u64, prompt: Length, output: Length, seed: u64) -> Self {
         Self {
             arrivals: Some(arrivals),
-            prompt,
-            output,
+            prompt: LengthDraw::new(prompt),
+            output: LengthDraw::new(output),
             left: requests,
             next: 0,
             at: Seconds::ZERO,
@@ -50,8 +50,8 @@ impl GeneratedRequests {
     pub fn closed(concurrency: u64, requests: u64, prompt: Length, output: Length, seed: u64) -> Self {
         Self {
             arrivals: None,
-            prompt,
-            output,
+            prompt: LengthDraw::new(prompt),
+            output: LengthDraw::new(output),
             left: requests,
             next: 0,
             at: Seconds::ZERO,
@@ -101,12 +101,30 @@ impl GeneratedRequests {
         self.at += Seconds::new(gap);
         Some(SimTime::rounding_up(self.at, Tick::Picosecond))
     }
+}
 
-    fn length(random: &mut Pcg64, length: Length) -> u64 {
+/// A length with the distribution that it is drawn from.
+#[derive(Debug, Clone, Copy)]
+enum LengthDraw {
+    Fixed(u64),
+    Uniform { from: u64, to: u64 },
+    LogNormal(LogNormal<f64>),
+}
+
+impl LengthDraw {
+    fn new(length: Length) -> Self {
         match length {
-            Length::Fixed(tokens) => tokens,
-            Length::Uniform { from, to } => random.random_range(from..=to),
-            Length::LogNormal { mean, cv } => (log_normal(mean, cv).sample(random).round() as u64).max(1),
+            Length::Fixed(tokens) => Self::Fixed(tokens),
+            Length::Uniform { from, to } => Self::Uniform { from, to },
+            Length::LogNormal { mean, cv } => Self::LogNormal(log_normal(mean, cv)),
+        }
+    }
+
+    fn tokens(&self, random: &mut Pcg64) -> u64 {
+        match self {
+            Self::Fixed(tokens) => *tokens,
+            Self::Uniform { from, to } => random.random_range(*from..=*to),
+            Self::LogNormal(lengths) => (lengths.sample(random).round() as u64).max(1),
         }
     }
 }
@@ -127,8 +145,8 @@ impl RequestSource for GeneratedRequests {
         let id = self.next;
         self.left -= 1;
         self.next += 1;
-        let prompt_tokens = Self::length(&mut self.random, self.prompt);
-        let output_tokens = Self::length(&mut self.random, self.output);
+        let prompt_tokens = self.prompt.tokens(&mut self.random);
+        let output_tokens = self.output.tokens(&mut self.random);
         Some(Request { id, arrival, prompt_tokens, output_tokens, prefix: Vec::new() })
     }
 

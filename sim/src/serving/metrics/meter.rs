@@ -62,6 +62,11 @@ struct PhaseMeter<'a> {
     program: &'a Program,
     /// The different tasks, with the count of each.
     kinds: Vec<(Task, f64)>,
+    /// Those whose work is counted with each series of steps: see [`is_counted`].
+    counted_kinds: Vec<(Task, f64)>,
+    /// Those whose time is counted with each series of steps: attention, if several devices
+    /// compute.
+    timed_kinds: Vec<(Task, f64)>,
     /// The device that computes everything, if there is one.
     only_device: Option<DeviceId>,
     /// The number of steps by tokens that entered, and by sequences that were sampled.
@@ -83,10 +88,21 @@ struct PhaseMeter<'a> {
 
 impl<'a> PhaseMeter<'a> {
     fn new(cost_model: &CostModel<'_>, program: &'a Program) -> Self {
+        let (kinds, only_device) = (task_kinds(program), only_device(program));
+        let among = |wanted: &dyn Fn(&Task) -> bool| {
+            kinds.iter().filter(|(task, _)| wanted(task)).cloned().collect::<Vec<_>>()
+        };
+        let is_timed = |task: &Task| {
+            let dependence = BatchDependence::from_task(task, cost_model.model);
+            only_device.is_none()
+                && matches!(dependence, BatchDependence::Attention | BatchDependence::NewAndPastTokens)
+        };
         Self {
             program,
-            kinds: task_kinds(program),
-            only_device: only_device(program),
+            counted_kinds: among(&|task| is_counted(task, cost_model)),
+            timed_kinds: among(&is_timed),
+            kinds,
+            only_device,
             tokens: Vec::new(),
             sampled: Vec::new(),
             chunks: PolynomialSums::default(),
@@ -118,18 +134,16 @@ impl<'a> PhaseMeter<'a> {
         }
         self.past.add(1, past, batch.decodes, count);
         self.time += (steps.end - steps.begin).saturating_sub(steps.host);
-        if self.only_device.is_none() {
-            self.add_attention(cost_model, batch, count)?;
-        }
-        for (task, kind_count) in self.kinds.iter().filter(|(task, _)| is_counted(task, cost_model)) {
+        self.add_attention(cost_model, batch, count)?;
+        for (task, kind_count) in &self.counted_kinds {
             let [first, last] = [batch, &last_batch(batch, count)].map(|b| task_price(cost_model, task, b));
             self.counted.add_series(&first?, &last?, i128::from(count), *kind_count as i128);
         }
         Ok(())
     }
 
-    /// Adds the time of attention. Between the first and the last of several steps it is taken for
-    /// a straight line, like the prices of decode steps.
+    /// Adds the time of attention, if several devices compute. Between the first and the last of
+    /// several steps it is taken for a straight line, like the prices of decode steps.
     fn add_attention(
         &mut self,
         cost_model: &CostModel<'_>,
@@ -137,11 +151,7 @@ impl<'a> PhaseMeter<'a> {
         steps: u64,
     ) -> Result<(), MissingRate> {
         let last = last_batch(batch, steps);
-        let attention = |task: &Task| {
-            let dependence = BatchDependence::from_task(task, cost_model.model);
-            matches!(dependence, BatchDependence::Attention | BatchDependence::NewAndPastTokens)
-        };
-        for (task, kind_count) in self.kinds.iter().filter(|(task, _)| attention(task)) {
+        for (task, kind_count) in &self.timed_kinds {
             let Lane::Device(device) = task.lane else { continue };
             let ends =
                 task_price(cost_model, task, batch)?.alone + task_price(cost_model, task, &last)?.alone;

@@ -5,14 +5,15 @@ use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::prices::kinks::ContextKinks;
 use crate::serving::prices::step_line::StepLine;
 use crate::serving::prices::task_prices::{
-    BatchDependence, entering_rows, only_device, rows_step, sampled_rows, task_kinds, task_price,
+    BatchDependence, dependent_price, entering_rows, only_device, rows_step, sampled_rows, task_kinds,
+    task_price,
 };
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
 use planner::{Action, CostModel, Lane, PhasePrograms, Program, Task};
+use rustc_hash::FxHashMap;
 use scenarios::{Operator, Phase};
-use std::collections::HashMap;
 
 /// Steps are priced at this many token counts per octave, with straight lines between them.
 const POINTS_PER_OCTAVE: f64 = 16.0;
@@ -37,8 +38,8 @@ pub struct PlanPrices<'a> {
     serial_decode: Option<SerialPrices>,
     /// Contexts at which the time of attention bends.
     kinks: ContextKinks,
-    lines: HashMap<LineKey, StepLine>,
-    simulated: HashMap<BatchKey, SimTime>,
+    lines: FxHashMap<LineKey, StepLine>,
+    simulated: FxHashMap<BatchKey, SimTime>,
 }
 
 /// The time of all tasks of one operator in a step.
@@ -82,19 +83,23 @@ impl BatchKey {
 #[derive(Debug)]
 struct SerialPrices {
     device: DeviceId,
-    /// The different tasks, with the count of each.
-    tasks: Vec<(Task, f64)>,
+    /// The different tasks, with the count of each, by [`BatchDependence`].
+    tasks: [Vec<(Task, f64)>; BatchDependence::COUNT],
     /// Seconds of the tasks that depend on the tokens alone, by tokens.
-    by_tokens: HashMap<u64, f64>,
+    by_tokens: FxHashMap<u64, f64>,
     /// Seconds of the tasks that depend on the sampled sequences alone, by sequences.
-    by_sampled: HashMap<u64, f64>,
+    by_sampled: FxHashMap<u64, f64>,
 }
 
 impl SerialPrices {
-    fn new(program: &Program) -> Option<Self> {
+    fn new(cost_model: &CostModel<'_>, program: &Program) -> Option<Self> {
         let device = only_device(program)?;
+        let mut tasks: [Vec<_>; BatchDependence::COUNT] = Default::default();
+        for (task, count) in task_kinds(program) {
+            tasks[BatchDependence::from_task(&task, cost_model.model) as usize].push((task, count));
+        }
         let (by_tokens, by_sampled) = Default::default();
-        Some(Self { device, tasks: task_kinds(program), by_tokens, by_sampled })
+        Some(Self { device, tasks, by_tokens, by_sampled })
     }
 
     fn seconds(
@@ -142,10 +147,8 @@ impl SerialPrices {
         batch: &Batch<'_>,
     ) -> Result<f64, MissingRate> {
         let mut sum = 0.0;
-        for (task, count) in &self.tasks {
-            if BatchDependence::from_task(task, cost_model.model) == dependence {
-                sum += count * task_price(cost_model, task, batch)?.alone.get();
-            }
+        for (task, count) in &self.tasks[dependence as usize] {
+            sum += count * dependent_price(cost_model, task, dependence, batch)?.alone.get();
         }
         Ok(sum)
     }
@@ -155,7 +158,7 @@ impl<'a> PlanPrices<'a> {
     /// The prices of `programs`.
     pub fn new(cost_model: CostModel<'a>, programs: &'a PhasePrograms) -> Self {
         let issues = cost_model.machine.devices.iter().any(|device| device.issue.is_some());
-        let serial = |program| if issues { None } else { SerialPrices::new(program) };
+        let serial = |program| if issues { None } else { SerialPrices::new(&cost_model, program) };
         Self {
             cost_model,
             programs,
@@ -163,8 +166,8 @@ impl<'a> PlanPrices<'a> {
             serial_prefill: serial(&programs.prefill),
             serial_decode: serial(&programs.decode),
             kinks: ContextKinks::new(cost_model.model),
-            lines: HashMap::new(),
-            simulated: HashMap::new(),
+            lines: FxHashMap::default(),
+            simulated: FxHashMap::default(),
         }
     }
 

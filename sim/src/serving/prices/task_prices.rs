@@ -68,6 +68,9 @@ pub(crate) enum BatchDependence {
 }
 
 impl BatchDependence {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+
     /// That of a task of a program of `model`.
     pub fn from_task(task: &Task, model: &Model) -> Self {
         let shape = model.shape_or_ends(task.kind);
@@ -119,9 +122,19 @@ pub(crate) fn task_price(
     task: &Task,
     batch: &Batch<'_>,
 ) -> Result<TaskCost, MissingRate> {
+    dependent_price(cost_model, task, BatchDependence::from_task(task, cost_model.model), batch)
+}
+
+/// The price of `task`, which has this dependence, in a step of `batch`.
+pub(crate) fn dependent_price(
+    cost_model: &CostModel<'_>,
+    task: &Task,
+    dependence: BatchDependence,
+    batch: &Batch<'_>,
+) -> Result<TaskCost, MissingRate> {
     let before_chunks = batch.chunks.iter().map(|chunk| chunk.past).sum::<u64>();
     let entering = entering_rows(cost_model.model, batch);
-    match BatchDependence::from_task(task, cost_model.model) {
+    match dependence {
         BatchDependence::Attention => attention_price(cost_model, task, batch),
         BatchDependence::PastTokens => {
             let past_tokens = batch.decode_tokens - batch.decodes + before_chunks;
