@@ -14,7 +14,7 @@ pub(crate) const SPIN: Duration = Duration::from_micros(200);
 
 /// A 32-bit word that threads change and wait on.
 ///
-/// [`AtomicU32`] is the one that runs. What waits is generic over it, so that tests can bring a word
+/// [`AtomicU32`] is the one that runs. What waits is generic over it, so that tests can bring one
 /// whose every access lets a scheduler choose which thread goes on.
 pub trait Word: Debug + Default + Send + Sync {
     /// As [`AtomicU32::load`].

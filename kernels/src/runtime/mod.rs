@@ -14,6 +14,7 @@ pub(crate) mod interrupt;
 pub(crate) mod path;
 pub(crate) mod pool;
 #[cfg(test)]
+#[path = "../../tests/schedules/waiting.rs"]
 mod schedules;
 pub(crate) mod scratch;
 pub(crate) mod team;
