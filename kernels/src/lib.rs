@@ -32,5 +32,5 @@ pub use cpu::{
 };
 pub use loops::{RateLimitedLink, dependent_adds, numeric, peak, stream};
 pub use runtime::{
-    Buffer, Flag, KernelError, MemoryArena, PageBacking, Path, Pool, Scratch, affinity, interrupt_flag,
+    Buffer, Flag, KernelError, MemoryArena, PageBacking, Path, Pool, Scratch, Word, affinity, interrupt_flag,
 };

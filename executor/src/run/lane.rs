@@ -6,12 +6,15 @@ use crate::compute::host::HostWorker;
 use crate::compute::job::OperatorJob;
 use crate::compute::transfer::{self, Hop};
 use crate::run::gpu_lane::GpuLane;
+use crate::run::lane_sync::LaneSync;
 use crate::run::shared::{BetweenPasses, SharedRun, TaskInterval};
 use crate::store::locks::POISONED;
-use kernels::Flag;
+use kernels::{Flag, Word};
 use planner::{Action, Lane, TaskId};
 use scenarios::Phase;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -36,15 +39,12 @@ impl SharedRun<'_> {
         let schedule = Mutex::new(move |state: &mut BetweenPasses<'_>| schedule(state, &sender));
         // It is dropped with the last lane, and with it the sender, which ends the receiver's loop.
         let advance = Arc::new(move || self.advance(&mut *schedule.lock().expect(POISONED)));
+        let sync = &self.lane_sync::<AtomicU32>();
         let result = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.engine.lanes.len())
                 .map(|lane| {
                     let advance = Arc::clone(&advance);
-                    scope.spawn(move || {
-                        // A lane that fails ends the others too instead of leaving them waiting.
-                        let result = catch_unwind(AssertUnwindSafe(|| run_lane(self, lane, &*advance)));
-                        result.inspect_err(|_| self.abort())
-                    })
+                    scope.spawn(move || run_lane(self, sync, lane, &*advance))
                 })
                 .collect();
             drop(advance);
@@ -53,10 +53,43 @@ impl SharedRun<'_> {
         });
         result.unwrap_or_else(|panic| resume_unwind(panic));
     }
+
+    /// What its lanes wait with.
+    pub(super) fn lane_sync<W: Word>(&self) -> LaneSync<W> {
+        let programs = &self.engine.programs;
+        LaneSync::new(self.engine.lanes.len(), programs.prefill.tasks.len().max(programs.decode.tasks.len()))
+    }
 }
 
-/// Runs every pass of `run` on lane number `index`.
-fn run_lane(run: &SharedRun<'_>, index: usize, advance: &dyn Fn()) {
+/// Runs every pass of `run` on lane number `index`; returns its panic. A lane that fails ends the
+/// others too instead of leaving them waiting.
+pub(super) fn run_lane<W: Word>(
+    run: &SharedRun<'_>,
+    sync: &LaneSync<W>,
+    index: usize,
+    advance: &dyn Fn(),
+) -> Result<(), Box<dyn Any + Send>> {
+    let result = catch_unwind(AssertUnwindSafe(|| try_lane(run, sync, index, advance)));
+    match result {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            run.keep_failure(error);
+            sync.abort();
+        }
+        Err(panic) => {
+            sync.abort();
+            return Err(panic);
+        }
+    }
+    Ok(())
+}
+
+fn try_lane<W: Word>(
+    run: &SharedRun<'_>,
+    sync: &LaneSync<W>,
+    index: usize,
+    advance: &dyn Fn(),
+) -> Result<(), kernels::KernelError> {
     let engine = run.engine;
     let (lane, gpu) = (engine.lanes[index], engine.gpu.as_ref());
     let mut scratch = None;
@@ -76,13 +109,12 @@ fn run_lane(run: &SharedRun<'_>, index: usize, advance: &dyn Fn()) {
             gpu.map_or(Ok(()), |gpu| gpu.accelerator().bind()).map(|()| LaneWorker::Host(Some(worker)))
         }
     };
-    if let Err(error) = worker.and_then(|mut worker| run_passes(run, index, advance, &mut worker)) {
-        run.fail(error);
-    }
+    worker.and_then(|mut worker| run_passes(run, sync, index, advance, &mut worker))
 }
 
-fn run_passes(
+fn run_passes<W: Word>(
     run: &SharedRun<'_>,
+    sync: &LaneSync<W>,
     index: usize,
     advance: &dyn Fn(),
     worker: &mut LaneWorker<'_>,
@@ -91,13 +123,17 @@ fn run_passes(
     let lane = engine.lanes[index];
     // A device's lane spins, and so goes on sooner. A link's lane has no core of its own and
     // sleeps.
-    let wait = |flag: &Flag| if matches!(lane, Lane::Device(_)) { flag.wait() } else { flag.wait_asleep() };
+    let wait =
+        |flag: &Flag<W>| if matches!(lane, Lane::Device(_)) { flag.wait() } else { flag.wait_asleep() };
     // The record gets all of its memory now, so that nothing is allocated between tasks.
     let [prefill, decode] = [Phase::Prefill, Phase::Decode].map(|phase| engine.tasks_of(phase, lane).len());
     run.record(index).tasks.reserve(prefill.max(decode));
     run.record(index).arrived = run.now();
     for number in 0.. {
-        let Some(pass) = run.next_pass(number, advance, wait) else { break };
+        if !sync.next_pass(number, advance, wait) {
+            break;
+        }
+        let Some(pass) = run.pass() else { break };
         let enqueued_whole = match worker {
             LaneWorker::Gpu(lane) => lane.begin(&pass)?,
             LaneWorker::Host(worker) => {
@@ -108,7 +144,7 @@ fn run_passes(
         let mut record = run.record(index);
         let tasks = if enqueued_whole { &[] } else { engine.tasks_of(pass.phase, lane) };
         for &id in tasks {
-            if !wait_for_dependencies(run, &pass, id, worker, wait)? {
+            if !wait_for_dependencies(run, sync, &pass, id, worker, wait)? {
                 return Ok(());
             }
             match worker {
@@ -120,7 +156,7 @@ fn run_passes(
                 }
             }
             if engine.is_awaited(pass.phase, id) {
-                run.flag(id).set();
+                sync.flag(id).set();
             }
         }
         if let LaneWorker::Gpu(lane) = worker {
@@ -138,17 +174,18 @@ fn run_passes(
 }
 
 /// Waits for the tasks that task `id` depends on; `false` where the run has been aborted.
-fn wait_for_dependencies(
+fn wait_for_dependencies<W: Word>(
     run: &SharedRun<'_>,
+    sync: &LaneSync<W>,
     pass: &Pass,
     id: TaskId,
     worker: &LaneWorker<'_>,
-    wait: impl Fn(&Flag),
+    wait: impl Fn(&Flag<W>),
 ) -> Result<bool, kernels::KernelError> {
     let engine = run.engine;
     for &earlier in &engine.programs.program(pass.phase).tasks[id.0 as usize].after {
-        wait(run.flag(earlier));
-        if run.is_aborted() {
+        wait(sync.flag(earlier));
+        if sync.is_aborted() {
             return Ok(false);
         }
         // The flag of a GPU's task says that it is enqueued; its event, that it has ended.
@@ -159,7 +196,7 @@ fn wait_for_dependencies(
             (Some(events), LaneWorker::Host(_)) => events.end.wait()?,
         }
     }
-    Ok(!run.is_aborted())
+    Ok(!sync.is_aborted())
 }
 
 /// Carries out a task of the host.

@@ -1,15 +1,15 @@
-//! What the lanes of a run share: sequences, the current pass, and the flags of its tasks.
+//! What the lanes of a run share: sequences, the current pass, and records of the last one.
 
 use crate::batch::pass::Pass;
 use crate::batch::sampling::Sampler;
 use crate::batch::sequence::SlotSequence;
 use crate::run::engine::RunEngine;
 use crate::store::locks::POISONED;
-use kernels::Flag;
-use planner::TaskId;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Instant;
+
+/// Why a lock is free between two passes.
+const NO_LANE_WORKS: &str = "no lane is at work between two passes, and none has panicked";
 
 /// Start and end of a task, in nanoseconds since the run's origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,30 +36,13 @@ pub(crate) struct SharedRun<'a> {
     pass: Mutex<Option<Arc<Pass>>>,
     /// Tokens that the last pass sampled, by slot.
     sampled: Mutex<Vec<(usize, u32)>>,
-    /// By task of the pass. They are cleared between two passes, when no lane waits for one.
-    flags: Vec<Flag>,
-    /// Before each pass the lanes wait at one of them, in turn.
-    gates: [PassGate; 2],
     /// By lane: its record of the last pass.
     records: Vec<Mutex<LaneRecord>>,
     /// Whether times of each task are wanted, and not only those of each pass.
     pub tasks: bool,
     origin: Instant,
-    aborted: AtomicBool,
     /// The error of a device that ended the run.
     failure: Mutex<Option<kernels::KernelError>>,
-}
-
-/// A barrier: the lanes wait here for the last one.
-struct PassGate {
-    missing: AtomicUsize,
-    open: Flag,
-}
-
-impl PassGate {
-    fn new(lanes: usize) -> Self {
-        Self { missing: AtomicUsize::new(lanes), open: Flag::new() }
-    }
 }
 
 /// The state between two passes, while no lane is at work.
@@ -79,54 +62,35 @@ impl<'a> SharedRun<'a> {
     /// A run of `sequences`, one for each slot. Its clock begins at `origin`, and `tasks` says
     /// whether times of each task are wanted.
     pub fn new(engine: &'a RunEngine, sequences: Vec<SlotSequence>, origin: Instant, tasks: bool) -> Self {
-        let lanes = engine.lanes.len();
-        let most = engine.programs.prefill.tasks.len().max(engine.programs.decode.tasks.len());
         Self {
             engine,
             sequences: RwLock::new(sequences),
             pass: Mutex::new(None),
             sampled: Mutex::new(Vec::new()),
-            flags: (0..most).map(|_| Flag::new()).collect(),
-            gates: [PassGate::new(lanes), PassGate::new(lanes)],
             records: engine.lanes.iter().map(|_| Mutex::default()).collect(),
             tasks,
             origin,
-            aborted: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
     }
 
-    /// Asks `schedule` for the next pass, while no lane is at work.
+    /// Asks `schedule` for the next pass, while no lane is at work and none holds a lock.
     pub fn advance(&self, schedule: &mut impl FnMut(&mut BetweenPasses<'_>) -> Option<Pass>) {
-        let mut sampled = self.sampled.lock().expect(POISONED);
-        let mut sequences = self.sequences.write().expect(POISONED);
-        let records: Vec<_> = self.records.iter().map(|record| record.lock().expect(POISONED)).collect();
+        let mut sampled = self.sampled.try_lock().expect(NO_LANE_WORKS);
+        let mut sequences = self.sequences.try_write().expect(NO_LANE_WORKS);
+        let records: Vec<_> =
+            self.records.iter().map(|record| record.try_lock().expect(NO_LANE_WORKS)).collect();
         let now = records.iter().map(|record| record.arrived).max().unwrap_or(0);
         let mut state = BetweenPasses { now, records, sequences: &mut sequences, sampled: &sampled };
         let pass = schedule(&mut state);
         state.records.iter_mut().for_each(|record| record.tasks.clear());
         drop(state);
         sampled.clear();
-        self.flags.iter().for_each(Flag::clear);
-        *self.pass.lock().expect(POISONED) = pass.map(Arc::new);
+        *self.pass.try_lock().expect(NO_LANE_WORKS) = pass.map(Arc::new);
     }
 
-    /// Waits, with `wait`, before pass number `index` until all lanes have finished the pass
-    /// before. The last lane to arrive calls `advance`. Returns the next pass, or `None` at the
-    /// end.
-    pub fn next_pass(&self, index: usize, advance: &dyn Fn(), wait: impl Fn(&Flag)) -> Option<Arc<Pass>> {
-        let [gate, other] = [index, index + 1].map(|index| &self.gates[index % 2]);
-        if gate.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            advance();
-            // All lanes are at this gate, so none is left at the other.
-            other.missing.store(self.engine.lanes.len(), Ordering::Relaxed);
-            other.open.clear();
-            gate.open.set();
-        }
-        wait(&gate.open);
-        if self.is_aborted() {
-            return None;
-        }
+    /// The current pass; `None` behind the last one.
+    pub fn pass(&self) -> Option<Arc<Pass>> {
         self.pass.lock().expect(POISONED).clone()
     }
 
@@ -135,35 +99,19 @@ impl<'a> SharedRun<'a> {
         self.records[lane].lock().expect(POISONED)
     }
 
-    /// The flag of a task of the pass.
-    pub fn flag(&self, task: TaskId) -> &Flag {
-        &self.flags[task.0 as usize]
-    }
-
     /// Nanoseconds since the run's origin.
     pub fn now(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    pub fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Acquire)
-    }
-
-    /// Ends the run with the error of a device. Of several errors the first is kept.
-    pub fn fail(&self, error: kernels::KernelError) {
+    /// Keeps the error of a device that ends the run. Of several errors the first is kept.
+    pub fn keep_failure(&self, error: kernels::KernelError) {
         self.failure.lock().expect(POISONED).get_or_insert(error);
-        self.abort();
     }
 
     /// Takes the error that ended the run, if a device failed.
     pub fn take_failure(&self) -> Option<kernels::KernelError> {
         self.failure.lock().expect(POISONED).take()
-    }
-
-    /// Ends the run: no lane waits any longer.
-    pub fn abort(&self) {
-        self.aborted.store(true, Ordering::Release);
-        self.flags.iter().chain(self.gates.iter().map(|gate| &gate.open)).for_each(Flag::set);
     }
 
     /// Places `tokens`, which belong to the rows of logits in order, in the sampled sequences of

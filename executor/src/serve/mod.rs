@@ -2,6 +2,8 @@
 
 mod hidden_states;
 pub(crate) mod request;
+#[cfg(test)]
+mod schedules;
 pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod speculative;

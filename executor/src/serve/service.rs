@@ -22,7 +22,6 @@ use planner::{Lane, MicroBatch};
 use scenarios::{Phase, Scheduler};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// How often `pause` is called while no request is there to compute.
@@ -184,20 +183,18 @@ impl<C: Client> Service<C> {
     }
 
     /// The next pass; `None` where all requests are finished or `pause` returns true. Events of the
-    /// last pass go to `events`.
+    /// last pass go to `send`.
     pub(crate) fn next_pass(
         &mut self,
         state: &mut BetweenPasses<'_>,
         engine: &RunEngine,
         pause: &dyn Fn() -> bool,
-        events: &Sender<GenerationEvent>,
+        send: &dyn Fn(GenerationEvent),
     ) -> Option<Pass> {
-        // Sending fails only where the caller of the run is gone.
-        let send = |event| drop(events.send(event));
-        self.record_pass(state, engine, &send);
+        self.record_pass(state, engine, send);
         let mut now = state.now;
         loop {
-            self.receive_requests(now, &send);
+            self.receive_requests(now, send);
             if pause() {
                 return None;
             }

@@ -203,7 +203,9 @@ impl Session {
         let run = SharedRun::new(engine, std::mem::take(&mut service.sequences), origin, false);
         let mut last = None;
         let schedule = |state: &mut BetweenPasses<'_>, events: &Sender<GenerationEvent>| {
-            let pass = service.next_pass(state, engine, pause, events);
+            // Sending fails only where the caller of the run is gone.
+            let send = |event| drop(events.send(event));
+            let pass = service.next_pass(state, engine, pause, &send);
             last = pass.as_ref().map(LastPass::new).or(last.take());
             pass
         };

@@ -471,7 +471,7 @@ impl Session {
                 let index = ends.len();
                 ends.push(state.now);
                 let next = left.next()?;
-                before(index).map_err(|error| run.fail(error)).ok()?;
+                before(index).map_err(|error| run.keep_failure(error)).ok()?;
                 Some(next)
             },
             |(): ()| (),

@@ -51,14 +51,14 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::encode`].
     pub fn encode_formatted(&self, text: &str) -> Result<Vec<u32>, ExecutorError> {
-        let encoding = self.inner.encode(text, false).map_err(|error| self.failed(error))?;
+        let encoding = unpanicked(|| self.inner.encode(text, false)).map_err(|error| self.failed(error))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     /// The text of one token, special or not; the replacement character where it is a part of a
     /// character.
     pub fn token_text(&self, token: u32) -> String {
-        self.inner.decode(&[token], false).unwrap_or_default()
+        unpanicked(|| self.inner.decode(&[token], false)).unwrap_or_default()
     }
 
     /// The text of `tokens`, without special tokens.
@@ -138,6 +138,20 @@ mod tests {
             let bytes: Vec<u32> = text.bytes().map(u32::from).collect();
             assert_eq!(tokens, bytes, "byte b is token b");
             assert_eq!(tokenizer.decode(&tokens).expect("tokens of a text"), text);
+        }
+    }
+
+    #[test]
+    fn a_file_at_which_the_library_panics_is_an_error() {
+        // Whoever cuts after one token cannot go on one token later.
+        let truncation = "\"truncation\": {\"direction\": \"Right\", \"max_length\": 1, \
+                          \"strategy\": \"LongestFirst\", \"stride\": 1}";
+        let json = byte_level_json(1000).replacen("\"truncation\": null", truncation, 1);
+        let inner = tokenizers::Tokenizer::from_bytes(json).expect("the library takes it");
+        let tokenizer = Tokenizer { path: PathBuf::from("tokenizer.json"), inner };
+        for encoded in [tokenizer.encode("ab"), tokenizer.encode_formatted("ab")] {
+            let error = encoded.expect_err("the library panics").to_string();
+            assert!(error.contains("tokenizer.json") && error.contains("contradict"), "{error}");
         }
     }
 }

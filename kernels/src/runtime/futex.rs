@@ -1,5 +1,6 @@
 //! Sleeping on a 32-bit word until it changes.
 
+use std::fmt::Debug;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,69 +12,119 @@ use std::time::{Duration, Instant};
 /// Much longer spinning would starve other threads on the core, such as a link's copies.
 pub(crate) const SPIN: Duration = Duration::from_micros(200);
 
-/// Spins until `ready` holds or [`SPIN`] has passed; returns whether it holds.
-pub(crate) fn spin_until(ready: impl Fn() -> bool) -> bool {
-    let start = Instant::now();
-    loop {
-        // Reading the clock costs about as much as these pauses.
-        for _ in 0..32 {
-            if ready() {
-                return true;
+/// A 32-bit word that threads change and wait on.
+///
+/// [`AtomicU32`] is the one that runs. What waits is generic over it, so that tests can bring one
+/// whose every access lets a scheduler choose which thread goes on.
+pub trait Word: Debug + Default + Send + Sync {
+    /// As [`AtomicU32::load`].
+    fn load(&self, order: Ordering) -> u32;
+
+    /// As [`AtomicU32::store`].
+    fn store(&self, value: u32, order: Ordering);
+
+    /// As [`AtomicU32::swap`].
+    fn swap(&self, value: u32, order: Ordering) -> u32;
+
+    /// As [`AtomicU32::fetch_add`].
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32;
+
+    /// As [`AtomicU32::fetch_sub`].
+    fn fetch_sub(&self, value: u32, order: Ordering) -> u32;
+
+    /// Waits awake for a short time while the word holds `value`; returns whether it changed.
+    fn spin_while(&self, value: u32) -> bool;
+
+    /// Sleeps while the word holds `value`; may return early, so call it in a loop.
+    fn sleep(&self, value: u32);
+
+    /// Wakes every thread that sleeps on the word.
+    fn wake_all(&self);
+}
+
+impl Word for AtomicU32 {
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.swap(value, order)
+    }
+
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.fetch_add(value, order)
+    }
+
+    fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
+        self.fetch_sub(value, order)
+    }
+
+    /// Spins for [`SPIN`].
+    fn spin_while(&self, value: u32) -> bool {
+        let start = Instant::now();
+        loop {
+            // Reading the clock costs about as much as these pauses.
+            for _ in 0..32 {
+                if self.load(Ordering::Acquire) != value {
+                    return true;
+                }
+                spin_loop();
             }
-            spin_loop();
-        }
-        if start.elapsed() >= SPIN {
-            return ready();
+            if start.elapsed() >= SPIN {
+                return self.load(Ordering::Acquire) != value;
+            }
         }
     }
-}
 
-/// Sleeps while `word` holds `value`; may return early, so call it in a loop.
-pub(crate) fn sleep(word: &AtomicU32, value: u32) {
-    // SAFETY: the address of a live AtomicU32; FUTEX_WAIT only reads it. No timeout (null).
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            value,
-            std::ptr::null::<libc::timespec>(),
-        );
+    fn sleep(&self, value: u32) {
+        // SAFETY: the address of a live AtomicU32; FUTEX_WAIT only reads it. No timeout (null).
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                value,
+                std::ptr::null::<libc::timespec>(),
+            );
+        }
     }
-}
 
-/// Wakes every thread that sleeps on `word`.
-pub(crate) fn wake_all(word: &AtomicU32) {
-    // SAFETY: the address of a live AtomicU32; FUTEX_WAKE does not access it.
-    unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX);
+    fn wake_all(&self) {
+        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the address of a live AtomicU32; FUTEX_WAKE does not access it.
+        unsafe {
+            libc::syscall(libc::SYS_futex, self.as_ptr(), operation, i32::MAX);
+        }
     }
 }
 
 /// Waits until `word` is not `value` any more: spins first, then sleeps. `sleepers` counts the
 /// sleeping threads, so that [`change`] saves the system call when there are none.
-pub(crate) fn wait_while(word: &AtomicU32, value: u32, sleepers: &AtomicU32) {
-    if spin_until(|| word.load(Ordering::Acquire) != value) {
-        return;
+pub(crate) fn wait_while<W: Word>(word: &W, value: u32, sleepers: &W) {
+    if !word.spin_while(value) {
+        sleep_while(word, value, sleepers);
     }
-    sleep_while(word, value, sleepers);
 }
 
 /// As [`wait_while`], without spinning first.
-pub(crate) fn sleep_while(word: &AtomicU32, value: u32, sleepers: &AtomicU32) {
+pub(crate) fn sleep_while<W: Word>(word: &W, value: u32, sleepers: &W) {
     // Sequentially consistent, as in `change`: either the sleeper sees the new word, or the waker
     // sees the sleeper. FUTEX_WAIT compares once more inside the kernel.
     sleepers.fetch_add(1, Ordering::SeqCst);
     while word.load(Ordering::SeqCst) == value {
-        sleep(word, value);
+        word.sleep(value);
     }
     sleepers.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Sets `word` to `value` and wakes the sleeping threads.
-pub(crate) fn change(word: &AtomicU32, value: u32, sleepers: &AtomicU32) {
+pub(crate) fn change<W: Word>(word: &W, value: u32, sleepers: &W) {
     word.store(value, Ordering::SeqCst);
     if sleepers.load(Ordering::SeqCst) > 0 {
-        wake_all(word);
+        word.wake_all();
     }
 }

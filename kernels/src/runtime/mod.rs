@@ -11,10 +11,13 @@ pub(crate) mod error;
 pub(crate) mod flag;
 pub(crate) mod futex;
 pub(crate) mod interrupt;
-
 pub(crate) mod path;
 pub(crate) mod pool;
+#[cfg(test)]
+#[path = "../../tests/schedules/waiting.rs"]
+mod schedules;
 pub(crate) mod scratch;
+pub(crate) mod team;
 
 pub use arena::MemoryArena;
 pub use buffer::{Buffer, PageBacking};
@@ -22,6 +25,7 @@ pub(crate) use device::{DeviceAllocator, DeviceBytes, PageLock};
 pub(crate) use disjoint::Disjoint;
 pub use error::KernelError;
 pub use flag::Flag;
+pub use futex::Word;
 pub use interrupt::interrupt_flag;
 pub use path::Path;
 pub use pool::Pool;

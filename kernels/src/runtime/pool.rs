@@ -4,15 +4,12 @@
 
 use super::affinity;
 use super::error::KernelError;
-use super::futex;
 use super::path::Path;
+use super::team::Team;
 use hwprofiles::DType;
-use std::any::Any;
-use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 /// A team of threads, one per core. The caller of [`Pool::run`] is member 0.
@@ -21,7 +18,7 @@ use std::thread::JoinHandle;
 /// a microsecond per kernel, and an idle team leaves its cores to others.
 #[derive(Debug)]
 pub struct Pool {
-    team: Arc<TeamState>,
+    team: Arc<Team>,
     threads: Vec<JoinHandle<()>>,
     cores: Vec<usize>,
     path: Path,
@@ -30,56 +27,25 @@ pub struct Pool {
     crossovers: BTreeMap<DType, usize>,
 }
 
-type PoolTask = dyn Fn(usize, usize) + Sync;
-
-#[derive(Debug)]
-struct TeamState {
-    /// The number of the current task; it changes when there is a new one.
-    epoch: AtomicU32,
-    epoch_sleepers: AtomicU32,
-    /// Members, besides the caller, that have not finished the current task.
-    unfinished: AtomicU32,
-    unfinished_sleepers: AtomicU32,
-    work: UnsafeCell<Option<*const PoolTask>>,
-    stop: AtomicBool,
-    running: AtomicBool,
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
-}
-
-// SAFETY: the runner writes `work` only while no member reads it, which is between epochs. Members
-// read it only after they see the epoch change. All other fields are Sync by themselves.
-unsafe impl Sync for TeamState {}
-// SAFETY: `work` points to a Sync closure that outlives its use (see `Pool::run`).
-unsafe impl Send for TeamState {}
-
 impl Pool {
     /// As [`Pool::new`], with the path given.
     pub(crate) fn on_path(cores: &[usize], path: Path) -> Result<Self, KernelError> {
         if cores.is_empty() {
             return Err(KernelError::NoCores);
         }
-        let team = Arc::new(TeamState {
-            epoch: AtomicU32::new(0),
-            epoch_sleepers: AtomicU32::new(0),
-            unfinished: AtomicU32::new(0),
-            unfinished_sleepers: AtomicU32::new(0),
-            work: UnsafeCell::new(None),
-            stop: AtomicBool::new(false),
-            running: AtomicBool::new(false),
-            panic: Mutex::new(None),
-        });
+        let team = Arc::new(Team::new(cores.len()));
         let mut pool =
             Self { team, threads: Vec::new(), cores: cores.to_vec(), path, crossovers: BTreeMap::new() };
         for (member, &core) in cores.iter().enumerate().skip(1) {
             let (sender, pinned) = std::sync::mpsc::channel();
-            let (team, members) = (Arc::clone(&pool.team), cores.len());
+            let team = Arc::clone(&pool.team);
             let body = move || {
                 let result = affinity::pin_current_thread(core);
                 let failed = result.is_err();
                 // The receiver waits below, so sending fails only when the pool was given up.
                 let _ = sender.send(result);
                 if !failed {
-                    team.serve(member, members);
+                    team.serve(member);
                 }
             };
             let thread = std::thread::Builder::new().name(format!("pool-{member}")).spawn(body);
@@ -141,38 +107,10 @@ impl Pool {
     /// # Panics
     /// With a member's panic, or when the pool is running a task already.
     pub fn run(&self, work: impl Fn(usize, usize) + Sync) {
-        let members = self.members();
-        if members == 1 {
+        if self.members() == 1 {
             return work(0, 1);
         }
-        let team = &*self.team;
-        assert!(!team.running.swap(true, Ordering::Acquire), "a pool runs one piece of work at a time");
-        let work: &(dyn Fn(usize, usize) + Sync) = &work;
-        // SAFETY: only the lifetime changes. No member uses the pointer after `unfinished` reached
-        // 0. This function waits for that, also when the caller's own share panics.
-        let work: *const PoolTask =
-            unsafe { std::mem::transmute::<&(dyn Fn(usize, usize) + Sync), *const PoolTask>(work) };
-        // SAFETY: every member waits for the next epoch and reads this only after it.
-        unsafe { *team.work.get() = Some(work) };
-        team.unfinished.store(members as u32 - 1, Ordering::Relaxed);
-        let epoch = team.epoch.load(Ordering::Relaxed).wrapping_add(1);
-        futex::change(&team.epoch, epoch, &team.epoch_sleepers);
-        // SAFETY: the closure is alive in this frame.
-        let own = catch_unwind(AssertUnwindSafe(|| unsafe { (*work)(0, members) }));
-        loop {
-            match team.unfinished.load(Ordering::Acquire) {
-                0 => break,
-                left => futex::wait_while(&team.unfinished, left, &team.unfinished_sleepers),
-            }
-        }
-        let other = team.panic.lock().map(|mut panic| panic.take()).unwrap_or(None);
-        team.running.store(false, Ordering::Release);
-        if let Err(panic) = own {
-            resume_unwind(panic);
-        }
-        if let Some(panic) = other {
-            resume_unwind(panic);
-        }
+        self.team.run(&work);
     }
 
     /// Runs `work(member, item)` for every item of `0..items`.
@@ -219,37 +157,9 @@ impl WorkShare {
     }
 }
 
-impl TeamState {
-    fn serve(&self, member: usize, members: usize) {
-        let mut seen = 0;
-        loop {
-            futex::wait_while(&self.epoch, seen, &self.epoch_sleepers);
-            seen = seen.wrapping_add(1);
-            if self.stop.load(Ordering::Acquire) {
-                return;
-            }
-            // SAFETY: the epoch changed, so the runner has written `work` and waits for this
-            // member.
-            let work = unsafe { (*self.work.get()).map(|work| &*work) };
-            if let Some(work) = work
-                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(member, members)))
-                && let Ok(mut first) = self.panic.lock()
-            {
-                first.get_or_insert(panic);
-            }
-            let before = self.unfinished.fetch_sub(1, Ordering::SeqCst);
-            if before == 1 && self.unfinished_sleepers.load(Ordering::SeqCst) > 0 {
-                futex::wake_all(&self.unfinished);
-            }
-        }
-    }
-}
-
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.team.stop.store(true, Ordering::Release);
-        let epoch = self.team.epoch.load(Ordering::Relaxed).wrapping_add(1);
-        futex::change(&self.team.epoch, epoch, &self.team.epoch_sleepers);
+        self.team.dismiss();
         for thread in self.threads.drain(..) {
             // Panics of a member were caught and given to the runner.
             let _ = thread.join();
@@ -260,6 +170,8 @@ impl Drop for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::futex;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
     /// A pool of `members` threads, which share cores where there are fewer.

@@ -12,6 +12,12 @@ use std::path::{Path, PathBuf};
 
 /// The name of the one template.
 const CHAT: &str = "chat";
+/// Instructions that a template may take for a conversation. A template without end would stop all
+/// connections; one of a long conversation takes some ten thousand.
+const MOST_INSTRUCTIONS: u64 = 10_000_000;
+/// The most bytes of a conversation's text: more than a body has, since a template writes around
+/// its messages.
+const MOST_BYTES: usize = 64 << 20;
 
 /// The Jinja template of a model's conversations.
 #[derive(Debug)]
@@ -85,6 +91,7 @@ impl ChatTemplate {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.expect("the usual marks"));
         environment.set_unknown_method_callback(unknown_method_callback);
+        environment.set_fuel(Some(MOST_INSTRUCTIONS));
         environment.add_function("raise_exception", |reason: String| -> Result<String, JinjaError> {
             Err(JinjaError::new(ErrorKind::InvalidOperation, reason))
         });
@@ -108,7 +115,31 @@ impl ChatTemplate {
             ("add_generation_prompt", JinjaValue::from(true)),
         ];
         let context: BTreeMap<&str, JinjaValue> = special_tokens.chain(keys).collect();
-        template.render(context).map_err(|error| error.detail().unwrap_or(&error.to_string()).to_owned())
+        let mut text = LimitedText(Vec::new());
+        let rendered = template.render_captured_to(context, &mut text).map(drop);
+        rendered.map_err(|error| match error.kind() {
+            ErrorKind::OutOfFuel => "the template does not come to an end".to_owned(),
+            ErrorKind::WriteFailure => format!("the template writes more than {MOST_BYTES} bytes"),
+            _ => error.detail().unwrap_or(&error.to_string()).to_owned(),
+        })?;
+        Ok(String::from_utf8(text.0).expect("a template writes texts"))
+    }
+}
+
+/// Takes at most [`MOST_BYTES`].
+struct LimitedText(Vec<u8>);
+
+impl io::Write for LimitedText {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -221,6 +252,17 @@ mod tests {
         assert_eq!(text, "<s><system>short\n<user>why?\n<assistant>");
         let error = template.render(&[message("robot", "x")]).expect_err("it is refused");
         assert!(error.contains("no role robot"), "{error}");
+    }
+
+    #[test]
+    fn a_template_that_never_ends_or_fills_the_memory_is_an_error() {
+        let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+        let large = "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}";
+        for (text, wanted) in [(endless, "come to an end"), (large, "writes more than")] {
+            let template = opened(&[("chat_template.jinja", text)]).expect("Jinja").expect("a template");
+            let error = template.render(&[]).expect_err("it has a limit");
+            assert!(error.contains(wanted), "{error}");
+        }
     }
 
     #[test]
