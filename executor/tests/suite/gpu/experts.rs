@@ -28,7 +28,7 @@ pub fn experts_on(model: &Model, experts: DeviceId, rest: DeviceId) -> Placement
 
 /// A golden model with three experts per token, and with scores so far apart that the third expert
 /// hardly counts. Rounding can then change only the third expert, and results can be compared.
-fn decided(name: &str, folder: &Path) -> Checkpoint {
+pub fn decided(name: &str, folder: &Path) -> Checkpoint {
     let read = |file: &str| std::fs::read(rig::folder(name).join(file)).expect("a golden file");
     let config = String::from_utf8(read("config.json")).expect("text");
     let config = config.replace("\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 3");

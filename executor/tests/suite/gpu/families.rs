@@ -1,36 +1,38 @@
 //! Families with other mixers, routers and wiring than Llama's: on a GPU, on the CPU, and on both.
 
 use crate::gpu::agreement::{Case, difference, digest, generate, there_is_one};
-use crate::gpu::experts::experts_on;
+use crate::gpu::experts::{decided, experts_on};
 use crate::gpu::{orders, stand_in};
 use crate::rig;
 use executor::GpuPassCounts;
 use hwprofiles::DType;
 use planner::{Placement, whole_slice};
-use scenarios::{Model, Sublayer};
+use scenarios::{Architecture, Mixer, Model, Sublayer};
 
 /// Families whose every sublayer runs on a GPU.
-const FAMILIES: [&str; 9] = [
-    "minimax_m2",
-    "glm4_moe",
-    "llama4",
-    "nemotron_h",
-    "qwen3_5",
-    "qwen3_5_heads",
-    "qwen3_5_moe",
+const FAMILIES: [&str; 7] =
+    ["minimax_m2", "glm4_moe", "llama4", "nemotron_h", "qwen3_5", "qwen3_5_heads", "qwen3_5_moe"];
+/// Families with some sublayers that stay on the CPU.
+const PARTIAL: [&str; 7] = [
+    "nemotron_h_moe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "gemma4",
+    "gemma4_moe",
     "qwen3_next",
     "qwen3_next_square",
 ];
-/// Families with some sublayers that stay on the CPU.
-const PARTIAL: [&str; 5] = ["nemotron_h_moe", "deepseek_v2", "deepseek_v3", "gemma4", "gemma4_moe"];
 
-/// Whether a sublayer of a layer of `shape` stays on the CPU: latent attention, experts with norms
+/// Whether a sublayer of a layer of `shape` stays on the CPU: latent attention, the delta nets of
+/// Qwen3-Next, experts with norms
 /// of their own, keys that are values, and experts of a number of neurons that kernels do not take.
 fn stays(shape: &Model, sublayer: Sublayer) -> bool {
     let beside = [Sublayer::Router, Sublayer::SharedExpert, Sublayer::Experts].contains(&sublayer);
     let latent = shape.latent().is_some() && [Sublayer::Qkv, Sublayer::Attention].contains(&sublayer);
     let odd = shape.experts.as_ref().is_some_and(|experts| !experts.intermediate.is_multiple_of(16));
+    let recurs = shape.architecture == Architecture::Qwen3Next && matches!(shape.mixer, Mixer::Recurrent(_));
     latent
+        || sublayer == Sublayer::Attention && recurs
         || beside && shape.wiring.norms_beside
         || sublayer == Sublayer::Attention && shape.wiring.keys_are_values
         || sublayer == Sublayer::Experts && !shape.activation.is_gated() && odd
@@ -83,7 +85,11 @@ fn families_make_on_a_gpu_what_they_make_on_the_cpu() {
         (0..3).map(|i| (0..17).map(|j| (i * 131 + j * j * 7) % 384).collect()).collect();
     let (mut found, mut runs) = (Vec::new(), 0);
     for name in FAMILIES.into_iter().chain(PARTIAL) {
-        let checkpoint = rig::checkpoint(name);
+        let folder = tempfile::tempdir().expect("a folder");
+        // Routers of a softmax, made decisive; those of a sigmoid would saturate.
+        let checkpoint =
+            if name == "qwen3_5_moe" { decided(name, folder.path()) } else { rig::checkpoint(name) };
+        let has_experts = checkpoint.model().shapes().iter().any(|shape| shape.experts.is_some());
         let mut bits = Vec::new();
         for (kind, placement) in cases(name, checkpoint.model()) {
             let name = format!("{name}: {kind}");
@@ -95,6 +101,12 @@ fn families_make_on_a_gpu_what_they_make_on_the_cpu() {
             println!("bits of {name}: {:016x}", digest(&logits));
             runs += 1;
             found.extend((same == tokens).then_some(apart));
+            if !has_experts {
+                assert!(same != tokens || apart < 0.05, "{name}: {apart}");
+                for ((prompt, ours), theirs) in prompts.iter().zip(&tokens).zip(&same) {
+                    case.tie(prompt, ours, theirs);
+                }
+            }
             bits.push((kind, digest(&logits)));
             // Nothing waits for the host.
             if let ("all on the GPU", Some(GpuPassCounts { replayed, .. })) = (kind, case.ours.gpu_passes()) {
@@ -110,6 +122,9 @@ fn families_make_on_a_gpu_what_they_make_on_the_cpu() {
         "largest difference: {worst} beside the CPU, half below {median}, of {}/{runs} runs",
         found.len()
     );
+    // Measured: 0.009 of the largest logit. Rounding changes a token where two are
+    // nearly equal, and sends one to another expert where two experts' scores are.
+    assert!(median > 0.0 && median < 0.03 && 4 * found.len() > 3 * runs, "{found:?} of {runs}");
     println!("they agree");
 }
 
