@@ -10,8 +10,10 @@ use crate::error::PlannerError;
 use crate::placement::Placement;
 use crate::program::{BatchSteps, Lane, PhaseTimes, Program};
 use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MemoryId, MissingRate, Seconds};
+use rustc_hash::FxHashMap;
 use scenarios::{Phase, Step};
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 
 /// Lower bounds of the time of one step, or of several steps one after the other.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -50,8 +52,13 @@ impl Roofline {
         let mut moved: BTreeMap<MemoryId, Bytes> = BTreeMap::new();
         let mut ends: Vec<Seconds> = Vec::with_capacity(program.tasks.len());
         let mut free: BTreeMap<Lane, Seconds> = BTreeMap::new();
+        // Layers of a kind are alike: what does the same on the same lane costs the same.
+        let mut known = FxHashMap::default();
         for task in &program.tasks {
-            let price = cost_model.task_cost(task, step)?;
+            let price = match known.entry((task.lane, task.kind, task.micro_batch, &task.action)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => *new.insert(cost_model.task_cost(task, step)?),
+            };
             let ready = task.after.iter().map(|id| ends[id.0 as usize]);
             let ready = ready.fold(Seconds::ZERO, Seconds::max);
             let queue = task.lane.queue(cost_model.machine);

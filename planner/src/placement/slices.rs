@@ -91,15 +91,30 @@ impl Placement {
     /// All layers computed by `device`, with weights and KV in `memory`.
     pub fn uniform(model: &Model, device: DeviceId, memory: MemoryId) -> Self {
         let whole = |shape: &Model, sublayer| vec![whole_slice(shape, sublayer, memory, device, device)];
-        let layer = |index| {
-            LayerPlacement::from_slices(model.kind(index), |sublayer| whole(model.layer(index), sublayer))
-        };
+        let layer = |kind| LayerPlacement::from_slices(kind, |sublayer| whole(model.shape(kind), sublayer));
         Self {
             embed: whole(model, Sublayer::Embed),
-            layers: (0..model.layers).map(layer).collect(),
+            layers: Self::layers_of_kinds(model, layer),
             head: whole(model, Sublayer::Head),
             pipelining: Pipelining::default(),
         }
+    }
+
+    /// The model's layers, each as `layer` places those of its kind.
+    pub(crate) fn layers_of_kinds(
+        model: &Model,
+        layer: impl Fn(LayerKind) -> LayerPlacement,
+    ) -> Vec<LayerPlacement> {
+        let mut known: Vec<LayerPlacement> = Vec::new();
+        let of_kind = |index| {
+            let kind = model.kind(index);
+            let at = known.iter().position(|layer| layer.kind == kind).unwrap_or_else(|| {
+                known.push(layer(kind));
+                known.len() - 1
+            });
+            known[at].clone()
+        };
+        (0..model.layers).map(of_kind).collect()
     }
 
     /// Every sublayer with its layer (`None` for embed and head), in the order of computation.

@@ -99,8 +99,11 @@ impl ChunkedPlacement {
 
     /// The layers `window` alone, with the same embed and head.
     pub fn excerpt(&self, window: &Range<usize>) -> Self {
-        let layers = self.placement.layers[window.clone()].to_vec();
-        Self { placement: Placement { layers, ..self.placement.clone() }, chunk: self.chunk }
+        let Placement { embed, layers, head, pipelining } = &self.placement;
+        let layers = layers[window.clone()].to_vec();
+        let placement =
+            Placement { embed: embed.clone(), layers, head: head.clone(), pipelining: *pipelining };
+        Self { placement, chunk: self.chunk }
     }
 }
 

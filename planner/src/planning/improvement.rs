@@ -18,7 +18,7 @@ use crate::program::RunExtent;
 use crate::search::Goal;
 use hwprofiles::Ratio;
 use rayon::prelude::*;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The least gain of a round that is worth another one.
 const WORTH: f64 = 5e-4;
@@ -50,10 +50,10 @@ pub(crate) struct Improvement<'a, 's> {
     reserve: usize,
     /// Single edits of one placement that are simulated: a quarter of the budget.
     most_edits: usize,
-    known: HashSet<ChunkedPlacement>,
+    known: FxHashSet<ChunkedPlacement>,
     /// Some layers alone: the objective and the bytes of each memory; `None` if bytes would have to
     /// move without a link.
-    excerpts: HashMap<ChunkedPlacement, Option<Judgement>>,
+    excerpts: FxHashMap<ChunkedPlacement, Option<Judgement>>,
 }
 
 /// An objective, and bytes of each memory.
@@ -91,8 +91,8 @@ impl<'a, 's> Improvement<'a, 's> {
             left,
             reserve: 0,
             most_edits: left / 4 / (problem.cost_model.model.layers as usize).max(1),
-            known: HashSet::new(),
-            excerpts: HashMap::new(),
+            known: FxHashSet::default(),
+            excerpts: FxHashMap::default(),
         }
     }
 
@@ -232,8 +232,8 @@ impl<'a, 's> Improvement<'a, 's> {
             let alike = sets.iter().filter(|other| other.layer.kind == layer.kind && other.layer != *layer);
             let used = alike.map(|other| other.layer.clone());
             let changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer, alone)).collect();
-            let excerpts = changes.iter().map(|to| from.candidate.with_layers(&[at], to).excerpt(&window));
             let before = from.candidate.excerpt(&window);
+            let excerpts = changes.iter().map(|to| before.with_layers(&[at - window.start], to));
             let excerpts: Vec<ChunkedPlacement> = excerpts.chain([before.clone()]).collect();
             self.judge(&excerpts)?;
             let Some(Some((own, held))) = self.excerpts.get(&before) else { continue };

@@ -1,7 +1,8 @@
 //! The lowering of a placement to a program: it visits the operators in order and brings each its
 //! inputs.
 
-use crate::placement::{Pipelining, Placement, PlacementView, Slice};
+use crate::placement::{LayerPlacement, Pipelining, Placement, PlacementView, Slice, Slices};
+use crate::program::issued_tasks::{BufferCopy, IssuedTasks, RingSlots, StagingRing};
 use crate::program::micro_batch::MicroBatch;
 use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
 
@@ -25,24 +26,6 @@ pub(crate) const ALL_BUFFERS: [ActivationBuffer; 11] = [
     ActivationBuffer::Routes,
     ActivationBuffer::Shared,
 ];
-
-/// One device's copy of a buffer.
-#[derive(Debug, Clone, Default)]
-struct BufferCopy {
-    /// Valid column ranges, each with the task that wrote it.
-    valid: Vec<(Range<u64>, TaskId)>,
-    /// Hops that have read the copy since it was last written. The device's own tasks are not
-    /// listed: all writers of the copy are in the same lane as they.
-    readers: Vec<TaskId>,
-}
-
-/// The rings of staging slots of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum StagingRing {
-    Weights,
-    /// The KV slots of one micro-batch.
-    Kv(u64),
-}
 
 /// An operator with the devices that compute it.
 struct PlacedOperator<'p> {
@@ -78,21 +61,9 @@ pub(crate) struct Lowering<'a> {
     phase: Phase,
     /// Slots of each ring.
     slots: usize,
-    tasks: Vec<Task>,
-    /// By buffer, device and micro-batch: see [`Lowering::copy`].
-    copies: Vec<BufferCopy>,
-    rings: BTreeMap<(DeviceId, StagingRing), RingSlots>,
+    issued: IssuedTasks,
     /// By layer and micro-batch: the store of its staged cache, for later layers that share it.
     stores: BTreeMap<(u64, u64), TaskId>,
-}
-
-/// The slots of one ring, used in turn.
-#[derive(Debug, Clone)]
-struct RingSlots {
-    /// Number of fetches so far.
-    fetches: usize,
-    /// The last tasks that use each slot.
-    users: Vec<Vec<TaskId>>,
 }
 
 impl Program {
@@ -122,69 +93,147 @@ impl Program {
 
 impl<'a> Lowering<'a> {
     /// The tasks of one step of `phase`, in the order of issue.
-    ///
-    /// Operators form *segments*: consecutive operators, also of different layers, that the same
-    /// devices compute. Within a segment the micro-batches follow each other, so that the devices
-    /// of the next segment work on the first micro-batch while these work on the second. Streamed
-    /// weights must serve all micro-batches before their slot is filled again, so each operator
-    /// that streams is a segment by itself.
     pub fn tasks(
         machine: &'a Machine,
         model: &'a Model,
         placement: &PlacementView<'_>,
         phase: Phase,
     ) -> Result<Vec<Task>, LowerError> {
+        let lowering = Self::new(machine, model, placement, phase);
+        lowering.lowered(
+            placement,
+            match placement.pipelining.micro_batches {
+                1 => Self::layer_by_layer,
+                _ => Self::by_segments,
+            },
+        )
+    }
+
+    fn new(machine: &'a Machine, model: &'a Model, placement: &PlacementView<'_>, phase: Phase) -> Self {
         let Pipelining { slots, micro_batches } = placement.pipelining;
         let copies = ALL_BUFFERS.len() * machine.devices.len() * micro_batches as usize;
-        let mut lowering = Self {
-            machine,
-            model,
-            kinds: placement.layers.iter().map(|layer| layer.kind).collect(),
-            phase,
-            slots,
-            tasks: Vec::new(),
-            copies: vec![BufferCopy::default(); copies],
-            rings: BTreeMap::new(),
-            stores: BTreeMap::new(),
-        };
-        let placed_operators = lowering.placed_operators(placement);
+        let issued = IssuedTasks { copies: vec![BufferCopy::default(); copies], ..IssuedTasks::default() };
+        let kinds = placement.layers.iter().map(|layer| layer.kind).collect();
+        Self { machine, model, kinds, phase, slots, issued, stores: BTreeMap::new() }
+    }
+
+    fn lowered<'p>(
+        mut self,
+        placement: &PlacementView<'p>,
+        lower: impl FnOnce(&mut Self, &PlacementView<'p>) -> Result<(), LowerError>,
+    ) -> Result<Vec<Task>, LowerError> {
+        lower(&mut self, placement)?;
+        // Sampling reads the logits in the memory of the head's first device.
+        let lead = placement.head[0].device(self.phase);
+        let columns = 0..ActivationBuffer::Logits.columns(self.model);
+        for part in MicroBatch::all(placement.pipelining.micro_batches) {
+            self.bring(None, ActivationBuffer::Logits, &columns, lead, part)?;
+        }
+        Ok(self.issued.tasks)
+    }
+
+    /// Lowers steps in one micro-batch: the operators in their order. Of a run of equal layers,
+    /// those after one that repeats the layer before are copies of it.
+    fn layer_by_layer(&mut self, placement: &PlacementView<'_>) -> Result<(), LowerError> {
+        let alike = |one: &&LayerPlacement, next: &&LayerPlacement| std::ptr::eq(*one, *next) || one == next;
+        let [embed, head] = [(Sublayer::Embed, placement.embed), (Sublayer::Head, placement.head)];
+        self.sublayers(None, [embed])?;
+        let mut layer = 0;
+        for run in placement.layers.chunk_by(alike) {
+            let begin = self.issued.tasks.len();
+            let mut before = None;
+            for left in (0..run.len()).rev() {
+                let first = self.issued.tasks.len();
+                self.sublayers(Some(layer), run[0].iter())?;
+                layer += 1;
+                if left == 0 || !self.copies_layers() {
+                    continue;
+                }
+                let end = self.issued.layer_end(first);
+                if let Some(before) = &before
+                    && self.issued.repeats(begin, before, &end)
+                {
+                    self.issued.repeat(begin, before, &end, left);
+                    layer += left as u32;
+                    break;
+                }
+                before = Some(end);
+            }
+        }
+        self.sublayers(None, [head])
+    }
+
+    /// Whether equal layers are lowered alike: not if some wait for the caches of certain others.
+    fn copies_layers(&self) -> bool {
+        let shared = || (0..self.model.layers).any(|layer| self.model.cache_layer(layer) != layer);
+        self.stores.is_empty() || !shared()
+    }
+
+    fn sublayers<'p>(
+        &mut self,
+        layer: Option<u32>,
+        sublayers: impl IntoIterator<Item = (Sublayer, &'p Slices)>,
+    ) -> Result<(), LowerError> {
+        for (sublayer, slices) in sublayers {
+            for work in self.operators(layer, sublayer, slices) {
+                match work.streams {
+                    true => self.streamed(&work, 1)?,
+                    false => self.work(&work, MicroBatch::WHOLE)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lowers steps in several micro-batches.
+    ///
+    /// Operators form *segments*: consecutive operators, also of different layers, that the same
+    /// devices compute. Within a segment the micro-batches follow each other, so that the devices
+    /// of the next segment work on the first micro-batch while these work on the second. Streamed
+    /// weights must serve all micro-batches before their slot is filled again, so each operator
+    /// that streams is a segment by itself.
+    fn by_segments(&mut self, placement: &PlacementView<'_>) -> Result<(), LowerError> {
+        let micro_batches = placement.pipelining.micro_batches;
+        let placed_operators: Vec<_> = placement
+            .sublayers()
+            .flat_map(|(layer, sublayer, slices)| self.operators(layer, sublayer, slices))
+            .collect();
         let same_segment = |one: &PlacedOperator<'_>, next: &PlacedOperator<'_>| {
             !one.streams && !next.streams && one.devices == next.devices
         };
         for segment in placed_operators.chunk_by(same_segment) {
             if let [streamed @ PlacedOperator { streams: true, .. }] = segment {
-                lowering.streamed(streamed, micro_batches)?;
+                self.streamed(streamed, micro_batches)?;
                 continue;
             }
             for part in MicroBatch::all(micro_batches) {
-                segment.iter().try_for_each(|work| lowering.work(work, part))?;
+                segment.iter().try_for_each(|work| self.work(work, part))?;
             }
         }
-        // Sampling reads the logits in the memory of the head's first device.
-        let lead = placement.head[0].device(phase);
-        let columns = 0..ActivationBuffer::Logits.columns(model);
-        for part in MicroBatch::all(micro_batches) {
-            lowering.bring(None, ActivationBuffer::Logits, &columns, lead, part)?;
-        }
-        Ok(lowering.tasks)
+        Ok(())
     }
 
-    /// The operators of the step, in order.
-    fn placed_operators<'p>(&self, placement: &PlacementView<'p>) -> Vec<PlacedOperator<'p>> {
-        let mut placed_operators = Vec::new();
-        for (layer, sublayer, slices) in placement.sublayers() {
-            for &operator in sublayer.operators(self.shape(layer)) {
-                let computing = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
-                let mut devices: SmallVec<[DeviceId; 4]> =
-                    computing.iter().map(|slice| slice.device(self.phase)).collect();
-                devices.sort_unstable();
-                devices.dedup();
-                let far = |slice: &Slice| self.in_place(slice.home, slice.device(self.phase)).is_none();
-                let streams = operator.is_matmul() && slices.iter().any(far);
-                placed_operators.push(PlacedOperator { layer, operator, slices, devices, streams });
-            }
-        }
-        placed_operators
+    /// The operators of a sublayer, in order.
+    fn operators<'p>(
+        &self,
+        layer: Option<u32>,
+        sublayer: Sublayer,
+        slices: &'p [Slice],
+    ) -> impl Iterator<Item = PlacedOperator<'p>> + use<'p> {
+        let distinct = |slices: &[Slice]| {
+            let mut devices: SmallVec<[DeviceId; 4]> =
+                slices.iter().map(|slice| slice.device(self.phase)).collect();
+            devices.sort_unstable();
+            devices.dedup();
+            devices
+        };
+        let (of_matrix, of_rest) = (distinct(slices), distinct(&slices[..1]));
+        let far = |slice: &Slice| self.in_place(slice.home, slice.device(self.phase)).is_none();
+        let streams = slices.iter().any(far);
+        sublayer.operators(self.shape(layer)).iter().map(move |&operator| {
+            let devices = if operator.is_matmul() { &of_matrix } else { &of_rest }.clone();
+            PlacedOperator { layer, operator, slices, devices, streams: operator.is_matmul() && streams }
+        })
     }
 
     /// The kind of `layer` of the placement; `None` for embed and head.
@@ -372,7 +421,7 @@ impl<'a> Lowering<'a> {
 
     fn ring(&mut self, device: DeviceId, ring: StagingRing) -> &mut RingSlots {
         let empty = || RingSlots { fetches: 0, users: vec![vec![]; self.slots] };
-        self.rings.entry((device, ring)).or_insert_with(empty)
+        self.issued.rings.entry((device, ring)).or_insert_with(empty)
     }
 
     /// Lowers one operator on one device: brings its inputs, then writes columns of its output.
@@ -418,7 +467,7 @@ impl<'a> Lowering<'a> {
         let own = self.own(device);
         let mut hops = Vec::new();
         for from in self.machine.device_ids().filter(|&from| from != device) {
-            for (valid, writer) in &self.copies[self.at(buffer, from, part)].valid {
+            for (valid, writer) in &self.issued.copies[self.at(buffer, from, part)].valid {
                 let found: Vec<_> = missing.iter().filter_map(|range| intersect(range, valid)).collect();
                 missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
                 hops.extend(found.into_iter().map(|columns| (from, columns, *writer)));
@@ -454,7 +503,7 @@ impl<'a> Lowering<'a> {
 
     fn copy(&mut self, buffer: ActivationBuffer, device: DeviceId, part: MicroBatch) -> &mut BufferCopy {
         let at = self.at(buffer, device, part);
-        &mut self.copies[at]
+        &mut self.issued.copies[at]
     }
 
     fn at(&self, buffer: ActivationBuffer, device: DeviceId, part: MicroBatch) -> usize {
@@ -479,10 +528,10 @@ impl<'a> Lowering<'a> {
         after: Vec<TaskId>,
         micro_batch: MicroBatch,
     ) -> TaskId {
-        let id = TaskId(self.tasks.len() as u32);
-        let after = dependencies(&self.tasks, lane, after);
+        let id = TaskId(self.issued.tasks.len() as u32);
+        let after = dependencies(&self.issued.tasks, lane, after);
         let kind = self.kind(layer);
-        self.tasks.push(Task { lane, layer, kind, micro_batch, action, after });
+        self.issued.tasks.push(Task { lane, layer, kind, micro_batch, action, after });
         id
     }
 }
@@ -498,4 +547,53 @@ fn subtract(range: &Range<u64>, cut: &Range<u64>) -> Vec<Range<u64>> {
 fn intersect(range: &Range<u64>, other: &Range<u64>) -> Option<Range<u64>> {
     let both = range.start.max(other.start)..range.end.min(other.end);
     (both.start < both.end).then_some(both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Spec, model};
+    use crate::placement::{Home, IdenticalGpus};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// One micro-batch in segments is what no copies of layers would give.
+        #[test]
+        fn copied_layers_are_what_lowering_each_gives(
+            runs in prop::collection::vec((1usize..12, any::<[prop::sample::Index; 8]>()), 1..5),
+            slots in 1usize..5,
+            ends in any::<[bool; 2]>(),
+        ) {
+            let layers = runs.iter().map(|(count, _)| count).sum::<usize>();
+            let model = model(layers as u64, 256);
+            let machine = Spec::gpu(1 << 30).machine(&model);
+            let homes = Home::all(&machine, &model, &IdenticalGpus::none());
+            let devices: Vec<_> = machine.device_ids().collect();
+            let layer = |picks: &[prop::sample::Index; 8]| {
+                let mut picks = picks.iter();
+                LayerPlacement::from_slices(model.kind(0), |sublayer| {
+                    let pick = *picks.next().unwrap();
+                    let ways: Vec<Slices> = homes
+                        .iter()
+                        .flat_map(|home| devices.iter().map(move |&device| (home, device)))
+                        .filter(|(home, device)| home.admits(&machine, sublayer, *device))
+                        .filter_map(|(home, device)| home.slices(&machine, &model, sublayer, device, device))
+                        .collect();
+                    pick.get(&ways).clone()
+                })
+            };
+            let on = |gpu| Placement::uniform(&model, devices[usize::from(gpu)], machine.device(devices[usize::from(gpu)]).memory);
+            let placement = Placement {
+                embed: on(ends[0]).embed,
+                layers: runs.iter().flat_map(|(count, picks)| vec![layer(picks); *count]).collect(),
+                head: on(ends[1]).head,
+                pipelining: Pipelining { slots, micro_batches: 1 },
+            };
+            for phase in [Phase::Prefill, Phase::Decode] {
+                let copied = Lowering::new(&machine, &model, &placement.view(), phase).lowered(&placement.view(), Lowering::layer_by_layer);
+                let each = Lowering::new(&machine, &model, &placement.view(), phase).lowered(&placement.view(), Lowering::by_segments);
+                prop_assert_eq!(copied, each);
+            }
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 mod batch_steps;
 mod extent;
+mod issued_tasks;
 mod lowering;
 mod micro_batch;
 mod per_phase;

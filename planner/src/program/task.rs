@@ -152,6 +152,21 @@ impl Lane {
     }
 }
 
+impl Action {
+    /// The action in the first staging slot: which slot it uses does not change its price.
+    pub fn without_slot(&self) -> Self {
+        let mut action = self.clone();
+        match &mut action {
+            Self::Compute { source: OperandSource::Staged(slot), .. }
+            | Self::FetchWeights { slot, .. }
+            | Self::FetchKv { slot, .. }
+            | Self::StoreKv { slot, .. } => *slot = 0,
+            _ => {}
+        }
+        action
+    }
+}
+
 impl Task {
     /// Name in a trace: the operator's, or `fetch qkv`, `fetch kv`, `store kv`, `hop normed`.
     pub fn name(&self) -> String {

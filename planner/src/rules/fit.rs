@@ -35,21 +35,27 @@ pub(super) fn largest(
     most: usize,
     placement: impl Fn(usize) -> Placement,
 ) -> Result<(Placement, usize), NoRule> {
-    let capacity = cost_model.machine.memory(pair.own).capacity.value;
-    let fits = |count: usize| -> Result<bool, PlannerError> {
-        Ok(footprint(cost_model, extent, &placement(count))?[pair.own.0].total() <= capacity)
+    let capacity = cost_model.machine.memory(pair.own).capacity.value.get();
+    let bytes = |count: usize| -> Result<u64, PlannerError> {
+        Ok(footprint(cost_model, extent, &placement(count))?[pair.own.0].total().get())
     };
+    let most_bytes = bytes(most)?;
     let mut count = most;
-    if !fits(most)? {
-        // Bisection between a count that fits and one that does not.
-        let mut too_many = most;
+    if most_bytes > capacity {
+        // Layers are alike, so bytes grow about linearly between a count that fits and one that
+        // does not.
+        let (mut too_many, mut excess) = (most, most_bytes);
+        let mut least = bytes(0)?;
         count = 0;
         while too_many - count > 1 {
-            let middle = count.midpoint(too_many);
-            if fits(middle)? {
-                count = middle;
+            let share = capacity.saturating_sub(least) as f64 / excess.saturating_sub(least).max(1) as f64;
+            let next = count + ((too_many - count) as f64 * share) as usize;
+            let next = next.clamp(count + 1, too_many - 1);
+            let taken = bytes(next)?;
+            if taken <= capacity {
+                (count, least) = (next, taken);
             } else {
-                too_many = middle;
+                (too_many, excess) = (next, taken);
             }
         }
     }

@@ -53,7 +53,8 @@ impl HostAndAccelerator {
 
 /// Everything with the host: the token table in its own memory, the rest in `dram`.
 pub(super) fn with_host(model: &Model, host: DeviceId, own: MemoryId, dram: MemoryId) -> Placement {
-    Placement { embed: Placement::uniform(model, host, own).embed, ..Placement::uniform(model, host, dram) }
+    let embed = vec![whole_slice(model, Sublayer::Embed, own, host, host)];
+    Placement { embed, ..Placement::uniform(model, host, dram) }
 }
 
 fn first(machine: &Machine, cpu: bool) -> Option<(DeviceId, MemoryId)> {

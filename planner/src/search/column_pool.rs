@@ -39,10 +39,11 @@ struct PoolGroup<'s> {
     residency: Vec<(usize, [Vec<usize>; 2])>,
 }
 
-/// Dual prices of all rows by phase, of all memories, and of each device's work by phase.
+/// Dual prices by phase of the rows and of the devices' work that have one, each with its index;
+/// and of all memories.
 struct ExpandedPrices {
-    rows: [Vec<f64>; 2],
-    work: [Vec<f64>; 2],
+    rows: [Vec<(usize, f64)>; 2],
+    work: [Vec<(usize, f64)>; 2],
     memories: Vec<f64>,
 }
 
@@ -164,6 +165,17 @@ impl<'s> ColumnPool<'s> {
         self.groups.iter().map(within).collect()
     }
 
+    /// Whether a column that is not in `known` costs at most `gap` more than its group's cheapest
+    /// one.
+    pub fn has_others_within(&self, known: &[BTreeSet<PatternId>], prices: &DualPrices, gap: f64) -> bool {
+        let rates = self.rates(prices);
+        self.groups.iter().zip(known).any(|(group, known)| {
+            let all = group.priced(&rates);
+            let least = all.iter().map(|(cost, _)| *cost).fold(f64::INFINITY, f64::min);
+            all.iter().any(|(cost, pattern_id)| cost - least <= gap && !known.contains(pattern_id))
+        })
+    }
+
     /// The groups of a pattern program with these patterns written out.
     pub fn kinds(&self, pattern_ids: &[BTreeSet<PatternId>]) -> Vec<PatternGroup> {
         let kind = |(group, pattern_ids): (&PoolGroup<'_>, &BTreeSet<PatternId>)| PatternGroup {
@@ -230,23 +242,24 @@ impl<'s> ColumnPool<'s> {
 
     fn rates(&self, prices: &DualPrices) -> ExpandedPrices {
         let machine = self.patterns.prices[0].cost_model.machine;
-        let rows = self.choices(0).next().map_or(0, |half| half.cost.len());
         let mut rates = ExpandedPrices {
-            rows: [vec![0.0; rows], vec![0.0; rows]],
-            work: [vec![0.0; machine.devices.len()], vec![0.0; machine.devices.len()]],
+            rows: Default::default(),
+            work: Default::default(),
             memories: vec![0.0; machine.memories.len()],
         };
         let of_row = (0..2).flat_map(|phase| self.rows[phase].iter().map(move |&row| (phase, row)));
-        of_row.zip(&prices.rows).for_each(|((phase, row), &price)| rates.rows[phase][row] = price);
+        let priced = of_row.zip(&prices.rows).filter(|(_, price)| **price != 0.0);
+        priced.for_each(|((phase, row), &price)| rates.rows[phase].push((row, price)));
         self.memories
             .iter()
             .zip(&prices.memories)
             .for_each(|(&memory, &price)| rates.memories[memory] = price);
-        for (measure, price) in self.measures.iter().zip(&prices.measures) {
-            for phase in 0..2 {
-                let busy = rates.work[phase].iter_mut().zip(&measure.busy[phase]);
-                busy.for_each(|(rate, weight)| *rate += price * weight);
+        for phase in 0..2 {
+            let mut work = vec![0.0; machine.devices.len()];
+            for (measure, price) in self.measures.iter().zip(&prices.measures) {
+                work.iter_mut().zip(&measure.busy[phase]).for_each(|(rate, weight)| *rate += price * weight);
             }
+            rates.work[phase] = work.into_iter().enumerate().filter(|(_, rate)| *rate != 0.0).collect();
         }
         rates
     }
@@ -343,7 +356,10 @@ impl PoolGroup<'_> {
 
     fn of_half(&self, residency: usize, phase: usize, half: usize, rates: &ExpandedPrices) -> f64 {
         let half = &self.class.residency[residency].choices[phase][half];
-        dot(&half.cost, &rates.rows[phase]) + dot(&half.work, &rates.work[phase])
+        let sum = |numbers: &[f64], rates: &[(usize, f64)]| {
+            rates.iter().map(|&(index, rate)| numbers[index] * rate).sum::<f64>()
+        };
+        sum(&half.cost, &rates.rows[phase]) + sum(&half.work, &rates.work[phase])
     }
 }
 

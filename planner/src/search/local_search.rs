@@ -114,18 +114,25 @@ impl LocalSolution {
         let mut best: Option<(f64, (usize, usize, usize, u64))> = None;
         let mut trial = self.clone();
         for (group, from, to) in self.pairs() {
-            trial.clone_from(self);
-            for count in 1..=self.counts[group][from] {
-                trial.add(candidates[group][from], -1);
-                trial.add(candidates[group][to], 1);
-                let Some(value) = trial.value_if_feasible(program) else { continue };
-                if value < best.as_ref().map_or(self.value * (1.0 - 1e-9), |(value, _)| *value) {
-                    best = Some((value, (group, from, to, count)));
-                }
+            let mut value_of = |count: u64| {
+                trial.copy_sums(self);
+                trial.add(candidates[group][from], -(count as i64));
+                trial.add(candidates[group][to], count as i64);
+                trial.value_if_feasible(program)
+            };
+            let Some((value, count)) = least(self.counts[group][from], &mut value_of) else { continue };
+            if value < best.as_ref().map_or(self.value * (1.0 - 1e-9), |(value, _)| *value) {
+                best = Some((value, (group, from, to, count)));
             }
         }
         let (value, (group, from, to, count)) = best?;
         Some(Self { value, ..self.moved(candidates, group, from, to, count) })
+    }
+
+    fn copy_sums(&mut self, other: &Self) {
+        self.times.copy_from_slice(&other.times);
+        self.adds.copy_from_slice(&other.adds);
+        self.bytes.copy_from_slice(&other.bytes);
     }
 
     /// Every (group, column in use, other column).
@@ -206,4 +213,19 @@ impl LocalSolution {
         };
         IntegerSolution { counts: self.counts.iter().zip(candidates).map(group).collect(), value: self.value }
     }
+}
+
+/// The least value of counts from 1 to `most`, and the first count that has it. The value is a
+/// maximum of sums that are linear in the count, so it is convex, and the counts that are feasible
+/// begin with 0.
+fn least(most: u64, value_of: &mut impl FnMut(u64) -> Option<f64>) -> Option<(f64, u64)> {
+    let (mut first, mut last) = (1, most);
+    while first < last {
+        let middle = first.midpoint(last);
+        match (value_of(middle), value_of(middle + 1)) {
+            (Some(here), Some(next)) if next < here => first = middle + 1,
+            _ => last = middle,
+        }
+    }
+    value_of(first).map(|value| (value, first))
 }

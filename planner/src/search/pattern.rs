@@ -15,8 +15,9 @@ use crate::placement::{Home, LayerPlacement, ModelShare, Slices, mixes_stripes};
 use crate::program::RunExtent;
 use crate::search::layer_class::{LayerClass, LayerResidency, PatternId, PhaseChoice};
 use hwprofiles::{Bytes, DeviceId, DeviceKind};
+use rustc_hash::FxHashMap;
 use scenarios::{LayerBlocks, LayerKind, Phase, Sublayer};
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// One way to place a layer, or to place embed and head.
@@ -64,20 +65,28 @@ pub(crate) struct Patterns<'a> {
     extent: (u64, u64),
     /// The model as each memory holds it.
     within: Vec<ModelShare<'a>>,
+    /// By sublayer of the price list and by home, the bytes in each memory.
+    kept: Vec<Vec<Vec<u64>>>,
     /// Whether to keep choices that are slower but let devices work less.
     frugal: bool,
 }
 
 /// Serial chains by the devices that compute them, with the seconds of memory bandwidth of their
 /// hops. Homes do not change either.
-pub(crate) type ChainCache = BTreeMap<Vec<usize>, Option<(f64, Vec<f64>)>>;
+pub(crate) type ChainCache = FxHashMap<SmallVec<[u16; 8]>, Option<(f64, Vec<f64>)>>;
 
 impl<'a> Patterns<'a> {
     pub fn new(homes: Vec<Home>, prices: [PriceList<'a>; 2], batch: u64, context: u64, frugal: bool) -> Self {
         let cost_model = prices[0].cost_model;
         let within = |memory| ModelShare::in_memory(cost_model.machine, cost_model.model, memory);
         let within: Vec<_> = cost_model.machine.memory_ids().map(within).collect();
-        Self { homes, prices, extent: (batch, context), within, frugal }
+        let kept = vec![];
+        let mut patterns = Self { homes, prices, extent: (batch, context), within, kept, frugal };
+        let of_sublayer = |sublayer| -> Vec<Vec<u64>> {
+            patterns.homes.iter().map(|&home| patterns.kept(sublayer, home)).collect()
+        };
+        patterns.kept = (0..patterns.prices[0].sublayers.len()).map(of_sublayer).collect();
+        patterns
     }
 
     /// The classes of layers with all residencies: embed and head, then each kind of layer in the
@@ -98,7 +107,7 @@ impl<'a> Patterns<'a> {
     fn fill(&self, class: &mut LayerClass) {
         let homes = self.homes_of(class.kind);
         let ways = |phase: usize| {
-            let (mut serial_chain, mut chain_cost) = (self.serial_chain(), ChainCache::new());
+            let (mut serial_chain, mut chain_cost) = (self.serial_chain(), ChainCache::default());
             let list = &self.prices[phase];
             let choices = homes
                 .iter()
@@ -311,39 +320,44 @@ impl<'a> Patterns<'a> {
         let machine = list.cost_model.machine;
         let (links, memories) = (machine.links.len(), machine.memories.len());
         let mut choices: Vec<PhaseChoice> = Vec::new();
+        let mut busy = Vec::with_capacity(1 + links + memories + 4 * machine.devices.len());
         for leads in class.leads(list, homes) {
             // A layer follows one of its own kind; the embedding follows nothing.
             let from = if class.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
-            let key = homes.iter().zip(&leads).map(|(&home, lead)| match self.homes[home] {
+            let number = |(&home, lead): (&usize, &DeviceId)| match self.homes[home] {
                 Home::Whole(memory) if machine.device(*lead).reads.contains(&memory) => {
                     machine.devices.len() + self.homes.len() * (1 + lead.0) + home
                 }
                 Home::Whole(_) => lead.0,
                 Home::Split { .. } => machine.devices.len() + home,
-            });
+            };
+            let key = homes.iter().zip(&leads).map(|placed| number(placed) as u16);
             let chain = chain_cost
                 .entry(key.collect())
                 .or_insert_with(|| self.chain_cost(serial_chain, list, class, homes, &leads, from));
             let Some((chain, hops)) = chain else { continue };
-            let mut busy = vec![0.0; links + memories + 2 * machine.devices.len()];
-            busy[links..links + memories].copy_from_slice(hops);
+            // The chain, then links and memories, then the work and the host of each device.
+            busy.clear();
+            busy.resize(1 + links + memories + 2 * machine.devices.len(), 0.0);
+            busy[0] = *chain;
+            busy[1 + links..1 + links + memories].copy_from_slice(hops);
             let mut needs = vec![DeviceNeeds::default(); machine.devices.len()];
             for sublayer_costs in sublayer_costs(list, class, homes, &leads) {
-                busy.iter_mut().zip(&sublayer_costs.busy).for_each(|(sum, busy)| *sum += busy);
+                busy[1..].iter_mut().zip(&sublayer_costs.busy).for_each(|(sum, busy)| *sum += busy);
                 needs.iter_mut().zip(&sublayer_costs.needs).for_each(|(need, more)| *need = need.and(*more));
             }
-            let mut work = busy.split_off(links + memories);
-            let issued = work.split_off(machine.devices.len());
-            busy.insert(0, *chain);
+            let (shared, work) = busy.split_at(1 + links + memories);
+            let (work, issued) = work.split_at(machine.devices.len());
+            let mut cost = shared.to_vec();
             if list.micro_batches > 1 {
                 // The chain of one micro-batch does not show how long a device works for all of
                 // them.
-                busy.extend(&work);
+                cost.extend(work);
             }
             if machine.devices.iter().any(|device| device.issue.is_some()) {
-                busy.extend(&issued);
+                cost.extend(issued);
             }
-            let half = PhaseChoice { leads, cost: busy, work, needs };
+            let half = PhaseChoice { leads, cost, work: work.to_vec(), needs };
             if !choices.iter().any(|other| other.beats(&half, self.frugal)) {
                 choices.retain(|other| !half.beats(other, self.frugal));
                 choices.push(half);
@@ -404,26 +418,34 @@ impl<'a> Patterns<'a> {
 
     /// Bytes of matrices and KV in each memory.
     fn home_bytes(&self, class: &LayerClass, homes: &[usize]) -> Vec<u64> {
+        let mut bytes = vec![0; self.within.len()];
+        let tied = self.prices[0].cost_model.model.tied_embeddings;
+        for (&sublayer, &home) in class.sublayers.iter().zip(homes) {
+            let is_head = self.prices[0].sublayers[sublayer].sublayer == Sublayer::Head;
+            if !(tied && is_head && homes[0] == home) {
+                bytes.iter_mut().zip(&self.kept[sublayer][home]).for_each(|(sum, kept)| *sum += kept);
+            }
+        }
+        bytes
+    }
+
+    /// Bytes in each memory of a sublayer's matrix, or of its KV, in `home`.
+    fn kept(&self, sublayer: usize, home: Home) -> Vec<u64> {
         let cost_model = self.prices[0].cost_model;
         let mut bytes = vec![0; cost_model.machine.memories.len()];
         let (batch, context) = self.extent;
         let extent = RunExtent { batch, context, ..self.prices[0].extent };
-        let tied = cost_model.model.tied_embeddings;
-        for (&sublayer, &home) in class.sublayers.iter().zip(homes) {
-            let PricedSublayer { kind, sublayer: word } = self.prices[0].sublayers[sublayer];
-            let (any, shape) = (DeviceId(0), cost_model.model.shape_or_ends(kind));
-            let slices = self.homes[home].slices(cost_model.machine, shape, word, any, any);
-            for slice in slices.into_iter().flatten() {
-                let within = self.within[slice.home.0].of_kind(kind);
-                let shared = tied && word == Sublayer::Head && homes[0] == home;
-                let kept = match word {
-                    Sublayer::Attention => shared_cache_bytes(&within, cost_model.formats, &extent),
-                    _ if shared => Bytes::ZERO,
-                    _ => within.matrix_bytes(word, cost_model.formats, &slice.rows),
-                };
-                let kept = cost_model.machine.bytes_by_memory(slice.home, kept);
-                kept.for_each(|(memory, part)| bytes[memory.0] += part.get());
-            }
+        let PricedSublayer { kind, sublayer } = self.prices[0].sublayers[sublayer];
+        let (any, shape) = (DeviceId(0), cost_model.model.shape_or_ends(kind));
+        let slices = home.slices(cost_model.machine, shape, sublayer, any, any);
+        for slice in slices.into_iter().flatten() {
+            let within = self.within[slice.home.0].of_kind(kind);
+            let kept = match sublayer {
+                Sublayer::Attention => shared_cache_bytes(&within, cost_model.formats, &extent),
+                _ => within.matrix_bytes(sublayer, cost_model.formats, &slice.rows),
+            };
+            let kept = cost_model.machine.bytes_by_memory(slice.home, kept);
+            kept.for_each(|(memory, part)| bytes[memory.0] += part.get());
         }
         bytes
     }

@@ -70,13 +70,13 @@ impl<'s> PricedProblem<'s> {
         let few = pool.nearest(&self.prices, PROMISING);
         let first = self.problem(pool.kinds(&few), budget).solve_below(below)?;
         let reached = first.solution.as_ref().map_or(below, |solution| solution.value);
-        let could = pool.within(&self.prices, reached - floor);
-        if could.iter().zip(&few).all(|(could, few)| could.is_subset(few)) {
+        if !pool.has_others_within(&few, &self.prices, reached - floor) {
             return Ok(first);
         }
         if !(budget.all || reached.is_infinite()) {
             return Ok(SolveResult { bound: first.bound.min(floor), ..first });
         }
+        let could = pool.within(&self.prices, reached - floor);
         let all = self.problem(pool.kinds(&could), budget).solve_below(reached)?;
         Ok(match all.solution {
             Some(_) => all,

@@ -9,6 +9,7 @@ pub(crate) mod perfetto;
 mod priced_steps;
 mod random_draws;
 pub(crate) mod simulator;
+mod steady_state;
 mod training;
 
 pub use batch_run::{BatchRun, sampling_time};

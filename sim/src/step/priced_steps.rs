@@ -1,8 +1,9 @@
 //! Steps of many programs whose tasks recur: each kind of task is priced once for each step.
 
 use crate::step::simulator::{KindTable, Simulator, TaskKind, step_seconds};
+use crate::step::steady_state::RepeatedTasks;
 use hwprofiles::MissingRate;
-use planner::{Action, CostModel, Lane, MicroBatch, OperandSource, Program, StepProbe, Task};
+use planner::{Action, CostModel, Lane, MicroBatch, Program, StepProbe, Task};
 use rustc_hash::FxHashMap;
 use scenarios::{LayerKind, Step};
 
@@ -16,17 +17,10 @@ struct TaskKey {
 }
 
 impl TaskKey {
-    /// Which slot a task uses does not change its price.
     fn new(task: &Task) -> Self {
-        let mut action = task.action.clone();
-        match &mut action {
-            Action::Compute { source: OperandSource::Staged(slot), .. }
-            | Action::FetchWeights { slot, .. }
-            | Action::FetchKv { slot, .. }
-            | Action::StoreKv { slot, .. } => *slot = 0,
-            _ => {}
-        }
-        Self { lane: task.lane, kind: task.kind, micro_batch: task.micro_batch, action }
+        let Task { lane, kind, micro_batch, action, .. } = task;
+        let action = action.without_slot();
+        Self { lane: *lane, kind: *kind, micro_batch: *micro_batch, action }
     }
 }
 
@@ -36,6 +30,7 @@ pub(crate) struct KeyedProgram {
     keys: Vec<u32>,
     /// Each key once.
     distinct: Vec<u32>,
+    repeated: Vec<RepeatedTasks>,
 }
 
 /// The prices of one step.
@@ -50,7 +45,8 @@ struct PricedStep {
 pub(crate) struct PricedSteps<'a> {
     simulator: Simulator<'a>,
     keys: FxHashMap<TaskKey, u32>,
-    /// By key, its first task.
+    /// By key, what it stands for and its first task.
+    known: Vec<TaskKey>,
     tasks: Vec<Task>,
     steps: FxHashMap<Step, PricedStep>,
     kind_of_task: Vec<u32>,
@@ -61,6 +57,7 @@ impl<'a> PricedSteps<'a> {
         Self {
             simulator: Simulator::new(cost_model),
             keys: FxHashMap::default(),
+            known: Vec::new(),
             tasks: Vec::new(),
             steps: FxHashMap::default(),
             kind_of_task: Vec::new(),
@@ -68,17 +65,31 @@ impl<'a> PricedSteps<'a> {
     }
 
     pub fn keyed(&mut self, program: Program) -> KeyedProgram {
-        let key = |task: &Task| {
-            *self.keys.entry(TaskKey::new(task)).or_insert_with(|| {
-                self.tasks.push(task.clone());
-                self.tasks.len() as u32 - 1
-            })
-        };
-        let keys: Vec<u32> = program.tasks.iter().map(key).collect();
-        let mut distinct = keys.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        KeyedProgram { program, keys, distinct }
+        let mut keys: Vec<u32> = Vec::with_capacity(program.tasks.len());
+        // Most tasks do what the one in the same place of the layer before does.
+        let (mut before, mut start) = (0, 0);
+        for (index, task) in program.tasks.iter().enumerate() {
+            if index > 0 && task.layer != program.tasks[index - 1].layer {
+                (before, start) = (start, index);
+            }
+            let place = before + (index - start);
+            let key = TaskKey::new(task);
+            let known = keys.get(place).copied().filter(|&known| self.known[known as usize] == key);
+            keys.push(known.unwrap_or_else(|| self.key(key, task)));
+        }
+        let mut used = vec![false; self.tasks.len()];
+        keys.iter().for_each(|&key| used[key as usize] = true);
+        let distinct = (0..).zip(used).filter_map(|(key, used)| used.then_some(key)).collect();
+        let repeated = RepeatedTasks::find(&program, &keys);
+        KeyedProgram { program, keys, distinct, repeated }
+    }
+
+    fn key(&mut self, key: TaskKey, task: &Task) -> u32 {
+        *self.keys.entry(key).or_insert_with_key(|key| {
+            self.known.push(key.clone());
+            self.tasks.push(task.clone());
+            self.tasks.len() as u32 - 1
+        })
     }
 
     /// The prices of `step`, with those of `program` among them.
@@ -116,7 +127,7 @@ impl StepProbe for PricedSteps<'_> {
         let PricedStep { table, kinds } = steps.entry(*step).or_default();
         kind_of_task.clear();
         kind_of_task.extend(program.keys.iter().filter_map(|&key| kinds[key as usize]));
-        let duration = simulator.step_of_kinds(&program.program, kind_of_task, table);
+        let duration = simulator.step_of_kinds(&program.program, &program.repeated, kind_of_task, table);
         Ok(vec![step_seconds(duration).get()])
     }
 
@@ -126,5 +137,85 @@ impl StepProbe for PricedSteps<'_> {
         let [one, other] = [self.alone(program, steps[0])?, self.alone(program, steps[1])?];
         let apart = |&key: &u32| (one[key as usize] - other[key as usize]).abs();
         Ok(Some(program.keys.iter().map(apart).sum()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hwprofiles::{DType, Library, Machine};
+    use planner::{LayerPlacement, Pipelining, Placement, whole_slice};
+    use proptest::prelude::*;
+    use scenarios::{Formats, Model, Phase};
+
+    /// A layer whose sublayers are with the host, with the accelerator, or fetched from the host's
+    /// memory.
+    fn layer(machine: &Machine, model: &Model, picks: &[usize; 8]) -> LayerPlacement {
+        let gpu = machine.device_ids().nth(1).unwrap();
+        let host = machine.device_ids().next().unwrap();
+        let [dram, own] = [host, gpu].map(|device| machine.device(device).memory);
+        let mut picks = picks.iter();
+        LayerPlacement::from_slices(model.kind(0), |sublayer| {
+            let (home, device) = [(dram, host), (own, gpu), (dram, gpu)][*picks.next().unwrap()];
+            vec![whole_slice(model, sublayer, home, device, device)]
+        })
+    }
+
+    /// The duration of a step with and without a search for a steady state, and the share of tasks
+    /// that were simulated.
+    fn durations(placement: &Placement, step: &Step) -> ([f64; 2], f64) {
+        let machine = Library::default().machine("rtx4090-desktop").unwrap();
+        let model = Model::preset("llama-3.1-8b").unwrap();
+        let bf16 = DType::Bf16;
+        let formats = Formats { weights: bf16.into(), kv: bf16, activations: bf16 };
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
+        let mut steps = PricedSteps::new(cost_model);
+        let mut program = steps.keyed(Program::lower(&machine, &model, placement, step.phase).unwrap());
+        let short = steps.step(&program, step).unwrap()[0];
+        let simulated = steps.simulator.simulated() as f64 / program.program.tasks.len() as f64;
+        program.repeated.clear();
+        ([short, steps.step(&program, step).unwrap()[0]], simulated)
+    }
+
+    fn placement(runs: &[(usize, [usize; 8])], again: usize, pipelining: Pipelining) -> Placement {
+        let machine = Library::default().machine("rtx4090-desktop").unwrap();
+        let model = Model::preset("llama-3.1-8b").unwrap();
+        let all = runs.iter().flat_map(|(count, picks)| vec![layer(&machine, &model, picks); *count]);
+        let layers: Vec<_> = all.collect();
+        let host = machine.device_ids().next().unwrap();
+        let uniform = Placement::uniform(&model, host, machine.device(host).memory);
+        let layers = (0..again).flat_map(|_| layers.clone()).collect();
+        Placement { layers, pipelining, ..uniform }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+        #[test]
+        fn a_step_with_skipped_layers_takes_as_long_to_the_nanosecond(
+            runs in prop::collection::vec((1usize..20, prop::array::uniform8(0usize..3)), 1..4),
+            again in 1usize..6,
+            (slots, micro_batches) in (1usize..5, 1u64..3),
+            (batch, tokens) in (1u64..5, 1u64..2000),
+            phase in prop::sample::select(vec![Phase::Prefill, Phase::Decode]),
+        ) {
+            let micro_batches = micro_batches.min(batch);
+            let placement = placement(&runs, again, Pipelining { slots, micro_batches });
+            let step = match phase {
+                Phase::Prefill => Step::prefill(batch, tokens),
+                Phase::Decode => Step::decode(batch, tokens),
+            };
+            let ([short, long], _) = durations(&placement, &step);
+            prop_assert_eq!(short, long);
+        }
+    }
+
+    #[test]
+    fn of_two_hundred_equal_layers_few_are_simulated() {
+        for pick in 0..3 {
+            let placement = placement(&[(200, [pick; 8])], 1, Pipelining::default());
+            let ([short, long], simulated) = durations(&placement, &Step::decode(1, 512));
+            assert_eq!(short, long);
+            assert!(simulated < 0.1, "{simulated} of the tasks");
+        }
     }
 }

@@ -20,11 +20,13 @@
 
 use crate::clock::{SimTime, Tick};
 use crate::step::fair_share::{FairShare, Flow, MemoryDraw};
+use crate::step::steady_state::{Recurrence, RepeatedTasks, SteadyState};
 use hwprofiles::{Bytes, Machine, MissingRate, Seconds};
 use planner::{CostModel, Lane, Program, Task, TaskCost};
 use rustc_hash::FxHashMap;
 use scenarios::Step;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// The number of bodies that usually run at a time, at most.
 const FEW: usize = 8;
@@ -171,6 +173,22 @@ impl RunningTask {
     }
 }
 
+impl LaneState {
+    /// Lets its running task be the one `tasks` later, and all of its times be later.
+    fn move_on(&mut self, tasks: u32, time: SimTime) {
+        self.free += time;
+        if self.issued > SimTime::ZERO {
+            self.issued += time;
+        }
+        if let Some(running) = &mut self.running {
+            running.task += tasks;
+            running.body_at += time;
+            running.since += time;
+            running.end += time;
+        }
+    }
+}
+
 impl<'a> Simulator<'a> {
     /// A simulator of `cost_model`'s machine, model and formats.
     pub fn new(cost_model: CostModel<'a>) -> Self {
@@ -225,20 +243,29 @@ impl<'a> Simulator<'a> {
         Ok(self.play(program))
     }
 
-    /// Simulates one step of `program` with known prices: task `i` is of the kind `kinds[i]` of
-    /// `table`.
+    /// The duration of one step of `program` with known prices: task `i` is of the kind `kinds[i]`
+    /// of `table`. Of the sequences `repeated`, whose tasks must be of equal kinds, only as many
+    /// repetitions are simulated as lead to a steady state. The duration is the same to the
+    /// nanosecond.
     pub(crate) fn step_of_kinds(
         &mut self,
         program: &Program,
+        repeated: &[RepeatedTasks],
         kinds: &[u32],
         table: &mut KindTable,
     ) -> SimTime {
         self.kind_of_task.clear();
         self.kind_of_task.extend_from_slice(kinds);
         std::mem::swap(&mut self.table, table);
-        let duration = self.play(program).duration;
+        let duration = self.play_with(program, repeated).duration;
         std::mem::swap(&mut self.table, table);
         duration
+    }
+
+    /// The number of tasks of the last step that were simulated and not skipped.
+    #[cfg(test)]
+    pub(crate) fn simulated(&self) -> usize {
+        self.spans.iter().filter(|span| span.end > SimTime::ZERO).count()
     }
 
     /// The first task of each kind. Notes the kind of each task. Layers of a kind are alike: a task
@@ -270,10 +297,20 @@ impl<'a> Simulator<'a> {
     }
 
     fn play(&mut self, program: &Program) -> StepOutcome<'_> {
+        self.play_with(program, &[])
+    }
+
+    /// Plays the program without tasks of `repeated` that are played in a steady state. Skipped
+    /// tasks have no spans.
+    fn play_with(&mut self, program: &Program, repeated: &[RepeatedTasks]) -> StepOutcome<'_> {
         self.reset(program);
         let mut now = SimTime::ZERO;
+        let mut steady = SteadyState::new(repeated);
         loop {
-            self.start_ready_tasks(program, now);
+            let begun = self.start_ready_tasks(program, now, &steady);
+            if let Some((sequence, task)) = begun {
+                now += self.skipped(program, &mut steady, sequence, task, now);
+            }
             let changes = self
                 .busy
                 .iter()
@@ -312,8 +349,15 @@ impl<'a> Simulator<'a> {
         self.busy.extend((0..self.lanes.len()).filter(|&lane| self.lanes[lane].head.is_some()));
     }
 
-    /// Starts the next task of every free lane whose dependencies have ended.
-    fn start_ready_tasks(&mut self, program: &Program, now: SimTime) {
+    /// Starts the next task of every free lane whose dependencies have ended. Returns the one that
+    /// begins a repetition of a sequence, with the sequence's index.
+    fn start_ready_tasks(
+        &mut self,
+        program: &Program,
+        now: SimTime,
+        steady: &SteadyState<'_>,
+    ) -> Option<(usize, u32)> {
+        let mut begun = None;
         for &lane in &self.busy {
             let lane = &mut self.lanes[lane];
             let (None, Some(task)) = (&lane.running, lane.head) else { continue };
@@ -327,6 +371,7 @@ impl<'a> Simulator<'a> {
             lane.issued += kind.issue;
             let start = if had_to_wait { now + lane.sync } else { now }.max(lane.issued);
             self.spans[task as usize].start = start;
+            begun = begun.or(steady.begun_by(task).map(|sequence| (sequence, task)));
             lane.head = self.next[task as usize];
             lane.running = Some(RunningTask {
                 task,
@@ -337,6 +382,80 @@ impl<'a> Simulator<'a> {
                 end: SimTime::ZERO,
             });
         }
+        begun
+    }
+
+    /// Moves all lanes on by as many repetitions as are copies of the last ones, and returns the
+    /// time that these take. `task` starts a repetition now.
+    fn skipped(
+        &mut self,
+        program: &Program,
+        steady: &mut SteadyState<'_>,
+        sequence: usize,
+        task: u32,
+        now: SimTime,
+    ) -> SimTime {
+        let RepeatedTasks { tasks, .. } = steady.sequence(sequence);
+        let Some(state) = self.state(tasks, task, now) else { return SimTime::ZERO };
+        let Some(Recurrence { tasks: period, time }) = steady.note(sequence, task, now, state) else {
+            return SimTime::ZERO;
+        };
+        let heads = || self.busy.iter().filter_map(|&lane| self.lanes[lane].head.map(|head| head as usize));
+        let Some(first) = heads().filter(|head| tasks.contains(head)).max() else { return SimTime::ZERO };
+        // A lane that waits for a later task must not be skipped over.
+        let waited = heads().filter(|head| !tasks.contains(head)).map(|head| {
+            program.tasks[head].after.iter().map(|earlier| earlier.0 as usize).max().unwrap_or(0)
+        });
+        let end = waited.fold(tasks.end, usize::min);
+        let times = end.saturating_sub(first + 1) / period;
+        let (by_tasks, by_time) = ((times * period) as u32, SimTime::from_nanos(time.nanos() * times as u64));
+        for &index in &self.busy {
+            let lane = &mut self.lanes[index];
+            let Some(head) = lane.head.filter(|head| tasks.contains(&(*head as usize))) else { continue };
+            let mut between = lane.running.as_ref().map(|running| running.task).or(Some(head));
+            let until = lane.running.as_ref().map_or(head, |running| running.task) + by_tasks;
+            while let Some(task) = between.filter(|&task| task < until) {
+                self.ended[task as usize] = true;
+                between = self.next[task as usize];
+            }
+            lane.head = match &lane.running {
+                Some(_) => self.next[until as usize],
+                None => Some(until),
+            };
+            lane.move_on(by_tasks, by_time);
+        }
+        if times > 0 {
+            steady.leave();
+        }
+        by_time
+    }
+
+    /// What the future depends on, counted from `now` and `base`. `None` if a lane works on
+    /// something outside `tasks`.
+    fn state(&self, tasks: &Range<usize>, base: u32, now: SimTime) -> Option<Vec<u64>> {
+        let ahead = |time: SimTime| time.nanos().wrapping_sub(now.nanos());
+        let mut state = Vec::with_capacity(8 * self.busy.len());
+        for &index in &self.busy {
+            let lane = &self.lanes[index];
+            let inside = |task: u32| tasks.contains(&(task as usize));
+            // A lane that has not issued anything one by one has not counted its time.
+            let issued = if lane.issued == SimTime::ZERO { 0 } else { ahead(lane.issued) };
+            match (lane.head, &lane.running) {
+                (Some(head), Some(running)) if inside(head) && inside(running.task) => {
+                    let RunningTask { task, body_at, left, since, speed, end } = *running;
+                    let begun = speed > 0.0;
+                    let times = [(begun, since), (begun, end), (body_at > now, body_at)];
+                    state.extend([head, task].map(|task| u64::from(task.wrapping_sub(base))));
+                    state.extend(times.map(|(counts, time)| if counts { ahead(time) } else { 0 }));
+                    state.extend([left.to_bits(), speed.to_bits()]);
+                }
+                (_, Some(_)) => return None,
+                (Some(head), None) if inside(head) => state.push(u64::from(head.wrapping_sub(base))),
+                (head, None) => state.push(head.map_or(u64::MAX, |head| u64::from(head) | 1 << 32)),
+            }
+            state.extend([issued, u64::from(lane.running.is_none() && lane.free == now)]);
+        }
+        Some(state)
     }
 
     /// Ends the tasks that are done at `now` and lists the bodies that run from then on.

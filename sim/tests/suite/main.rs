@@ -5,6 +5,7 @@ mod cases;
 mod energy;
 mod every_model;
 mod fair;
+mod larger_machines;
 mod launch_bound;
 mod laws;
 mod machine;
