@@ -75,7 +75,7 @@ fn write(path: &Path, format: &Format, other: &Format) {
     let mut file = GgufFile::new("llama");
     for (name, value) in [
         ("block_count", u64::from(LAYERS)),
-        ("context_length", 64),
+        ("context_length", 128),
         ("embedding_length", HIDDEN),
         ("feed_forward_length", INNER),
         ("attention.head_count", 4),
@@ -200,7 +200,7 @@ fn files_in_blocks_run_on_a_gpu_as_on_the_cpu() {
             let mut case = Case::new(&name, &checkpoint, &placement, format.dtype, 8);
             found.push((kind, compare(&mut case, &mut worst)));
         }
-        let bits = |wanted| found.iter().find(|(kind, _)| *kind == wanted).map(|(_, logits)| logits);
+        let bits = |wanted: &str| found.iter().find(|(kind, _)| *kind == wanted).map(|(_, logits)| logits);
         assert_eq!(bits("all on loopback"), bits("streamed"), "{}: where weights lie", format.dtype);
 
         // v in another format than q and k: matrices of several parts.
