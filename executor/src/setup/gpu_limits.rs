@@ -79,6 +79,8 @@ fn on_host_only(model: &Model, shape: &Model, operator: Operator) -> Option<&'st
             Some("the delta nets of Qwen3-Next")
         }
         (Sublayer::Embed, _) if shape.wiring.module_behind.is_some() => Some("the input of an MTP module"),
+        (Sublayer::Attention, _) if shape.wiring.value_norm => Some("norms of values"),
+        (Sublayer::FfnDown, _) if shape.wiring.layer_scale => Some("factors of layers"),
         (Sublayer::Attention, _) if shape.wiring.keys_are_values => Some("keys that are values"),
         (Sublayer::Attention, _) if model.shapes().iter().any(|shape| shape.wiring.shares_kv) => {
             Some("keys and values that layers share")

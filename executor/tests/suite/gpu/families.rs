@@ -13,15 +13,8 @@ use scenarios::{Architecture, Mixer, Model, Sublayer};
 const FAMILIES: [&str; 7] =
     ["minimax_m2", "glm4_moe", "llama4", "nemotron_h", "qwen3_5", "qwen3_5_heads", "qwen3_5_moe"];
 /// Families with some sublayers that stay on the CPU.
-const PARTIAL: [&str; 7] = [
-    "nemotron_h_moe",
-    "deepseek_v2",
-    "deepseek_v3",
-    "gemma4",
-    "gemma4_moe",
-    "qwen3_next",
-    "qwen3_next_square",
-];
+const PARTIAL: [&str; 5] =
+    ["nemotron_h_moe", "deepseek_v2", "deepseek_v3", "qwen3_next", "qwen3_next_square"];
 
 /// Whether a sublayer of a layer of `shape` stays on the CPU: latent attention, the delta nets of
 /// Qwen3-Next, experts with norms
