@@ -1,8 +1,8 @@
 //! What an engine adds to a machine.
 
 use hwprofiles::{
-    AttentionShape, Bytes, BytesPerSec, DType, Device, DeviceKind, EngineExecution, Library, Machine,
-    MemoryKind, Phase, Profile, Seconds, Sourced, yaml,
+    AttentionShape, Bytes, BytesPerSec, Composition, DType, Device, DeviceKind, EngineExecution, Library,
+    Machine, MemoryKind, Phase, Profile, Seconds, Sourced, yaml,
 };
 
 fn engine(text: &str) -> EngineExecution {
@@ -391,7 +391,9 @@ fn scores_move_through_memory_where_attention_is_not_one_kernel() {
 #[test]
 fn wide_vectors_that_share_two_ports_unpack_less_and_attend_like_narrow_ones() {
     let rates = |name: &str| {
-        let machine = machine(name, 1);
+        let parts = format!("parts: {{cpu: {name}, dram: {{capacity: 64 GB}}}}");
+        let parts = yaml::read::<Composition>(&parts, "inline").unwrap();
+        let machine = Library::default().compose(&parts).unwrap();
         let cpu = device(&machine, DeviceKind::Cpu).clone();
         let unpacked = cpu.details.dequantisation.as_ref().unwrap().rate.value.get();
         let narrow = cpu.details.ceilings[&DType::F32]["avx2"].streamed.as_ref().unwrap().value.get();
