@@ -103,7 +103,7 @@ impl GpuProgram {
         self.file().0
     }
 
-    /// The size or the format for which it is compiled; nothing for programs that depend on neither.
+    /// The size or the format for which it is compiled; nothing where it depends on neither.
     pub fn constant(self) -> String {
         match self {
             Self::Decode { head_dim } | Self::Prefill { head_dim } => head_dim.to_string(),

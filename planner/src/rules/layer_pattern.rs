@@ -1,4 +1,4 @@
-//! A short pattern for numbers of layers, as engines take it in regular expressions of tensor names.
+//! Short patterns for numbers of layers, for engines that take regular expressions of tensors.
 
 use std::collections::BTreeMap;
 

@@ -21,7 +21,7 @@ static VALIDATION: LazyLock<Validation> = LazyLock::new(|| {
     validation
 });
 
-/// The page and every plot file, with their names.
+/// The page without its script and every plot file, with their names.
 static TEXTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     // To look at the pages: `FULCRUM_KEEP_PAGES=folder cargo test -p fulcrum-reports`.
     if let Some(folder) = std::env::var_os("FULCRUM_KEEP_PAGES") {
@@ -31,9 +31,18 @@ static TEXTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
         reports::Report::from(VALIDATION.clone()).write_pictures(folder).unwrap();
         VALIDATION.write(folder.join("results.json")).unwrap();
     }
-    let page = ("report.html".to_owned(), VALIDATION.to_html().unwrap());
+    let page = ("report.html".to_owned(), without_scripts(&VALIDATION.to_html().unwrap()));
     VALIDATION.plots().into_iter().chain([page]).collect()
 });
+
+/// The page without scripts and without the data of explorers, which are not markup.
+pub fn without_scripts(page: &str) -> String {
+    let mut text = String::new();
+    for (index, part) in page.split("<script").enumerate() {
+        text += if index == 0 { part } else { part.split_once("</script>").expect("scripts end").1 };
+    }
+    text
+}
 
 /// Checks that tags nest and attributes end.
 pub fn check_tags(name: &str, text: &str) {
@@ -77,6 +86,18 @@ fn nothing_is_fetched_and_nothing_runs() {
             assert!(!text.contains(forbidden), "{name} has {forbidden}");
         }
         assert!(!text.replace("url(#hatch)", "").contains("url("), "{name} has url(…)");
+    }
+}
+
+#[test]
+fn the_only_script_is_that_of_timelines_and_reaches_nothing() {
+    let page = VALIDATION.to_html().unwrap();
+    let script = include_str!("../../templates/timeline.js");
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(page.contains(&format!("<script>{script}</script>")));
+    let script = script.replace("http://www.w3.org/2000/svg", "");
+    for forbidden in ["http", "fetch", "Request", "import", "eval", "innerHTML", "WebSocket", "</"] {
+        assert!(!script.contains(forbidden), "the script has {forbidden}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Results of every kind on one page.
 
-use crate::page::{HOSTILE, check_tags};
+use crate::page::{HOSTILE, check_tags, without_scripts};
 use crate::sample;
 use planner::{Problem, Recorder, evaluate};
 use reports::{PlannedRun, Report, ReportError, ResultFile, ResultKind};
@@ -151,15 +151,6 @@ fn planned_run() -> PlannedRun {
     plan.predicted.without.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
     let trace = sample::trace(&sample::label("planned", 2, 16), &placement, Recorder::Simulated, |_| 1.0);
     PlannedRun::new(plan, machine, &placement, trace)
-}
-
-/// The page without scripts and without the data of explorers, which are not markup.
-fn without_scripts(page: &str) -> String {
-    let mut text = String::new();
-    for (index, part) in page.split("<script").enumerate() {
-        text += if index == 0 { part } else { part.split_once("</script>").expect("scripts end").1 };
-    }
-    text
 }
 
 #[test]

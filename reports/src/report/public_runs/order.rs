@@ -190,16 +190,16 @@ fn settings_over(contexts: &Contexts<'_>) -> (Vec<Setting>, usize) {
     let Some(last) = common.last() else { return (vec![], 0) };
     let alike: BTreeMap<&str, (&str, &str)> =
         last.iter().map(|row| (row.setup.as_str(), (row.choice.as_str(), row.placed.as_str()))).collect();
-    let mut rates: BTreeMap<(&str, &str), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    let mut rows_alike: BTreeMap<(&str, &str), Vec<&PublicRow>> = BTreeMap::new();
     for row in common.iter().copied().flatten() {
-        let (ours, measured) = rates.entry(alike[row.setup.as_str()]).or_default();
-        ours.push(row.ours.unwrap_or(f64::NAN));
-        measured.push(row.measured);
+        rows_alike.entry(alike[row.setup.as_str()]).or_default().push(row);
     }
-    let setting = |(ours, measured): &(Vec<f64>, Vec<f64>)| {
-        Some(Setting { ours: median(ours)?, measured: median(measured)? })
+    let setting = |rows: &Vec<&PublicRow>| {
+        let ours: Vec<f64> = rows.iter().map(|row| row.ours.unwrap_or(f64::NAN)).collect();
+        let measured: Vec<f64> = rows.iter().map(|row| row.measured).collect();
+        Some(Setting { ours: median(&ours)?, measured: median(&measured)? })
     };
-    (rates.values().filter_map(setting).collect(), common.len())
+    (rows_alike.values().filter_map(setting).collect(), common.len())
 }
 
 impl SettingsFamily {
@@ -288,7 +288,7 @@ mod tests {
             ..rows().0[0].clone()
         };
         let runs = |past: u64| {
-            let disturbed = if past % 3 == 0 { 0.5 } else { 1.0 };
+            let disturbed = if past.is_multiple_of(3) { 0.5 } else { 1.0 };
             [row("fast", past, [3.0, 30.0 * disturbed]), row("slow", past, [2.0, 20.0])]
         };
         let orders = PublicRows((1..=COMPARED as u64 + 1).flat_map(runs).collect()).orders();
