@@ -63,7 +63,7 @@ impl Word for AtomicU32 {
         self.fetch_sub(value, order)
     }
 
-    /// Spins for [`SPIN`].
+    /// Spins for at most 200 µs.
     fn spin_while(&self, value: u32) -> bool {
         let start = Instant::now();
         loop {
