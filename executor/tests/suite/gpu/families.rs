@@ -17,8 +17,8 @@ const PARTIAL: [&str; 5] =
     ["nemotron_h_moe", "deepseek_v2", "deepseek_v3", "qwen3_next", "qwen3_next_square"];
 
 /// Whether a sublayer of a layer of `shape` stays on the CPU: latent attention, the delta nets of
-/// Qwen3-Next, experts with norms
-/// of their own, keys that are values, and experts of a number of neurons that kernels do not take.
+/// Qwen3-Next, experts with norms of their own, keys that are values, and experts of a number of
+/// neurons that kernels do not take.
 fn stays(shape: &Model, sublayer: Sublayer) -> bool {
     let beside = [Sublayer::Router, Sublayer::SharedExpert, Sublayer::Experts].contains(&sublayer);
     let latent = shape.latent().is_some() && [Sublayer::Qkv, Sublayer::Attention].contains(&sublayer);
