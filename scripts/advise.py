@@ -7,7 +7,9 @@ USERS.csv has a line for each run of a user: gpu, gpus, vram_gb, unified_gb, chi
 backend, prompt_tokens, output_tokens, batch, decode_tok_s, prefill_tok_s, spec. HYBRID.csv has cpu, dram, gpu, link,
 model, quant, engine, batch, prompt_tokens, output_tokens, metric, value. Left out are runs of several sequences, runs
 with a draft, models and formats that are not known, and lines that do not name their machine. Nothing is fitted, and
-the placement is the one that advice would choose, not the user's.
+the placement is the one that advice would choose, not the user's. vLLM's runs of more than 4,096 prompt tokens that
+state no prompt rate give the tokens of the answer over the time of the whole request, which falls as one over the
+prompt; so does what they are compared with.
 """
 import collections
 import concurrent.futures
@@ -75,7 +77,8 @@ def advice(run):
         return f"the format {quant} of {run[1]}"
     name = re.sub(r"-(GGUF|FP8|AWQ.*|GPTQ.*|NVFP4.*|MLX.*|it|qat|BF16|\d+bit)\b", "", model.split("/")[-1]).strip()
     name = re.sub(r"\s+\d+(\.\d+)?B.*$", "", name)
-    prompt, context = tokens(prompt, 512), tokens(prompt, 512) + max(tokens(output, 128), 64)
+    prompt = tokens(prompt, 512)
+    context = prompt + max(tokens(output, 128), 256)  # Advice leaves room for answers of 256 tokens.
     done = subprocess.run(
         [FULCRUM, "--json", "advise", "--machine", machine, "--engine", engine, "--model", name, "--format", word,
          "--prompt", str(prompt), "--context", str(context)], capture_output=True, text=True)
@@ -86,7 +89,7 @@ def advice(run):
     row = json.loads(done.stdout)["rows"][0]
     seconds = row["ttft"].split()
     ttft = float(seconds[0]) * {"s": 1, "ms": 1e-3, "us": 1e-6, "min": 60}[seconds[1]]
-    return row["tok_s"], prompt / ttft, row["class"]
+    return row["tok_s"], ttft, row["class"]
 
 
 def told(name, ratios):
@@ -109,7 +112,11 @@ def main():
         if isinstance(answer, str):
             refused[answer] += 1
             continue
-        (decode, prompt, kind), (measured, prefilled) = answer, run[6:]
+        (decode, ttft, kind), (measured, prefilled) = answer, run[6:]
+        prompt = tokens(run[4], 512) / ttft
+        if run[1] == "vllm" and tokens(run[4], 512) > 4096 and not prefilled:
+            tokens_out = tokens(run[5], 128)
+            decode = tokens_out / (ttft + tokens_out / decode)
         for phase, ours, theirs in [("decode", decode, measured), ("prompt", prompt, prefilled)]:
             if theirs and (phase == "decode" or tokens(run[4], 512) >= 256):
                 for group in ["all", kind, run[1]]:

@@ -7,7 +7,7 @@
 use crate::machine::device::{CeilingRates, Device, DeviceKind, Ranks, WidenedProducts};
 use crate::machine::graph::Machine;
 use crate::machine::memory::{MemoryId, MemoryKind};
-use crate::rates::{AllReduce, Bound};
+use crate::rates::{AllReduce, Bound, GemmRates};
 use crate::units::{Bytes, BytesPerSec, DType, FlopPerSec, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,6 +45,10 @@ pub struct EngineExecution {
     /// whose values are looked up, take more instructions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub host_formats: BTreeMap<DType, Sourced<Ratio>>,
+    /// The rows of a product with which half of `host_product` is reached: a block is unpacked
+    /// once for all rows of a tile. Few rows are dot products, which unpack it for each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_half_rate_rows: Option<Sourced<u64>>,
     /// The share of a CPU's attention rate that its kernels reach over a quantised cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_cache: Option<Sourced<Ratio>>,
@@ -151,12 +155,20 @@ pub struct ArchitectureKernels {
     /// The share of the rate of long 16-bit products that those with quantised weights reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product: Option<Sourced<Ratio>>,
+    /// The same as a share of the rate of long products of 8-bit integers, on GPUs that have one:
+    /// kernels that multiply blocks as integers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub integer_product: Option<Sourced<Ratio>>,
     /// The rows with which half of that is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_rate_rows: Option<Sourced<u64>>,
     /// What each launch costs beyond the part's own, also where all layers are with GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch: Option<Sourced<Seconds>>,
+    /// The share of a GPU's bandwidth at which its kernels read quantised weights, dequantisation
+    /// included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_read: Option<Sourced<Ratio>>,
     /// What is left of `product` with weights of a format, where they differ.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub formats: BTreeMap<DType, Sourced<Ratio>>,
@@ -377,6 +389,7 @@ impl EngineExecution {
             let rate = FlopPerSec::new(2.0 * products.value.get() * unpacked);
             details.quantised_product = Some(Sourced::estimated(rate, &reason));
             details.quantised_formats.clone_from(&self.host_formats);
+            details.half_rate_rows.clone_from(&self.host_half_rate_rows);
         }
     }
 
@@ -412,25 +425,26 @@ impl EngineExecution {
             device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, share.value));
         }
         let wide = device.fastest_product(DType::Bf16).or_else(|| device.fastest_product(DType::F16));
+        let integers = device.table(DType::Int8).and_then(GemmRates::fastest);
         let details = &mut device.details;
         if is_unfused {
             details.score_traffic.clone_from(&self.score_traffic);
         }
-        if let Some(wide) = wide {
-            let part = |share: &Sourced<Ratio>| {
-                let reason = format!("{} of {} ({})", share.value, wide.value, share.source);
-                Sourced::estimated(wide.value * share.value.get(), &reason)
-            };
-            if let Some(share) = &own.product {
-                details.quantised_product = Some(part(share));
-                details.quantised_formats.clone_from(&own.formats);
-                details.half_rate_rows.clone_from(&own.half_rate_rows);
-            }
-            if let Some(LibraryProducts { from_rows, share }) = &own.widened {
-                let from_rows = from_rows.clone();
-                details.widened = Some(WidenedProducts { from_rows, rate: part(share) });
-            }
+        let part = |share: &Option<Sourced<Ratio>>, of: &Option<Sourced<FlopPerSec>>| {
+            let (share, of) = (share.as_ref()?, of.as_ref()?);
+            let reason = format!("{} of {} ({})", share.value, of.value, share.source);
+            Some(Sourced::estimated(of.value * share.value.get(), &reason))
+        };
+        let product = part(&own.integer_product, &integers).or_else(|| part(&own.product, &wide));
+        if product.is_some() {
+            details.quantised_product = product;
+            details.quantised_formats.clone_from(&own.formats);
+            details.half_rate_rows.clone_from(&own.half_rate_rows);
         }
+        details.widened = own.widened.and_then(|LibraryProducts { from_rows, share }| {
+            let rate = part(&Some(share), &wide)?;
+            Some(WidenedProducts { from_rows, rate })
+        });
         if self.kernel.is_some() {
             details.kernel.clone_from(&self.kernel);
         }
@@ -453,7 +467,7 @@ impl EngineExecution {
             let reason = format!("{} of {bandwidth} ({})", share.value, share.source);
             Sourced::estimated(bandwidth * share.value.get(), &reason)
         };
-        if let Some(share) = &self.gpu_read {
+        if let Some(share) = own.gpu_read.as_ref().or(self.gpu_read.as_ref()) {
             details.quantised_read = Some(read(share));
         }
         if let Some(share) = &self.kv_by_head {

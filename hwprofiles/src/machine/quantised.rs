@@ -11,6 +11,10 @@
 //!
 //! So a format of fewer bits is never slower than the other one by more than the dequantisation,
 //! and never faster than its bytes are read.
+//!
+//! Where an engine states the rate of its own kernels for quantised weights, a product takes the
+//! longer of reading them once, as for one row, and multiplying at that rate: kernels that multiply
+//! blocks as integers are not bound by what 16 bits reach.
 
 use crate::machine::device::{Device, DeviceKind};
 use crate::machine::times::MissingRate;
@@ -74,18 +78,19 @@ impl Device {
         if let Some(estimate) = self.widened_product(dtype, product) {
             return Ok(estimate);
         }
-        let own = self.details.quantised_read.as_ref();
-        let Some(rate) = own.filter(|_| dtype.is_quantised() && !self.is_native(dtype)) else {
-            let estimate =
-                self.known_product(dtype, product, factor, self.details.dequantisation.as_ref())?;
-            return Ok(self.within_product_rate(dtype, product, estimate));
-        };
-        // The engine's rate holds dequantisation.
-        let estimate = self.known_product(dtype, product, factor, None)?;
-        let read = dtype.matrix_bytes(n, k) / (rate.value * factor.get().min(1.0));
-        let estimate = match read > estimate.time {
-            true => Estimate::with_default_band(read, Bound::Memory, Basis::Estimated),
-            false => estimate,
+        let details = &self.details;
+        let is_unpacked = dtype.is_quantised() && !self.is_native(dtype);
+        // An engine's rate of multiplying takes the place of that of 16 bits.
+        let has_own_rate = is_unpacked && details.quantised_product.is_some();
+        let known = if has_own_rate { Product { m: 1, ..product } } else { product };
+        // An engine's rate of reading holds dequantisation.
+        let own_read = details.quantised_read.as_ref().filter(|_| is_unpacked);
+        let cost = details.dequantisation.as_ref().filter(|_| own_read.is_none());
+        let estimate = self.known_product(dtype, known, factor, cost)?;
+        let read = own_read.map(|rate| dtype.matrix_bytes(n, k) / (rate.value * factor.get().min(1.0)));
+        let estimate = match read.filter(|read| *read > estimate.time) {
+            Some(read) => Estimate::with_default_band(read, Bound::Memory, Basis::Estimated),
+            None => estimate,
         };
         Ok(self.within_product_rate(dtype, product, estimate))
     }
@@ -113,7 +118,7 @@ impl Device {
     /// The estimate, or what an engine's own kernels take to multiply blocks. Few rows have kernels
     /// without tiles.
     fn within_product_rate(&self, dtype: DType, product: Product, estimate: Estimate) -> Estimate {
-        let has_tiles = product.m > VECTOR_ROWS;
+        let has_tiles = self.kind != DeviceKind::Gpu || product.m > VECTOR_ROWS;
         self.within_tile_rate(dtype, product, has_tiles, estimate)
     }
 
@@ -128,7 +133,8 @@ impl Device {
     }
 
     /// The estimate, or FLOP ÷ (rate · the format's share · m ÷ (m + the rows of half the rate)),
-    /// which are zero without tiles.
+    /// which are zero without tiles. A CPU is no slower than by dot products, which unpack a block
+    /// for each row.
     fn within_tile_rate(
         &self,
         dtype: DType,
@@ -137,16 +143,20 @@ impl Device {
         estimate: Estimate,
     ) -> Estimate {
         let details = &self.details;
-        let rate = details.quantised_product.as_ref().filter(|_| dtype.is_quantised());
+        let Some(rate) = details.quantised_product.as_ref().filter(|_| dtype.is_quantised()) else {
+            return estimate;
+        };
         let share = details.quantised_formats.get(&dtype).map_or(1.0, |share| share.value.get());
         let half = details.half_rate_rows.as_ref().filter(|_| has_tiles);
         let half = half.map_or(0.0, |rows| rows.value as f64);
         let rows = product.m as f64;
-        let reached = share * rows / (rows + half);
-        let time = rate.map(|rate| product.flop() / (rate.value * reached));
-        match time.filter(|time| *time > estimate.time) {
-            Some(time) => Estimate::with_default_band(time, Bound::Compute, Basis::Estimated),
-            None => estimate,
+        let tiles = rate.value * (share * rows / (rows + half));
+        let dots = details.dequantisation.as_ref().filter(|cost| half > 0.0 && cost.overlaps);
+        let dots = dots.map(|cost| FlopPerSec::new(2.0 * cost.rate.value.get() * share));
+        let time = product.flop() / dots.map_or(tiles, |dots| tiles.max(dots));
+        match time > estimate.time {
+            true => Estimate::with_default_band(time, Bound::Compute, Basis::Estimated),
+            false => estimate,
         }
     }
 
@@ -187,7 +197,7 @@ impl Device {
     }
 
     /// The table of `dtype`, if it has points.
-    fn table(&self, dtype: DType) -> Option<&GemmRates> {
+    pub(super) fn table(&self, dtype: DType) -> Option<&GemmRates> {
         self.gemm.get(&dtype).filter(|rates| !rates.points().is_empty())
     }
 

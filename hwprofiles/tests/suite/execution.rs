@@ -235,6 +235,70 @@ fn a_cpu_multiplies_blocks_at_most_as_fast_as_the_engines_kernels() {
 }
 
 #[test]
+fn a_block_is_unpacked_once_for_a_tile_of_rows_and_never_more_than_once_for_each_row() {
+    let plain = machine("rtx-5090", 1);
+    let s = source();
+    let text = format!("host_product: {{value: 2, {s}}}\nhost_half_rate_rows: {{value: 8, {s}}}");
+    let run = plain.run_by(&engine(&text));
+    let unpacked = device(&plain, DeviceKind::Cpu).details.dequantisation.clone().unwrap().rate.value.get();
+    let values = 8192.0 * 8192.0;
+    let mut before = 0.0;
+    for m in [1, 2, 4, 7, 8, 9, 16, 64, 4096] {
+        let time = device(&run, DeviceKind::Cpu).gemm_time(DType::Q4K, m, 8192, 8192).unwrap().time.get();
+        let rows = m as f64;
+        let dots = rows * values / unpacked;
+        let tiles = (rows + 8.0) * values / (2.0 * unpacked);
+        let computed = dots.min(tiles);
+        assert!(time >= computed * (1.0 - 1e-9), "{m} rows");
+        assert!(time >= before, "more rows are not faster: {m}");
+        if m >= 16 {
+            assert!((time / tiles - 1.0).abs() < 1e-9, "{m} rows are tiles");
+        }
+        before = time;
+    }
+}
+
+#[test]
+fn integer_products_of_blocks_take_a_share_of_the_gpus_integer_rate_whatever_16_bits_reach() {
+    let plain = machine("rtx-3090", 1);
+    let s = source();
+    let text = |share| format!("architectures:\n  ampere: {{integer_product: {{value: {share}, {s}}}}}");
+    let gpu = device(&plain, DeviceKind::Gpu);
+    let integers = gpu.gemm[&DType::Int8].fastest().unwrap().value.get();
+    let wide = gpu.fastest_product(DType::F16).unwrap().value.get();
+    let products = 2.0 * 4096.0 * 8192.0 * 8192.0;
+    for share in [0.1, 0.25, 0.5] {
+        let run = plain.run_by(&engine(&text(share)));
+        let time = device(&run, DeviceKind::Gpu).gemm_time(DType::Q4K, 4096, 8192, 8192).unwrap().time.get();
+        assert!((time * integers * share / products - 1.0).abs() < 1e-9, "{share}");
+    }
+    assert!(integers * 0.5 > wide, "the largest share is faster than 16 bits");
+    let run = plain.run_by(&engine(&text(0.5)));
+    let bf16 = |machine| device(machine, DeviceKind::Gpu).gemm_time(DType::Bf16, 4096, 8192, 8192).unwrap();
+    assert_eq!(bf16(&run), bf16(&plain));
+    // A GPU without integers of 8 bits, or of another generation, computes as before.
+    for name in ["apple-m1-max", "rtx-5090"] {
+        let plain = machine(name, 1);
+        let run = plain.run_by(&engine(&text(0.5)));
+        assert_eq!(device(&run, DeviceKind::Gpu), device(&plain, DeviceKind::Gpu), "{name}");
+    }
+}
+
+#[test]
+fn a_generations_own_share_of_reading_takes_the_place_of_the_engines() {
+    let plain = machine("rtx-3090", 1);
+    let s = source();
+    let text = format!(
+        "gpu_read: {{value: 0.5, {s}}}\narchitectures:\n  ampere: {{gpu_read: {{value: 0.25, {s}}}}}"
+    );
+    let run = plain.run_by(&engine(&text));
+    let gpu = device(&run, DeviceKind::Gpu);
+    let rate = plain.memory(gpu.memory).bandwidth.value * 0.25;
+    let read = DType::Q4K.matrix_bytes(8192, 8192) / rate;
+    assert_eq!(gpu.gemm_time(DType::Q4K, 1, 8192, 8192).unwrap().time, read);
+}
+
+#[test]
 fn quantised_caches_are_read_as_the_engines_kernels_do() {
     let plain = machine("rtx-5090", 1);
     let text = format!("kv_by_head: {{value: 1.25, {s}}}\nhost_cache: {{value: 0.1, {s}}}", s = source());
