@@ -74,8 +74,8 @@ def main():
     rows = measured()
     groups, refused = collections.defaultdict(list), collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        ratios = list(pool.map(lambda row: ratio(row, options), rows))
-        for row, ours in zip(rows, ratios):
+        answers = list(pool.map(lambda row: ratio(row, options), rows))
+        for row, ours in zip(rows, answers):
             if isinstance(ours, str):
                 refused[f'{row["gpu"]} × {row["gpus"]}, {row["model"]}: {ours}'] += 1
                 continue
@@ -95,7 +95,7 @@ def main():
         with open(options.rows, "w", newline="") as file:
             writer = csv.DictWriter(file, [*rows[0], "ratio"])
             writer.writeheader()
-            writer.writerows(row | {"ratio": ours} for row, ours in zip(rows, ratios))
+            writer.writerows(row | {"ratio": ours} for row, ours in zip(rows, answers))
 
 
 main()
