@@ -438,12 +438,8 @@ impl EngineExecution {
         if self.kernel.is_some() {
             details.kernel.clone_from(&self.kernel);
         }
-        if self.quantises_activations.is_some() {
-            details.quantises_activations = self.quantises_activations;
-        }
-        if self.grouped_attention.is_some() {
-            details.grouped_attention = self.grouped_attention;
-        }
+        details.quantises_activations = self.quantises_activations.or(details.quantises_activations);
+        details.grouped_attention = self.grouped_attention.or(details.grouped_attention);
         if let Some(expert) = own.expert.as_ref().or(self.expert.as_ref()) {
             details.expert = Some(expert.clone());
         }
