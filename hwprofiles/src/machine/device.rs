@@ -118,6 +118,10 @@ pub struct DeviceDetails {
     /// head. Absent where the heads of a group share what is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read_by_head: Option<Sourced<BytesPerSec>>,
+    /// Whether decode attention reads the cache once for all query heads of a group, as measured
+    /// kernels do. False where an engine's kernel reads it for each of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grouped_attention: Option<bool>,
     /// What each matrix of each expert of a prompt costs, where they are computed one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert: Option<Sourced<Seconds>>,

@@ -72,6 +72,10 @@ pub struct EngineExecution {
     /// each query head, where no kernel shares it among the heads of a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_by_head: Option<Sourced<Ratio>>,
+    /// Whether its decode attention on GPUs reads the cache once for all query heads of a group.
+    /// Where it does not, it takes the time of a cache with as many KV heads as query heads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grouped_attention: Option<bool>,
     /// The share of a GPU's bandwidth at which decode attention of a beam search reads the cache
     /// once for each beam, in part from the L2.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -448,9 +452,8 @@ impl EngineExecution {
         if self.kernel.is_some() {
             details.kernel.clone_from(&self.kernel);
         }
-        if self.quantises_activations.is_some() {
-            details.quantises_activations = self.quantises_activations;
-        }
+        details.quantises_activations = self.quantises_activations.or(details.quantises_activations);
+        details.grouped_attention = self.grouped_attention.or(details.grouped_attention);
         if let Some(expert) = own.expert.as_ref().or(self.expert.as_ref()) {
             details.expert = Some(expert.clone());
         }

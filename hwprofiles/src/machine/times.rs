@@ -120,6 +120,7 @@ impl Device {
         if shape.is_empty() {
             return Ok(Estimate::ZERO);
         }
+        let shape = &self.read_shape(shape);
         let has = |d| self.attention.get(&d).is_some_and(|rates| rates.knows(shape.phase));
         let rate = match shape.phase {
             Phase::Decode => "decode attention",
@@ -129,6 +130,14 @@ impl Device {
         let estimate = estimate.or_else(|| self.attention_like_another(kv, shape));
         let estimate = estimate.ok_or_else(|| MissingRate::new(self, rate, kv, has))?;
         Ok(self.with_scores(shape, self.read_by_heads(kv, shape, estimate)))
+    }
+
+    /// The shape whose cache decode attention reads: one KV head for each query head where an
+    /// engine's kernel does not share what it reads among the heads of a group.
+    fn read_shape(&self, shape: &AttentionShape) -> AttentionShape {
+        let is_read_by_head = shape.phase == Phase::Decode && self.details.grouped_attention == Some(false);
+        let kv_heads = if is_read_by_head { shape.heads.max(shape.kv_heads) } else { shape.kv_heads };
+        AttentionShape { kv_heads, ..*shape }
     }
 
     /// The estimate, and the scores of a prompt where they move through memory: all of them, those

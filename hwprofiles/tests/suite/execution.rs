@@ -370,6 +370,28 @@ fn rounding_activations_adds_a_pass_over_them_to_fp8_products_alone() {
 }
 
 #[test]
+fn a_cache_that_no_heads_share_is_read_as_one_with_a_kv_head_for_each() {
+    let plain = machine("a100-40-sxm", 1);
+    let apart = plain.run_by(&engine("grouped_attention: false"));
+    let shape = |phase, kv_heads| AttentionShape {
+        phase,
+        batch: 32,
+        new_tokens: if phase == Phase::Decode { 1 } else { 512 },
+        past_tokens: 2048,
+        heads: 32,
+        kv_heads,
+        head_dim: 128,
+    };
+    let time = |machine: &Machine, phase, kv_heads| {
+        device(machine, DeviceKind::Gpu).attention_time(DType::Bf16, &shape(phase, kv_heads)).unwrap().time
+    };
+    assert_eq!(time(&apart, Phase::Decode, 8), time(&plain, Phase::Decode, 32));
+    assert!(time(&apart, Phase::Decode, 8) > time(&plain, Phase::Decode, 8));
+    assert_eq!(time(&apart, Phase::Decode, 32), time(&plain, Phase::Decode, 32));
+    assert_eq!(time(&apart, Phase::Prefill, 8), time(&plain, Phase::Prefill, 8));
+}
+
+#[test]
 fn grouped_products_are_no_faster_than_their_share_of_the_fastest_dense_one() {
     let plain = machine("h100-sxm", 1);
     let run = plain.run_by(&engine(&format!("grouped_product: {{value: 0.5, {}}}", source())));

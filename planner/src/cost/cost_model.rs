@@ -248,7 +248,7 @@ impl CostModel<'_> {
 
     /// The time of attention over a chunk of a prompt and decodes of other sequences in one call,
     /// without its launch. `None` where they are computed one after the other: no such call was
-    /// measured, or keys and values are elsewhere.
+    /// measured, keys and values are elsewhere, or an engine's heads do not share what they read.
     pub fn mixed_attention_time(&self, task: &Task, prefill: &Step, decode: &Step) -> Option<Seconds> {
         let (Action::Compute { operator: Operator::Attention, rows, source }, Lane::Device(id)) =
             (&task.action, task.lane)
@@ -256,7 +256,8 @@ impl CostModel<'_> {
             return None;
         };
         let device = self.machine.device(id);
-        if matches!(source, OperandSource::InPlace(memory) if *memory != device.memory) {
+        let is_elsewhere = matches!(source, OperandSource::InPlace(memory) if *memory != device.memory);
+        if is_elsewhere || device.details.grouped_attention == Some(false) {
             return None;
         }
         let model = self.model.shape_or_ends(task.kind);
