@@ -1,54 +1,68 @@
-//! Which shard of which sweep a table is: a small file beside the table, which `fulcrum merge`
-//! reads.
+//! What a table of a sweep is: a small file beside it, which `fulcrum merge` and `fulcrum report`
+//! read.
 //!
-//! The table itself stays plain CSV. Without the stamp nobody could tell a missing last shard, a
-//! table of another sweep, or one that was cut short or changed, from a whole one.
+//! The table itself stays plain CSV or Parquet. Without the stamp nobody could tell a missing last
+//! shard, a table of another sweep, or one that was cut short or changed, from a whole one.
 
 use crate::error::{Error, ErrorContext, OrError, Result};
 use hwprofiles::write_atomically;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Which part of which sweep a table is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ShardStamp {
+pub(crate) struct TableStamp {
     /// The identity of the whole sweep.
     pub(crate) sweep: String,
     /// The shard, from 0.
     pub(crate) shard: u64,
-    /// How many shards the sweep has.
+    /// How many shards the sweep has; 1 where the table is whole.
     pub(crate) of: u64,
     /// Rows of the table, without its header.
     pub(crate) rows: u64,
-    /// The digest of the table's lines.
+    /// SHA-256 of the table's file.
     pub(crate) table: String,
 }
 
-/// The SHA-256 of lines, each with its end: that of a text file that holds them.
-#[derive(Debug, Default)]
-pub(crate) struct LineDigest(Sha256);
+/// A writer that knows the SHA-256 of what it has written.
+pub(crate) struct DigestWriter<W> {
+    to: W,
+    digest: Sha256,
+}
 
-impl LineDigest {
-    /// Adds a line without its end.
-    pub(crate) fn add(&mut self, line: &[u8]) {
-        self.0.update(line);
-        self.0.update(b"\n");
+impl<W: Write> DigestWriter<W> {
+    /// Writes to `to`.
+    pub(crate) fn new(to: W) -> Self {
+        Self { to, digest: Sha256::default() }
     }
 
     /// The digest, in hexadecimal digits.
     pub(crate) fn finish(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-impl ShardStamp {
-    /// The stamp's file: the table's name with `.shard` behind it.
+impl<W: Write> Write for DigestWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl TableStamp {
+    /// The stamp's file: the table's name with `.stamp` behind it.
     pub(crate) fn path(table: &Path) -> PathBuf {
         let mut name = OsString::from(table);
-        name.push(".shard");
+        name.push(".stamp");
         PathBuf::from(name)
     }
 
@@ -61,20 +75,51 @@ impl ShardStamp {
         write_atomically(Self::path(table), text).or_failed()
     }
 
-    /// Reads the stamp of `table`.
+    /// Reads the stamp of `table`; `None` where it has none.
     ///
     /// # Errors
-    /// It is missing or is no stamp; the error names the file.
-    pub(crate) fn read(table: &Path) -> Result<Self> {
-        let (path, name) = (Self::path(table), table.display());
-        let text = hwprofiles::read_text(&path).map_err(|error| {
-            Error::input(format!(
-                "{}: {error}: `fulcrum sweep --shard` writes it beside {name}, and without it nobody knows which \
-                 shard of which sweep the table is",
-                path.display()
-            ))
-        });
-        let stamp = serde_json::from_str(&text?).or_input();
-        stamp.within(|| format!("{}: not what `fulcrum sweep --shard` writes", path.display()))
+    /// It cannot be read or is no stamp; the error names the file.
+    pub(crate) fn find(table: &Path) -> Result<Option<Self>> {
+        let path = Self::path(table);
+        let text = match hwprofiles::read_text(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.or_input().within(|| path.display().to_string())?,
+        };
+        let stamp = serde_json::from_str(&text).or_input();
+        stamp.map(Some).within(|| format!("{}: not what `fulcrum sweep` writes", path.display()))
+    }
+
+    /// Refuses `table`, of this digest and these rows, where it is not the one that was stamped.
+    /// Somebody's own table has no stamp.
+    ///
+    /// # Errors
+    /// Names the table, and says whether it was cut short or changed.
+    pub(crate) fn check(table: &Path, digest: &str, rows: Option<u64>) -> Result<()> {
+        let Some(stamp) = Self::find(table)? else { return Ok(()) };
+        match rows {
+            _ if stamp.table == digest => Ok(()),
+            Some(rows) if rows < stamp.rows => Err(stamp.cut_short(table, rows)),
+            _ => Err(stamp.changed(table)),
+        }
+    }
+
+    /// The error of a table with fewer rows.
+    pub(crate) fn cut_short(&self, table: &Path, rows: u64) -> Error {
+        let (name, stamp) = (table.display(), Self::path(table));
+        Error::input(format!(
+            "{name} has {rows} rows of {}: the table was cut short since it was written (remove {} if that was meant)",
+            self.rows,
+            stamp.display()
+        ))
+    }
+
+    /// The error of a table with another digest.
+    pub(crate) fn changed(&self, table: &Path) -> Error {
+        let (name, stamp) = (table.display(), Self::path(table));
+        Error::input(format!(
+            "{name} has changed since it was written, its checksum is another: sweep again, or remove {} if the change \
+             was meant",
+            stamp.display()
+        ))
     }
 }
