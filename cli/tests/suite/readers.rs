@@ -1,9 +1,9 @@
 //! Readers of what strangers make, on the seeds of their fuzz targets and on changes of each seed.
 
 #[path = "../../../fuzz/src/lib.rs"]
-mod readers;
+mod fuzz_readers;
 
-use readers::READERS;
+use fuzz_readers::READERS;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
