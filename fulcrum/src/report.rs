@@ -2,6 +2,7 @@
 
 use crate::error::{OrError, Result};
 use crate::pipeline::{ResolvedPlan, machine_library};
+use crate::sweep::TableStamp;
 use hwprofiles::Machine;
 use planner::{Export, ExportTarget};
 use reports::{EngineCommand, PlanWords, PlannedRun, Report, ResultFile, ResultKind};
@@ -35,12 +36,15 @@ pub struct ResultPage {
 /// ```
 ///
 /// # Errors
-/// Names the file that cannot be read or is no result.
+/// Names the file that cannot be read or is no result, or the table of a sweep that has changed
+/// since it was written.
 pub fn report(results: &[PathBuf]) -> Result<ResultPage> {
     let mut report = Report::default();
     let mut files = Vec::new();
     for path in results {
         let file = ResultFile::read(path).or_input()?;
+        let rows = (file.kind == ResultKind::Sweep).then(|| file.text.lines().count() as u64 - 1);
+        TableStamp::check(path, &file.sha256, rows)?;
         match file.kind {
             ResultKind::Plan => report.add_plan(&file, planned_run(&file)?),
             ResultKind::Parquet => add_parquet(&mut report, &file)?,

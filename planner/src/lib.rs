@@ -56,8 +56,9 @@ pub use plan::{
     PlanTable, Prediction, SearchSummary, SharingCost, TABLE_VERSION,
 };
 pub use planning::{
-    ChosenFormats, DraftModel, DraftPlan, Effort, FORCED, ForcedPlacement, FormatScorer, PLANNED, Problem,
-    Scorer, evaluate, follow, offloaded, plan, plan_among, plan_improved, plan_offload, single_edits,
+    ChosenFormats, DraftModel, DraftPlan, EDITED, Effort, FORCED, ForcedPlacement, FormatScorer, PLANNED,
+    Problem, Scorer, evaluate, evaluate_edited, follow, offloaded, plan, plan_among, plan_improved,
+    plan_offload, single_edits,
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,

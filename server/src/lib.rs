@@ -26,6 +26,8 @@ use http::app::App;
 use http::listener::serve_connections;
 use http::page::page_router;
 use http::service_metrics::ServiceMetrics;
+use protocol::generation::{Generation, RequestKind};
+use protocol::request_body::RequestBody;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -75,6 +77,16 @@ pub fn serve(
         let served = connections.join().expect("the thread of connections does not panic").or_failed();
         answered.and(served)
     })
+}
+
+/// Checks the body of a request, a conversation's or a completion's, without answering it.
+///
+/// # Errors
+/// The JSON that a client would get instead of an answer.
+pub fn check_body(model: &ServedModel, conversation: bool, body: &[u8]) -> Result<(), String> {
+    let kind = if conversation { RequestKind::Chat } else { RequestKind::Completion };
+    let generation = RequestBody::parse(body).and_then(|body| Generation::new(kind, body, model));
+    generation.map(drop).map_err(|error| error.to_json().to_string())
 }
 
 /// Serves the page on `listener` until `stop` is set.

@@ -63,7 +63,7 @@ impl PlanArguments {
             err!("{}", planned.formats_table());
         }
         match (json, &self.out) {
-            (true, _) => out_json!(&planned.plan),
+            (true, _) => out_json!(&planned.plan.sealed()),
             (false, None) => out!("{document}"),
             (false, Some(out)) => {
                 out!("{}", plan::summary(&planned));
@@ -106,7 +106,7 @@ impl PlanArguments {
             write_atomically(out, table.to_yaml()).or_failed()?;
         }
         if json {
-            out_json!(&table);
+            out_json!(&table.sealed());
             return Ok(());
         }
         out!("{}", grid::summary(&table));

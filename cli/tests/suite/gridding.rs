@@ -27,7 +27,18 @@ fn a_grid_is_shown_in_80_columns_and_its_file_is_its_json() {
     assert_eq!(sizes.collect::<Vec<_>>(), expected);
     let written = std::fs::read_to_string(place.path("table.yaml")).expect("written");
     let written = planner::PlanTable::from_yaml(&written, "table.yaml").expect("a table");
-    assert_eq!(serde_json::to_value(written).expect("JSON"), json);
+    assert_eq!(serde_json::to_value(written.sealed()).expect("JSON"), json);
+
+    // A page says where the file is not as it was written.
+    let page = |place: &Place| {
+        place.stdout("report table.yaml -o page.html");
+        std::fs::read_to_string(place.path("page.html")).expect("a page")
+    };
+    assert!(!page(&place).contains("was edited"));
+    let text = std::fs::read_to_string(place.path("table.yaml")).expect("written");
+    std::fs::write(place.path("table.yaml"), text.replacen("weight: 1.0", "weight: 2.0", 1))
+        .expect("written");
+    assert!(page(&place).contains("was edited"));
 }
 
 #[test]

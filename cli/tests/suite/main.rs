@@ -18,6 +18,7 @@ mod machines;
 mod output;
 mod place;
 mod predicting;
+mod readers;
 mod rebalancing;
 mod reference;
 mod replaying;

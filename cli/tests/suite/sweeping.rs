@@ -89,11 +89,49 @@ fn tables_that_are_no_whole_shards_of_one_sweep_are_refused_by_name() {
         place.refused(merge, 2, &["part1.csv", words, "cut short"]);
     }
     fs::write(place.path("part1.csv"), &whole).expect("written");
-    fs::remove_file(place.path("part1.csv.shard")).expect("it is there");
-    place.refused(merge, 2, &["part1.csv.shard", "--shard"]);
-    fs::write(place.path("part1.csv.shard"), "{}").expect("written");
-    place.refused(merge, 2, &["part1.csv.shard", "sweep"]);
+    fs::remove_file(place.path("part1.csv.stamp")).expect("it is there");
+    place.refused(merge, 2, &["part1.csv.stamp", "--shard"]);
+    fs::write(place.path("part1.csv.stamp"), "{}").expect("written");
+    place.refused(merge, 2, &["part1.csv.stamp", "sweep"]);
     assert!(!place.path("all.csv").exists());
+}
+
+#[test]
+fn a_whole_table_that_was_cut_or_changed_is_refused_by_name() {
+    let place = placed();
+    place.stdout("sweep s.yaml --set workload.batch=1,2,3 -o all.csv");
+    place.stdout("sweep s.yaml --set workload.batch=1,2,3 -o all.parquet");
+    for shard in 0..2 {
+        place
+            .stdout(&format!("sweep s.yaml --set workload.batch=1,2,3 --shard {shard}/2 -o part{shard}.csv"));
+    }
+    place.stdout("merge part0.csv part1.csv -o merged.csv");
+    assert_eq!(read(&place, "merged.csv.stamp"), read(&place, "all.csv.stamp"));
+    for name in ["all.csv", "all.parquet", "merged.csv"] {
+        let (report, path) = (format!("report {name} -o page.html"), place.path(name));
+        place.stdout(&report);
+        let whole = fs::read(&path).expect("a table");
+        for at in (0..whole.len()).step_by(whole.len() / 4) {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            fs::write(&path, changed).expect("written");
+            place.refused(&report, 2, &[name]);
+        }
+        let last = whole.iter().rposition(|byte| byte.is_ascii_digit()).expect("a digit");
+        let mut changed = whole.clone();
+        changed[last] = if changed[last] == b'7' { b'8' } else { b'7' };
+        fs::write(&path, changed).expect("written");
+        place.refused(&report, 2, &[name, "changed since", &format!("{name}.stamp")]);
+        fs::write(&path, &whole).expect("written");
+    }
+    let whole = read(&place, "all.csv");
+    let cut = &whole[..=whole.trim_end().rfind('\n').expect("rows")];
+    fs::write(place.path("all.csv"), cut).expect("written");
+    place.refused("report all.csv -o page.html", 2, &["all.csv has 2 rows of 3", "cut short"]);
+    place.refused("merge all.csv -o again.csv", 2, &["all.csv has 2 rows of 3", "cut short"]);
+    // Whoever cuts it on purpose has a table of their own.
+    fs::remove_file(place.path("all.csv.stamp")).expect("it is there");
+    place.stdout("report all.csv -o page.html");
 }
 
 #[test]

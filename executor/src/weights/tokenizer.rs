@@ -25,15 +25,25 @@ impl Tokenizer {
         let beside =
             if is_file { folder.with_file_name("tokenizer.json") } else { folder.join("tokenizer.json") };
         let own = is_file && !beside.exists();
-        let path = if own { folder.to_owned() } else { beside };
-        let failed = |reason: String| ExecutorError::Tokenizer { path: path.clone(), reason };
-        let text = match own {
-            true => tokenizer_json(&Gguf::open(folder)?).map_err(&failed)?.into_bytes(),
-            false => hwprofiles::read_input(&path).map_err(|error| failed(error.to_string()))?,
+        let path = if own { folder } else { &beside };
+        let failed = |reason: String| ExecutorError::Tokenizer { path: path.to_owned(), reason };
+        let json = match own {
+            true => tokenizer_json(&Gguf::open(folder)?).map_err(failed)?.into_bytes(),
+            false => hwprofiles::read_input(path).map_err(|error| failed(error.to_string()))?,
         };
-        let inner = unpanicked(|| tokenizers::Tokenizer::from_bytes(text))
-            .map_err(|error| failed(format!("not a tokenizer: {error}")))?;
-        Ok(Self { path, inner })
+        Self::from_json(path, &json)
+    }
+
+    /// The tokenizer that is in `json`, the content of the file `path`.
+    ///
+    /// # Errors
+    /// It is not a tokenizer.
+    pub fn from_json(path: &Path, json: &[u8]) -> Result<Self, ExecutorError> {
+        let path = path.to_owned();
+        match unpanicked(|| tokenizers::Tokenizer::from_bytes(json)) {
+            Ok(inner) => Ok(Self { path, inner }),
+            Err(error) => Err(ExecutorError::Tokenizer { path, reason: format!("not a tokenizer: {error}") }),
+        }
     }
 
     /// The tokens of `text`, with the special tokens that the model was trained with, such as a

@@ -5,7 +5,10 @@ use super::in_time::require_in_time;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
-use planner::{CostModel, DraftPlan, PhasePrograms, Placement, Plan, Prediction, Trace, Variant};
+use planner::{
+    CostModel, DraftPlan, PhasePrograms, Placement, Plan, PlannerError, Prediction, Problem, Scorer, Trace,
+    Variant,
+};
 use reports::StepRates;
 use scenarios::{MTP_MODULE, MachineSpec, Model, Requirements};
 use sim::{Drafting, RandomDraws};
@@ -97,17 +100,25 @@ impl ResolvedPlan {
         Ok(read)
     }
 
-    /// Predicts the plan's own times anew: a file whose layers or times were edited by hand must
-    /// not show what they no longer take.
+    /// Predicts the plan anew, so that no file shows what its placement does not take. Where its
+    /// text was edited, or another version has written other numbers, all of them are made anew,
+    /// the rules' too, and what only a search finds (how much is proven) is left out.
     ///
     /// # Errors
     /// The placement does not fit.
     fn predict_anew(&mut self) -> Result<()> {
-        let Prediction { bound, simulated, energy_per_token, cost_per_token, .. } =
-            self.evaluate(&self.plan.predicted.chosen, &self.placement)?.predicted;
-        let known = &mut self.plan.predicted;
-        (known.bound, known.simulated) = (bound, simulated);
-        (known.energy_per_token, known.cost_per_token) = (energy_per_token, cost_per_token);
+        let known = &self.plan.predicted;
+        let Plan { memory, predicted: own, .. } = self.evaluate(&known.chosen, &self.placement)?;
+        let Prediction { proven, baselines, without, search, .. } = known.clone();
+        self.plan.edited |=
+            memory != self.plan.memory || Prediction { proven, baselines, without, search, ..own } != *known;
+        if self.plan.edited {
+            let chunk = self.plan.prefill_chunk;
+            let anew = self.with_problem(|problem, scorer| {
+                planner::evaluate_edited(problem, self.placement.clone(), chunk, scorer)
+            })?;
+            (self.plan.memory, self.plan.predicted) = (anew.memory, anew.predicted);
+        }
         Ok(())
     }
 
@@ -221,17 +232,28 @@ impl ResolvedPlan {
     /// # Errors
     /// The placement does not fit.
     pub fn evaluate(&self, name: &str, placement: &Placement) -> Result<Plan> {
-        let plan = &self.plan;
-        let Plan { workload, objective, slo, costs, .. } = *plan;
+        let chunk = self.plan.prefill_chunk;
+        let other = self.with_problem(|problem, scorer| {
+            planner::evaluate(problem, name, placement.clone(), chunk, scorer)
+        })?;
+        Ok(Plan { from: self.plan.from.clone(), ..other })
+    }
+
+    /// What `judge` makes of the problem that the plan solves, and of the simulator that judges its
+    /// placements.
+    fn with_problem(
+        &self,
+        judge: impl FnOnce(&Problem<'_>, &Scorer<'_>) -> Result<Plan, PlannerError>,
+    ) -> Result<Plan> {
+        let Plan { workload, objective, slo, costs, .. } = self.plan;
         let requirements = Requirements { workload, objective, slo, costs };
         let drafted = self.draft_plan()?;
         let machine = drafted.as_ref().map_or(&self.machine, |(_, left)| left);
         let cost_model = CostModel { machine, ..self.cost_model() };
         let draft = drafted.as_ref().map(|(draft, _)| draft);
-        let problem = planner::Problem { cost_model, requirements, draft };
+        let problem = Problem { cost_model, requirements, draft };
         let score =
             |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
-        let other = planner::evaluate(&problem, name, placement.clone(), plan.prefill_chunk, &score);
-        Ok(Plan { from: plan.from.clone(), ..other.or_input()? })
+        judge(&problem, &score).or_input()
     }
 }

@@ -8,7 +8,7 @@ use super::journal::SweepJournal;
 use super::points::SweepPoints;
 use super::rank::BestRow;
 use super::row::PointStatus;
-use super::shard_stamp::ShardStamp;
+use super::table_stamp::TableStamp;
 use crate::error::Result;
 use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
 use rayon::prelude::*;
@@ -94,7 +94,7 @@ impl<'s> SweepExecution<'s> {
     pub(crate) fn finish(
         self,
         out: &Path,
-        stamp: Option<ShardStamp>,
+        stamp: TableStamp,
         mut best: Option<BestRow<'_>>,
         ladder: Option<HalvingLadder>,
     ) -> Result<SweepCounts> {

@@ -1,7 +1,7 @@
 //! The rows of a sweep in the order in which they are finished, and the table that is made of them.
 
 use super::row::SweepColumns;
-use super::shard_stamp::{LineDigest, ShardStamp};
+use super::table_stamp::{DigestWriter, TableStamp};
 use crate::error::{Error, ErrorContext, OrError, Result};
 use crate::journal::{Journal, JournalTask};
 use crate::table::is_parquet;
@@ -52,7 +52,7 @@ impl SweepJournal {
     }
 
     /// Writes the rows at `places` under the names of `columns` to `out`, shows each to `see`,
-    /// writes the stamp of a shard, and removes the journal.
+    /// writes the table's stamp, and removes the journal.
     ///
     /// # Errors
     /// A file cannot be written; the journal stays.
@@ -60,7 +60,7 @@ impl SweepJournal {
         mut self,
         columns: &SweepColumns,
         out: &Path,
-        stamp: Option<ShardStamp>,
+        stamp: TableStamp,
         places: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> Result<()> {
@@ -69,15 +69,11 @@ impl SweepJournal {
             let (out, journal) = (out.display(), self.0.path().display());
             format!("{out} cannot be written: its rows are safe in {journal}, --resume writes them")
         })?;
-        match stamp {
-            Some(stamp) => ShardStamp { table: digest, ..stamp }.write(out)?,
-            // A stamp that an earlier sweep left here would be of another table.
-            None => drop(std::fs::remove_file(ShardStamp::path(out))),
-        }
+        TableStamp { table: digest, ..stamp }.write(out)?;
         self.0.remove()
     }
 
-    /// Writes the table; the digest of its lines.
+    /// Writes the table; the digest of its file.
     fn write(
         &mut self,
         columns: &SweepColumns,
@@ -85,30 +81,29 @@ impl SweepJournal {
         places: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> Result<String> {
-        let (mut draft, mut digest) = (AtomicFile::create(out).or_failed()?, LineDigest::default());
+        let mut draft = AtomicFile::create(out).or_failed()?;
+        let mut to = DigestWriter::new(&mut draft);
         match is_parquet(out) {
-            true => self.write_parquet(columns, &mut draft, places, see)?,
+            true => self.write_parquet(columns, &mut to, places, see)?,
             false => {
-                let header = columns.header();
-                digest.add(header.as_bytes());
-                writeln!(draft, "{header}").or_failed()?;
+                writeln!(to, "{}", columns.header()).or_failed()?;
                 for place in places {
                     let row = self.row(place)?;
                     see(&row);
-                    digest.add(row.as_bytes());
-                    writeln!(draft, "{row}").or_failed()?;
+                    writeln!(to, "{row}").or_failed()?;
                 }
             }
         }
+        let digest = to.finish();
         draft.publish().or_failed()?;
-        Ok(digest.finish())
+        Ok(digest)
     }
 
     #[cfg(feature = "parquet")]
     fn write_parquet(
         &mut self,
         columns: &SweepColumns,
-        to: &mut AtomicFile,
+        to: &mut DigestWriter<&mut AtomicFile>,
         places: &mut dyn Iterator<Item = usize>,
         see: &mut dyn FnMut(&str),
     ) -> Result<()> {
@@ -147,7 +142,7 @@ impl SweepJournal {
     fn write_parquet(
         &mut self,
         _: &SweepColumns,
-        _: &mut AtomicFile,
+        _: &mut DigestWriter<&mut AtomicFile>,
         _: &mut dyn Iterator<Item = usize>,
         _: &mut dyn FnMut(&str),
     ) -> Result<()> {

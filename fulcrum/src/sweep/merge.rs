@@ -1,6 +1,6 @@
 //! The tables of a sweep's shards, joined to the table of the whole sweep.
 
-use super::shard_stamp::{LineDigest, ShardStamp};
+use super::table_stamp::{DigestWriter, TableStamp};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::AtomicFile;
 use std::fs::File;
@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 /// A shard's table, and the row that is to be written next.
 struct ShardTable {
+    path: PathBuf,
     name: String,
-    stamp: ShardStamp,
+    stamp: TableStamp,
     header: String,
     lines: Split<BufReader<File>>,
     /// Rows read so far.
     rows: u64,
-    digest: LineDigest,
+    digest: DigestWriter<io::Sink>,
     next: Option<(u64, String)>,
 }
 
@@ -36,10 +37,19 @@ impl ShardTable {
             let message = format!("{name}: its last line has no end: the table was cut short");
             return Err(Error::input(message));
         }
-        let stamp = ShardStamp::read(path)?;
-        let mut digest = LineDigest::default();
-        digest.add(header.as_bytes());
-        let mut table = Self { name, stamp, header, lines, rows: 0, digest, next: None };
+        let no_stamp = || {
+            let stamp = TableStamp::path(path);
+            let stamp = stamp.display();
+            Error::input(format!(
+                "{stamp} is missing: `fulcrum sweep --shard` writes it beside {name}, and without it nobody knows which \
+                 shard of which sweep the table is"
+            ))
+        };
+        let stamp = TableStamp::find(path)?.ok_or_else(no_stamp)?;
+        let mut digest = DigestWriter::new(io::sink());
+        writeln!(digest, "{header}").or_failed()?;
+        let path = path.to_owned();
+        let mut table = Self { path, name, stamp, header, lines, rows: 0, digest, next: None };
         table.advance()?;
         Ok(table)
     }
@@ -49,7 +59,7 @@ impl ShardTable {
         self.next = None;
         let Some(line) = self.lines.next() else { return Ok(()) };
         let line = line.map_err(|error| Error::failed(format!("{}: {error}", self.name)))?;
-        self.digest.add(&line);
+        self.digest.write_all(&line).and_then(|()| self.digest.write_all(b"\n")).or_failed()?;
         let line = String::from_utf8_lossy(&line).into_owned();
         self.rows += 1;
         let point = line.split(',').next().and_then(|point| point.parse().ok());
@@ -76,7 +86,7 @@ fn check_shards(tables: &[ShardTable]) -> Result<()> {
     let refused = |message: String| Err(Error::input(message));
     let (first, of) = (&tables[0], tables[0].stamp.of);
     for (index, table) in tables.iter().enumerate() {
-        let ShardStamp { sweep, shard, of: others, .. } = &table.stamp;
+        let TableStamp { sweep, shard, of: others, .. } = &table.stamp;
         let (name, one) = (&table.name, &first.name);
         if table.header != first.header || *sweep != first.stamp.sweep {
             return refused(format!("{name} is of another sweep than {one}: shards of one sweep are wanted"));
@@ -108,21 +118,21 @@ pub fn merge_shards(paths: &[PathBuf], out: &Path) -> Result<u64> {
     }
     check_shards(&tables)?;
     let mut draft = AtomicFile::create(out).or_failed()?;
-    writeln!(draft, "{}", tables[0].header).or_failed()?;
+    let mut to = DigestWriter::new(&mut draft);
+    writeln!(to, "{}", tables[0].header).or_failed()?;
     let mut points = 0;
     while let Some(table) =
         tables.iter_mut().find(|table| table.next.as_ref().is_some_and(|next| next.0 == points))
     {
         if let Some((_, line)) = &table.next {
-            writeln!(draft, "{line}").or_failed()?;
+            writeln!(to, "{line}").or_failed()?;
         }
         table.advance()?;
         points += 1;
     }
     let is_cut = |table: &&ShardTable| table.next.is_none() && table.rows != table.stamp.rows;
     if let Some(table) = tables.iter().find(is_cut) {
-        let (name, rows, wanted) = (&table.name, table.rows, table.stamp.rows);
-        return Err(Error::input(format!("{name} has {rows} rows of {wanted}: the table was cut short")));
+        return Err(table.stamp.cut_short(&table.path, table.rows));
     }
     if let Some((table, (at, _))) = tables.iter().find_map(|table| Some((table, table.next.as_ref()?))) {
         let name = &table.name;
@@ -132,13 +142,14 @@ pub fn merge_shards(paths: &[PathBuf], out: &Path) -> Result<u64> {
         };
         return Err(Error::input(format!("{wrong}: all shards are wanted, each once")));
     }
-    for ShardTable { name, stamp, digest, .. } in tables {
+    let table = to.finish();
+    let whole = TableStamp { shard: 0, of: 1, rows: points, table, ..tables[0].stamp.clone() };
+    for ShardTable { path, stamp, digest, .. } in tables {
         if digest.finish() != stamp.table {
-            return Err(Error::input(format!(
-                "{name} has changed since it was written, its checksum is another: run this shard again"
-            )));
+            return Err(stamp.changed(&path));
         }
     }
     draft.publish().or_failed()?;
+    whole.write(out)?;
     Ok(points)
 }

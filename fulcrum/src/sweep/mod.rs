@@ -17,7 +17,7 @@ mod merge;
 mod points;
 mod rank;
 mod row;
-mod shard_stamp;
+mod table_stamp;
 
 pub use counts::SweepCounts;
 pub use extra_key::ExtraKey;
@@ -27,6 +27,7 @@ pub use highlights::SweepHighlights;
 pub use merge::merge_shards;
 pub use points::{PointBudget, SweepShard};
 pub use rank::RowRank;
+pub(crate) use table_stamp::TableStamp;
 
 use crate::error::{Error, OrError, Result};
 use crate::identity;
@@ -41,7 +42,6 @@ use points::SweepPoints;
 use row::{PointAnswer, PointStatus, SweepColumns};
 use scenarios::{Document, GRID_LIMIT, Grid, Model, Requests, ScenarioError, SweepAxis};
 use serde_json::{Value, json};
-use shard_stamp::ShardStamp;
 use sim::CapacityBracket;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -152,9 +152,9 @@ impl Sweep {
         })
     }
 
-    /// The identity of a shard, or of the whole sweep. Another scenario, other lists, another
-    /// version, or other contents of a file that they name make it another.
-    fn identity(&self, run: &SweepRun<'_>, shard: Option<SweepShard>) -> String {
+    /// The identity of the whole sweep. Another scenario, other lists, another version, or other
+    /// contents of a file that they name make it another.
+    fn identity(&self, run: &SweepRun<'_>) -> String {
         let mut files = FileDigests::default();
         for (value, folder) in self.grid.values() {
             files.add(value, &[folder, Path::new("")]);
@@ -170,7 +170,6 @@ impl Sweep {
             "folder": folder,
             "axes": self.axes.iter().map(axis).collect::<Vec<_>>(),
             "key": self.extra.identity(),
-            "shard": shard.map(|shard| [shard.index, shard.of]),
             "budget": run.budget.map(|budget| [budget.points, budget.seed]),
             "rank": rank.map(|rank| json!({ "column": rank.column, "most": rank.most })),
             "files": files.identity(),
@@ -192,7 +191,8 @@ impl Sweep {
         let mut best = run.rank.as_ref().map(|rank| rank.best_of(&self.columns)).transpose()?;
         let points = SweepPoints::new(self.grid.count(), run.shard, run.budget);
         let (count, rungs) = (points.count(), self.extra.rungs() as u64);
-        let identity = self.identity(&run, Some(run.shard));
+        let (sweep, SweepShard { index: shard, of }) = (self.identity(&run), run.shard);
+        let identity = format!("{sweep} {shard}/{of}");
         let journal = SweepJournal::open(run.out, &identity, count * rungs, run.resume)?;
         if journal.damaged() > 0 {
             let damaged = journal.damaged();
@@ -213,13 +213,7 @@ impl Sweep {
                 None
             }
         };
-        let stamp = run.shard.is_part().then(|| ShardStamp {
-            sweep: self.identity(&run, None),
-            shard: run.shard.index,
-            of: run.shard.of,
-            rows: count,
-            table: String::new(),
-        });
+        let stamp = TableStamp { sweep, shard, of, rows: count, table: String::new() };
         execution.finish(run.out, stamp, best, ladder)
     }
 
@@ -396,7 +390,7 @@ mod tests {
         assert!(row.starts_with("1,2,failed,it panicked: point 1 is made to panic,"), "{row}");
         // The row is in the journal, so a resumed sweep does not run the point again.
         let (again, run) = (sweep(Some(1)), SweepRun { resume: true, ..SweepRun::new(&out) });
-        let identity = again.identity(&run, Some(run.shard));
+        let identity = format!("{} 0/1", again.identity(&run));
         let mut journal = SweepJournal::open(&out, &identity, 3, false).expect("a journal");
         journal.add(1, row).expect("added");
         drop(journal);

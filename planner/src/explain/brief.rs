@@ -1,11 +1,11 @@
 //! The answer of an explanation: at most 25 lines of at most 80 columns.
 
 use super::explanation::Explanation;
-use super::text::{NOTHING, bound_words, head, list_words, range, wrapped};
+use super::text::{EDITED_WORDS, NOTHING, bound_words, head, list_words, range, wrapped};
 use super::worth::Worth;
 use crate::placement::{LayerGroup, NamedSlices};
 use crate::plan::{BestRule, Plan};
-use crate::planning::{FORCED, PLANNED};
+use crate::planning::{EDITED, FORCED, PLANNED};
 use crate::program::PhaseTimes;
 use crate::rules::Rule;
 use hwprofiles::{Ratio, Seconds};
@@ -120,6 +120,7 @@ fn times(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let chosen = &predicted.chosen;
     let verdict = match rule {
         _ if chosen.starts_with(FORCED) => "The placement is forced, not planned.".to_owned(),
+        _ if chosen == EDITED => EDITED_WORDS.to_owned(),
         _ if chosen != PLANNED => format!("Nothing that was found beats {chosen}, which is followed."),
         Some(BestRule { rule, regret, .. }) => {
             format!("The best rule with one number, {rule}, is {:.1} % worse.", percent(*regret))

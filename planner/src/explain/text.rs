@@ -9,7 +9,7 @@ use crate::placement::LayerGroup;
 use crate::placement::Pipelining;
 use crate::placement::{NamedSlice, NamedSlices};
 use crate::plan::{BestRule, Plan, SearchSummary};
-use crate::planning::{FORCED, PLANNED};
+use crate::planning::{EDITED, FORCED, PLANNED};
 use crate::program::PhaseTimes;
 use hwprofiles::{Ratio, Seconds};
 use scenarios::Sublayer;
@@ -193,6 +193,10 @@ fn in_words(turn: Turn) -> String {
     }
 }
 
+/// What there is to say of a plan that was edited.
+pub(super) const EDITED_WORDS: &str = "The plan's file was edited, or another version wrote it: its numbers are \
+    predicted anew, and nothing is proven.";
+
 /// What limits a phase.
 pub(super) fn bound_words(bound_by: &str) -> String {
     match bound_by {
@@ -233,6 +237,8 @@ fn comparison(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     }
     if predicted.chosen.starts_with(FORCED) {
         wrapped(text, "The placement is forced by the scenario, not planned.")?;
+    } else if predicted.chosen == EDITED {
+        wrapped(text, EDITED_WORDS)?;
     } else if predicted.chosen != PLANNED {
         wrapped(text, &format!("No plan of the solver beats {}: it is followed.", predicted.chosen))?;
     }

@@ -108,6 +108,8 @@ fn empty_table(problem: &Problem<'_>, sharing: SharingCost) -> PlanTable {
         placements: vec![],
         cells: vec![],
         without: vec![],
+        digest: None,
+        edited: false,
     }
 }
 

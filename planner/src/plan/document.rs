@@ -125,6 +125,12 @@ pub struct Plan {
     pub memory: BTreeMap<String, MemoryUsage>,
     /// What the planner expects.
     pub predicted: Prediction,
+    /// In a file, the [fingerprint](Plan::fingerprint) that the plan had when it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Whether the file had another digest, or none: it was edited since it was written.
+    #[serde(skip)]
+    pub edited: bool,
 }
 
 impl Plan {
@@ -158,7 +164,10 @@ impl Plan {
     /// # Errors
     /// Names file, line and key if the text is not a plan.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
-        yaml::read(text, file)
+        let mut plan: Self = yaml::read(text, file)?;
+        let digest = plan.digest.take();
+        plan.edited = digest.is_none_or(|digest| digest != plan.fingerprint());
+        Ok(plan)
     }
 
     /// The machine with the memory that the draft leaves free. `None` without a draft.
@@ -177,15 +186,19 @@ impl Plan {
         left.map(Some).ok_or_else(|| PlanError::new(&["draft", "memory"], "more than there is", wanted()))
     }
 
-    /// The document as the text of a file.
-    pub fn to_yaml(&self) -> String {
-        yaml::write(self)
+    /// The document with its digest, as it goes into a file.
+    pub fn sealed(&self) -> Self {
+        Self { digest: Some(self.fingerprint()), ..self.clone() }
     }
 
-    /// First 16 hexadecimal digits of the file's SHA-256. Traces name their plan by it.
+    /// The document as the text of a file.
+    pub fn to_yaml(&self) -> String {
+        yaml::write(&self.sealed())
+    }
+
+    /// First 16 hexadecimal digits of the document's SHA-256. Traces name their plan by it.
     pub fn fingerprint(&self) -> String {
-        let digest = Sha256::digest(self.to_yaml().as_bytes());
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        fingerprint(&yaml::write(self))
     }
 
     /// The largest sizes of the plan's workload.
@@ -222,6 +235,10 @@ impl Plan {
         let pipelining = Pipelining::read(self.staging_slots, self.micro_batches, self.workload.batch)?;
         placement_of(machine, model, (&self.embed, &self.layers, &self.head), pipelining)
     }
+}
+
+pub(crate) fn fingerprint(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Checks that `placement` fits at `extent`. An error has the key `key` if the placement is

@@ -3,7 +3,7 @@
 
 use crate::cost::CostModel;
 use crate::placement::{LayerGroup, NamedSlices, Pipelining, Placement, PlanError, named, placement_of};
-use crate::plan::document::{check_fit, is_default};
+use crate::plan::document::{check_fit, fingerprint, is_default};
 use crate::plan::identity::{Identity, PlanOrigin, check_identity};
 use crate::program::{PhaseTimes, RunExtent};
 
@@ -111,6 +111,12 @@ pub struct PlanTable {
     /// The cells without a plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<NoPlan>,
+    /// In a file, the digest of what is above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Whether the file had another digest, or none: it was edited since it was written.
+    #[serde(skip)]
+    pub edited: bool,
 }
 
 impl NamedPlacement {
@@ -155,12 +161,20 @@ impl PlanTable {
     /// # Errors
     /// Names file, line and key if the text is not a table.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
-        yaml::read(text, file)
+        let mut table: Self = yaml::read(text, file)?;
+        let digest = table.digest.take();
+        table.edited = digest.is_none_or(|digest| digest != fingerprint(&yaml::write(&table)));
+        Ok(table)
+    }
+
+    /// The document with its digest, as it goes into a file.
+    pub fn sealed(&self) -> Self {
+        Self { digest: Some(fingerprint(&yaml::write(self))), ..self.clone() }
     }
 
     /// The document as the text of a file.
     pub fn to_yaml(&self) -> String {
-        yaml::write(self)
+        yaml::write(&self.sealed())
     }
 
     /// The workload of a cell.

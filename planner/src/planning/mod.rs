@@ -20,8 +20,8 @@ pub use effort::Effort;
 pub use forced::{FORCED, ForcedPlacement, offloaded};
 pub use formats::{ChosenFormats, plan_among};
 pub use offload_plan::plan_offload;
-pub use planner::{evaluate, follow, plan, plan_improved};
-pub use problem::{PLANNED, Problem};
+pub use planner::{evaluate, evaluate_edited, follow, plan, plan_improved};
+pub use problem::{EDITED, PLANNED, Problem};
 pub use scorer::{FormatScorer, Scorer};
 
 pub(crate) use infeasible::{infeasible, too_slow};

@@ -8,9 +8,9 @@ use crate::planning::effort::Effort;
 use crate::planning::improvement::Improvement;
 use crate::planning::infeasible::{infeasible, too_slow};
 use crate::planning::overlap::Overlap;
-use crate::planning::problem::{ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
+use crate::planning::problem::{EDITED, ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
 use crate::planning::scorer::Scorer;
-use crate::program::{BatchSteps, prefill_chunks};
+use crate::program::{BatchSteps, PhaseTimes, prefill_chunks};
 use crate::rules::{NoRule, Rule};
 use crate::search::{Goal, MARGINS, PatternSolution, Restriction, SearchBudget, SearchSpace};
 
@@ -67,24 +67,12 @@ pub(crate) fn plan_with_value(
     let goal = problem.goal()?;
     let chunks = prefill_chunks(&workload);
     let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal);
-    let (rule_candidate, spaces) = rayon::join(
-        || Rule::ALL.par_iter().map(|&rule| problem.rule_candidate(&goal, rule, scorer)).collect::<Vec<_>>(),
+    let (rules, spaces) = rayon::join(
+        || FollowedRules::new(problem, &goal, scorer),
         || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
     );
     let spaces = spaces?;
-    let (mut baselines, mut without) = (BTreeMap::new(), BTreeMap::new());
-    let mut best_rule: Option<ScoredPlacement> = None;
-    for (rule, rule_candidate) in Rule::ALL.into_iter().zip(rule_candidate) {
-        match rule_candidate {
-            Ok(scored) => {
-                baselines.insert(scored.name.clone(), scored.times);
-                best_rule = better(&goal, best_rule, scored);
-            }
-            Err(reason) => {
-                without.insert(rule.name().to_owned(), reason.to_string());
-            }
-        }
-    }
+    let FollowedRules { baselines, without, best: best_rule } = rules;
     let draft_value = problem.draft_value(&goal);
     let mut search = CandidateSearch {
         problem,
@@ -143,6 +131,50 @@ pub fn evaluate(
     let goal = problem.goal()?;
     let scored = problem.scored(&goal, name, placement, chunk, scorer)?;
     problem.finished_plan(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())
+}
+
+/// The plan with the given placement and chunks, beside all rules. Nothing is searched or proven:
+/// for a plan whose file was edited.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_edited(
+    problem: &Problem<'_>,
+    placement: Placement,
+    chunk: u64,
+    scorer: &Scorer<'_>,
+) -> Result<Plan, PlannerError> {
+    let goal = problem.goal()?;
+    let scored = problem.scored(&goal, EDITED, placement, chunk, scorer)?;
+    let FollowedRules { baselines, without, .. } = FollowedRules::new(problem, &goal, scorer);
+    problem.finished_plan(&goal, scored, None, None, baselines, without)
+}
+
+/// What comes of every rule.
+struct FollowedRules {
+    baselines: BTreeMap<String, PhaseTimes>,
+    without: BTreeMap<String, String>,
+    best: Option<ScoredPlacement>,
+}
+
+impl FollowedRules {
+    fn new(problem: &Problem<'_>, goal: &Goal, scorer: &Scorer<'_>) -> Self {
+        let follow = |&rule: &Rule| problem.rule_candidate(goal, rule, scorer);
+        let followed: Vec<_> = Rule::ALL.par_iter().map(follow).collect();
+        let mut rules = Self { baselines: BTreeMap::new(), without: BTreeMap::new(), best: None };
+        for (rule, followed) in Rule::ALL.into_iter().zip(followed) {
+            match followed {
+                Ok(scored) => {
+                    rules.baselines.insert(scored.name.clone(), scored.times);
+                    rules.best = better(goal, rules.best, scored);
+                }
+                Err(reason) => {
+                    rules.without.insert(rule.name().to_owned(), reason.to_string());
+                }
+            }
+        }
+        rules
+    }
 }
 
 /// The search for the placement that is best in simulation.

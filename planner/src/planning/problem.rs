@@ -19,6 +19,9 @@ pub(crate) const ENOUGH: f64 = 0.99;
 /// Name of the solver's placement in predictions.
 pub const PLANNED: &str = "planned";
 
+/// What is chosen in a plan that was edited by hand.
+pub const EDITED: &str = "edited";
+
 /// What to plan: a workload of a model on a machine, with an objective.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a> {
@@ -177,6 +180,8 @@ impl Problem<'_> {
             head,
             memory,
             predicted,
+            digest: None,
+            edited: false,
         };
         match overfilled(machine, &used) {
             None => Ok(plan),

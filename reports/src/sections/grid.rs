@@ -41,6 +41,11 @@ pub(crate) fn section(table: &PlanTable) -> PageSection {
     });
     let cells: Vec<_> = cells.into_iter().chain(without).collect();
     let mut blocks = Vec::new();
+    if table.edited {
+        let words = "The file was edited since it was planned, or another version wrote it: its times may \
+                     be those of other placements.";
+        blocks.push(PageBlock::Note(words.to_owned()));
+    }
     match cells.is_empty() {
         true => blocks.push(PageBlock::Note("There is no cell in this grid.".to_owned())),
         false => {

@@ -82,10 +82,15 @@ impl ChatTemplate {
                 read(path)?.ok_or_else(|| Error::input(format!("{}: no such file", path.display())))?;
             template = Some((path.to_owned(), text));
         }
-        template.map(|(path, text)| Self::new(&path, text, special_tokens)).transpose()
+        template.map(|(path, text)| Self::from_text(&path, text, special_tokens)).transpose()
     }
 
-    fn new(path: &Path, text: String, special_tokens: BTreeMap<String, String>) -> Result<Self> {
+    /// The template `text` of the file `path`, in which each special token, like `bos_token`, is a
+    /// text.
+    ///
+    /// # Errors
+    /// The text is no Jinja.
+    pub fn from_text(path: &Path, text: String, special_tokens: BTreeMap<String, String>) -> Result<Self> {
         let mut environment = Environment::new();
         // As Hugging Face's transformers renders templates.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();

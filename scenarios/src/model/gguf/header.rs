@@ -129,6 +129,10 @@ struct FileCursor<R> {
     length: u64,
 }
 
+/// A longer header is refused: a file of holes can promise more than there is memory. Those of
+/// the largest vocabularies have a fifth of it.
+const LARGEST_HEADER: u64 = 100_000_000;
+
 /// A part of the header, or the reason why it is refused.
 type Parsed<T> = Result<T, String>;
 
@@ -179,6 +183,11 @@ impl<R: Read> FileCursor<R> {
         }
         let mut shape = (0..dimensions).map(|_| self.u64()).collect::<Parsed<Vec<_>>>()?;
         shape.reverse();
+        // An element of any format takes a bit or more.
+        let count = shape.iter().try_fold(1u64, |count, &size| count.checked_mul(size));
+        if count.is_none_or(|count| count / 8 > self.length) {
+            return Err(format!("tensor '{name}' has more elements than the file has bits"));
+        }
         let format = self.u32()?;
         let start = self.u64()?;
         Ok((name, GgufTensor { shape, format, start }))
@@ -234,9 +243,12 @@ impl<R: Read> FileCursor<R> {
     /// `count` as a length in memory.
     ///
     /// # Errors
-    /// Fewer than `count` bytes of the file are left.
+    /// Fewer than `count` bytes of the file are left, or the header would be too long.
     fn checked_length(&self, count: u64) -> Parsed<usize> {
         let left = self.length.saturating_sub(self.at);
+        if count <= left && self.at + count > LARGEST_HEADER {
+            return Err(format!("its header has more than {LARGEST_HEADER} bytes: this is not a model's"));
+        }
         let cut = || {
             format!("{count} bytes are promised and {left} are left: the file is cut short, fetch it again")
         };
@@ -297,6 +309,41 @@ mod tests {
         assert_eq!(gguf.list("a.words").expect("a list")[1], "zwölf");
         let start = bytes.len() as u64 - 24;
         assert_eq!(gguf.tensors["w"], GgufTensor { shape: vec![2, 3], format: 0, start });
+    }
+
+    #[test]
+    fn a_text_or_list_that_fills_the_memory_is_refused_however_long_the_file_is() {
+        let mut long = b"GGUF".to_vec();
+        long.extend(3u32.to_le_bytes());
+        long.extend(0u64.to_le_bytes());
+        long.extend(1u64.to_le_bytes());
+        let mut list = long.clone();
+        long.extend((1u64 << 39).to_le_bytes());
+        text(&mut list, "a.bytes");
+        list.extend(9u32.to_le_bytes());
+        list.extend(0u32.to_le_bytes());
+        list.extend((1u64 << 39).to_le_bytes());
+        for header in [long, list] {
+            let holes = std::io::Read::chain(&header[..], std::io::repeat(0));
+            let error = Gguf::from_reader("x.gguf", holes, 1 << 40).expect_err("too long").to_string();
+            assert!(error.contains("more than 100000000 bytes"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_tensor_that_is_larger_than_its_file_is_refused() {
+        for size in [1 << 12, 1 << 63, u64::MAX] {
+            let mut bytes = file();
+            // The sizes of the matrix stand before its format and its place.
+            let at = bytes
+                .windows(16)
+                .rposition(|sizes| sizes == [3u64.to_le_bytes(), 2u64.to_le_bytes()].concat());
+            let at = at.expect("the sizes of the matrix");
+            bytes[at..at + 8].copy_from_slice(&size.to_le_bytes());
+            let length = bytes.len() as u64;
+            let error = Gguf::from_reader("x.gguf", &bytes[..], length).expect_err("too large").to_string();
+            assert!(error.contains("more elements than the file has bits"), "{error}");
+        }
     }
 
     #[test]
