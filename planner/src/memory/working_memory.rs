@@ -42,8 +42,7 @@ impl WorkingMemory {
         placement: &Placement,
         layers: &[(&LayerPlacement, u64)],
     ) -> Self {
-        let mut needs =
-            Self { buffers: BTreeMap::new(), scratch: BTreeMap::new(), slots: BTreeMap::new() };
+        let mut needs = Self { buffers: BTreeMap::new(), scratch: BTreeMap::new(), slots: BTreeMap::new() };
         for phase in [Phase::Prefill, Phase::Decode] {
             let mut add = |kind: Option<LayerKind>, sublayer: Sublayer, slices: &Slices| {
                 let shape = model.shape_or_ends(kind);

@@ -14,7 +14,7 @@ use crate::planning::edits::{ChunkedPlacement, Edits, LayerSet, Order};
 use crate::planning::effort::Effort;
 use crate::planning::problem::{PLANNED, Problem, ScoredPlacement, better};
 use crate::planning::scorer::Scorer;
-use crate::program::RunExtent;
+use crate::program::{PhaseTimes, RunExtent};
 use crate::search::Goal;
 use hwprofiles::Ratio;
 use rayon::prelude::*;
@@ -262,8 +262,8 @@ impl<'a, 's> Improvement<'a, 's> {
         let judged =
             |excerpt: &ChunkedPlacement| -> Result<(ChunkedPlacement, Option<Judgement>), PlannerError> {
                 let Some(bytes) = self.bytes(excerpt)? else { return Ok((excerpt.clone(), None)) };
-                let scored = self.scored(excerpt.clone())?;
-                Ok((excerpt.clone(), scored.map(|scored| (scored.value, bytes))))
+                let simulated = self.times_and_value(excerpt)?;
+                Ok((excerpt.clone(), simulated.map(|(_, value)| (value, bytes))))
             };
         let found = new.into_par_iter().map(judged).collect::<Result<Vec<_>, _>>()?;
         self.excerpts.extend(found);
@@ -309,7 +309,7 @@ impl<'a, 's> Improvement<'a, 's> {
     fn different<'t>(sets: &[LayerSet], slopes: &[&'t Slope], most: usize) -> Vec<&'t Slope> {
         let edited = |slope: &Slope| -> (usize, Vec<bool>) {
             let before = &sets[slope.set].layer.sublayers;
-            (slope.set, before.iter().zip(&slope.to.sublayers).map(|(a, b)| a != b).collect())
+            (slope.set, before.iter().zip(slope.to.sublayers.iter()).map(|(a, b)| a != b).collect())
         };
         let mut kept: Vec<&Slope> = Vec::new();
         for &slope in slopes {
@@ -360,16 +360,19 @@ impl<'a, 's> Improvement<'a, 's> {
         if self.free(&bytes).iter().any(|&free| free < 0) {
             return Ok(None);
         }
-        let Some(scored) = self.scored(candidate.clone())? else { return Ok(None) };
-        let value = if self.goal.keeps(&scored.times) { scored.value } else { f64::INFINITY };
+        let Some((times, value)) = self.times_and_value(&candidate)? else { return Ok(None) };
+        let value = if self.goal.keeps(&times) { value } else { f64::INFINITY };
         Ok(Some(Trial { candidate, value, bytes }))
     }
 
-    fn scored(&self, candidate: ChunkedPlacement) -> Result<Option<ScoredPlacement>, PlannerError> {
-        let ChunkedPlacement { placement, chunk } = candidate;
-        match self.problem.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
+    /// The times and the objective. `None` if bytes would have to move without a link.
+    fn times_and_value(
+        &self,
+        candidate: &ChunkedPlacement,
+    ) -> Result<Option<(PhaseTimes, f64)>, PlannerError> {
+        match self.problem.simulated(self.goal, &candidate.placement, candidate.chunk, self.scorer) {
             Err(PlannerError::Lower(_)) => Ok(None),
-            scored => scored.map(Some),
+            simulated => simulated.map(Some),
         }
     }
 
