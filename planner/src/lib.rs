@@ -48,8 +48,8 @@ pub use memory::{
     scratch_bytes, sequence_bytes, shares_embedding, staging_slots, usage, vector_holders,
 };
 pub use placement::{
-    LayerGroup, LayerPlacement, LayerRun, NamedSlice, NamedSlices, PhasePlacement, Pipelining, Placement,
-    PlanError, ROW_PANEL, Slice, Slices, Variant, whole_slice,
+    LayerGroup, LayerPlacement, LayerRun, LayerSlices, NamedSlice, NamedSlices, PhasePlacement, Pipelining,
+    Placement, PlanError, ROW_PANEL, Slice, Slices, Variant, whole_slice,
 };
 pub use plan::{
     BestRule, CellPlan, Identity, NamedPlacement, NoPlan, PLAN_VERSION, PlacedDraft, Plan, PlanOrigin,

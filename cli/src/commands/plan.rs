@@ -81,7 +81,7 @@ impl PlanArguments {
             settings.push(format!("engine={kernels}").parse::<Setting>().map_err(Error::input)?);
         }
         let scenario = read_scenario(&self.scenario, &settings)?;
-        let (planned, export) = PreparedScenario::new(&scenario)?.plan_for(engine)?;
+        let (planned, export) = PreparedScenario::plan_for(&scenario, engine)?;
         err!("{export}\n");
         Ok(planned)
     }

@@ -379,7 +379,7 @@ mod tests {
             let mut placement = gpu.clone();
             for at in layers {
                 let layer = &mut placement.layers[at];
-                let sublayers = layer.kind.sublayers().iter().zip(&mut layer.sublayers);
+                let sublayers = layer.kind.sublayers().iter().zip(layer.sublayers.iter_mut());
                 for ((&sublayer, slices), (_, with_cpu)) in sublayers.zip(cpu.layers[at].iter()) {
                     if moves(sublayer) {
                         slices.clone_from(with_cpu);

@@ -201,12 +201,12 @@ impl PreparedScenario {
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
     }
 
-    /// The best plan among what llama.cpp, or an engine that places tensors as it does, makes of
-    /// its options.
+    /// The best plan of `scenario`, which this is, among what llama.cpp, or an engine that places
+    /// tensors as it does, makes of its options.
     ///
     /// # Errors
     /// There is a choice of formats or a forced placement, or nothing fits.
-    fn plan_offload(&self) -> Result<ResolvedPlan> {
+    fn plan_offload(&self, scenario: &Scenario) -> Result<ResolvedPlan> {
         self.require_one_format("--for")?;
         let engine = OffloadOptions {
             gpu_layers: None,
@@ -218,26 +218,36 @@ impl PreparedScenario {
         };
         let engine = engine.completed_by(&self.engine().profile, self.model());
         let planned = planner::plan_offload(&self.problem(), &engine, &self.scorer());
-        let (plan, _) = planned.map_err(planner_error)?;
-        self.resolve_plan(plan, 0)
+        let (plan, options) = planned.map_err(planner_error)?;
+        if !options.is_whole_on_gpus(self.model()) {
+            return self.resolve_plan(plan, 0);
+        }
+        // The engine takes other times where it divides nothing.
+        let mut forced = scenario.clone();
+        forced.placement = Some(PlacementChoice::Offload(options));
+        let mut whole = Self::new(&forced)?.plan()?;
+        whole.plan.predicted.chosen = plan.predicted.chosen;
+        Ok(ResolvedPlan { trials: vec![], ..whole })
     }
 
-    /// The best plan that `engine` can run, with the options that make it run so.
+    /// The best plan of `scenario` that `engine` can run, with the options that make it run so.
     ///
     /// # Errors
     /// Nobody knows the engine or it cannot run the model, there is a choice of formats or a forced
     /// placement, or nothing fits.
-    pub fn plan_for(&self, engine: &str) -> Result<(ResolvedPlan, Export)> {
+    pub fn plan_for(scenario: &Scenario, engine: &str) -> Result<(ResolvedPlan, Export)> {
         let target: ExportTarget = engine.parse().or_input()?;
+        let prepared = Self::new(scenario)?;
         if matches!(target, ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp) {
-            let planned = self.plan_offload()?;
+            let planned = prepared.plan_offload(scenario)?;
             let export = planned.export(target)?;
             return Ok((planned, export));
         }
-        self.require_one_format("--for")?;
-        let planned = planner::plan_for_engine(&self.problem(), target, Effort::PLAN, &self.scorer());
+        prepared.require_one_format("--for")?;
+        let problem = prepared.problem();
+        let planned = planner::plan_for_engine(&problem, target, Effort::PLAN, &prepared.scorer());
         let (plan, export) = planned.map_err(export_error)?;
-        Ok((self.resolve_plan(plan, 0)?, export))
+        Ok((prepared.resolve_plan(plan, 0)?, export))
     }
 
     /// The document of the solver's plan alone, for one of many questions.
@@ -410,5 +420,28 @@ pub(super) fn export_error(error: ExportError) -> Error {
         ExportError::Planner(error) => planner_error(error),
         ExportError::Unfit { .. } => Error::infeasible(error),
         ExportError::Unsupported { .. } | ExportError::Plan(_) => Error::input(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse_scenario;
+
+    #[test]
+    fn a_plan_for_an_engine_takes_the_times_of_the_same_placement_forced() {
+        let scenario = |placement: &str| {
+            let text = format!(
+                "{{machine: rtx4090-desktop, model: llama-3.1-8b, dtype: {{weights: int4}}, engine: llama.cpp,
+                   workload: {{batch: 1, prompt_tokens: 512, output_tokens: 64}}{placement}}}"
+            );
+            parse_scenario(&text).expect("a scenario")
+        };
+        let (planned, _) = PreparedScenario::plan_for(&scenario(""), "llama.cpp").expect("it fits");
+        let chunk = planned.plan.prefill_chunk;
+        let forced = plan(&scenario(&format!(", placement: {{gpu_layers: 99, micro_batch: {chunk}}}")));
+        let forced = forced.expect("it fits");
+        assert_eq!(planned.placement, forced.placement);
+        assert_eq!(planned.plan.predicted.simulated, forced.plan.predicted.simulated);
     }
 }

@@ -1,13 +1,13 @@
-//! The memory of a placement without lowering all of its layers.
+//! The memory of a placement without its programs.
 
 use crate::cost::cost_model::CostModel;
-use crate::memory::{MemoryUsage, usage};
-use crate::placement::Placement;
+use crate::memory::{MemoryUsage, usage_of_placement};
+use crate::placement::{Placement, Slice};
 use crate::program::{LowerError, PhasePrograms, RunExtent};
+use hwprofiles::{Machine, MemoryId};
+use scenarios::{Phase, Sublayer};
 
-/// Equal to [`crate::usage`] of `placement`, by memory index. Buffers and staging slots depend on
-/// which tasks a program has and not on how often, so the programs of the placement's outline
-/// suffice.
+/// Equal to [`crate::usage`] of `placement`, by memory index.
 ///
 /// # Errors
 /// [`LowerError`] if bytes must move between two memories without a link.
@@ -17,6 +17,26 @@ pub fn footprint(
     placement: &Placement,
 ) -> Result<Vec<MemoryUsage>, LowerError> {
     let CostModel { machine, model, formats } = cost_model;
-    let programs = PhasePrograms::lower(machine, model, &placement.outline())?;
-    Ok(usage(machine, model, formats, placement, &programs, extent))
+    if !has_all_links(machine, placement) {
+        // The programs may not need the missing link.
+        PhasePrograms::lower(machine, model, &placement.outline())?;
+    }
+    Ok(usage_of_placement(machine, model, formats, placement, extent))
+}
+
+/// Whether there is a link between any two devices, and for everything that is streamed.
+fn has_all_links(machine: &Machine, placement: &Placement) -> bool {
+    let linked = |from: MemoryId, to: MemoryId| machine.link_between(from, to).is_some();
+    let own = |device| machine.device(device).memory;
+    let mut devices = machine.device_ids().flat_map(|a| machine.device_ids().map(move |b| (a, b)));
+    let fetched = |slice: &Slice, phase: Phase, sublayer: Sublayer| {
+        let (device, home) = (slice.device(phase), slice.home);
+        machine.reads_in_place(device, home)
+            || linked(home, own(device)) && (sublayer != Sublayer::Attention || linked(own(device), home))
+    };
+    devices.all(|(a, b)| a == b || linked(own(a), own(b)))
+        && placement.sublayers().all(|(_, sublayer, slices)| {
+            let phases = [Phase::Prefill, Phase::Decode];
+            slices.iter().all(|slice| phases.iter().all(|&phase| fetched(slice, phase, sublayer)))
+        })
 }

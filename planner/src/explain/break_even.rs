@@ -148,7 +148,7 @@ fn moved(
     other: DeviceId,
 ) -> Option<LayerPlacement> {
     let mut moved = layer.clone();
-    let sublayers = layer.kind.sublayers().iter().zip(&mut moved.sublayers);
+    let sublayers = layer.kind.sublayers().iter().zip(moved.sublayers.iter_mut());
     for (&sublayer, slices) in sublayers.filter(|(sublayer, _)| scope.includes(**sublayer)) {
         for slice in slices.iter_mut().filter(|slice| slice.device(phase) != other) {
             if !Home::Whole(slice.home).admits(cost_model.machine, sublayer, other) {

@@ -3,6 +3,7 @@
 mod scratch;
 mod sequence_bytes;
 mod usage;
+mod working_memory;
 
 pub use scratch::scratch_bytes;
 pub use sequence_bytes::{SequenceBytes, sequence_bytes};
@@ -12,4 +13,4 @@ pub use usage::{
 };
 
 pub(crate) use scratch::{is_gpu, operator_scratch};
-pub(crate) use usage::{overfilled, shared_cache_bytes};
+pub(crate) use usage::{overfilled, shared_cache_bytes, usage_of_placement};

@@ -1,7 +1,7 @@
 //! Exact bytes that a placement takes from each memory, counted as the executor allocates them.
 
-use crate::memory::scratch::scratch_bytes;
-use crate::placement::{ModelShare, Placement, Slices};
+use crate::memory::working_memory::WorkingMemory;
+use crate::placement::{LayerPlacement, ModelShare, Placement, Slices};
 use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
@@ -158,6 +158,46 @@ pub fn usage(
     programs: &PhasePrograms,
     extent: &RunExtent,
 ) -> Vec<MemoryUsage> {
+    let layers = different_layers(placement);
+    let working_memory = WorkingMemory::of_programs(machine, programs, model, formats, extent);
+    counted(machine, model, formats, (placement, &layers), extent, working_memory)
+}
+
+/// Equal to [`usage`] without the programs: what they need depends on which tasks they have and not
+/// on how often.
+pub(crate) fn usage_of_placement(
+    machine: &Machine,
+    model: &Model,
+    formats: &Formats,
+    placement: &Placement,
+    extent: &RunExtent,
+) -> Vec<MemoryUsage> {
+    let layers = different_layers(placement);
+    let working_memory = WorkingMemory::of_layers(machine, model, formats, extent, placement, &layers);
+    counted(machine, model, formats, (placement, &layers), extent, working_memory)
+}
+
+/// Each layer of `placement` once, in the order of the first of its kind, with their number.
+fn different_layers(placement: &Placement) -> Vec<(&LayerPlacement, u64)> {
+    let mut layers: Vec<(&LayerPlacement, u64)> = Vec::new();
+    // Most layers are like the one before, or like the one before that.
+    for layer in &placement.layers {
+        match layers.iter_mut().rev().find(|(known, _)| *known == layer) {
+            Some((_, count)) => *count += 1,
+            None => layers.push((layer, 1)),
+        }
+    }
+    layers
+}
+
+fn counted(
+    machine: &Machine,
+    model: &Model,
+    formats: &Formats,
+    (placement, layers): (&Placement, &[(&LayerPlacement, u64)]),
+    extent: &RunExtent,
+    WorkingMemory { buffers, scratch, slots }: WorkingMemory,
+) -> Vec<MemoryUsage> {
     let mut usage = vec![MemoryUsage::default(); machine.memories.len()];
     let own = |device: DeviceId| machine.device(device).memory.0;
     let within: Vec<_> =
@@ -194,22 +234,21 @@ pub fn usage(
         }
     };
     keep(None, Sublayer::Embed, &placement.embed, 1);
-    for run in placement.layers.chunk_by(|one, next| one == next) {
-        let (kind, layers) = (Some(run[0].kind), run.len() as u64);
-        run[0].iter().for_each(|(sublayer, slices)| keep(kind, sublayer, slices, layers));
+    for &(layer, count) in layers {
+        layer.iter().for_each(|(sublayer, slices)| keep(Some(layer.kind), sublayer, slices, count));
     }
     keep(None, Sublayer::Head, &placement.head, 1);
     for device in attending {
         let ranks = within[own(device)].ranks;
         usage[own(device)].weights += rotation_table_bytes(model, extent.context) * ranks;
     }
-    for ((device, buffer), rows) in activation_buffers(programs, extent) {
+    for ((device, buffer), rows) in buffers {
         usage[own(device)].activations += within[own(device)].whole_buffer(buffer, formats, rows);
     }
-    for (device, bytes) in scratch_bytes(machine, programs, model, extent) {
+    for (device, bytes) in scratch {
         usage[own(device)].activations += bytes;
     }
-    for (device, slot) in staging_slots(machine, programs, model, formats, extent) {
+    for (device, slot) in slots {
         usage[own(device)].staging += (slot.weights + slot.kv) * placement.pipelining.slots as u64;
     }
     usage

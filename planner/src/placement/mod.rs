@@ -18,7 +18,7 @@ pub use named_slices::{NamedSlice, NamedSlices};
 pub use phase_placement::PhasePlacement;
 pub use pipelining::Pipelining;
 pub use plan_error::PlanError;
-pub use slices::{LayerPlacement, Placement, ROW_PANEL, Slice, Slices, whole_slice};
+pub use slices::{LayerPlacement, LayerSlices, Placement, ROW_PANEL, Slice, Slices, whole_slice};
 pub use variant::Variant;
 
 pub(crate) use identical_gpus::IdenticalGpus;

@@ -48,7 +48,7 @@ fn is_seen_as(layer: &LayerPlacement, seen: &LayerPlacement, phase: Phase) -> bo
         one.device(phase) == seen.device(phase) && one.home == seen.home && one.rows == seen.rows
     };
     let alike = |(one, seen): (&Slices, &Slices)| one.len() == seen.len() && one.iter().zip(seen).all(same);
-    layer.kind == seen.kind && layer.sublayers.iter().zip(&seen.sublayers).all(alike)
+    layer.kind == seen.kind && layer.sublayers.iter().zip(seen.sublayers.iter()).all(alike)
 }
 
 fn seen_layer(layer: &LayerPlacement, phase: Phase) -> LayerPlacement {

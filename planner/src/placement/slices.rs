@@ -8,7 +8,8 @@ use crate::placement::pipelining::Pipelining;
 use hwprofiles::{DeviceId, MemoryId};
 pub use scenarios::ROW_PANEL;
 use scenarios::{LayerKind, Model, Phase, Sublayer};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
 
 /// One device's part of a sublayer, usually all of it.
 ///
@@ -45,7 +46,33 @@ pub struct LayerPlacement {
     /// Which sublayers the layer has.
     pub kind: LayerKind,
     /// The slices of each sublayer, in the order of [`LayerKind::sublayers`].
-    pub sublayers: Vec<Slices>,
+    pub sublayers: LayerSlices,
+}
+
+/// The slices of a layer's sublayers. Copies share them until one is changed: a search copies
+/// thousands of placements and changes few of their layers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LayerSlices(Arc<Vec<Slices>>);
+
+impl FromIterator<Slices> for LayerSlices {
+    fn from_iter<I: IntoIterator<Item = Slices>>(slices: I) -> Self {
+        Self(Arc::new(slices.into_iter().collect()))
+    }
+}
+
+impl Deref for LayerSlices {
+    type Target = [Slices];
+
+    fn deref(&self) -> &[Slices] {
+        &self.0
+    }
+}
+
+impl DerefMut for LayerSlices {
+    fn deref_mut(&mut self) -> &mut [Slices] {
+        let slices: &mut Vec<Slices> = Arc::make_mut(&mut self.0);
+        slices
+    }
 }
 
 impl LayerPlacement {
@@ -65,7 +92,7 @@ impl LayerPlacement {
 
     /// Its sublayers with their slices, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Sublayer, &Slices)> {
-        self.kind.sublayers().iter().copied().zip(&self.sublayers)
+        self.kind.sublayers().iter().copied().zip(self.sublayers.iter())
     }
 
     /// The memory of its cache; `None` in a layer without a mixer.

@@ -8,13 +8,13 @@
 
 use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::placement::LayerPlacement;
+use crate::placement::{LayerPlacement, Pipelining};
 use crate::plan::{BestRule, SearchSummary};
 use crate::planning::edits::{ChunkedPlacement, Edits, LayerSet, Order};
 use crate::planning::effort::Effort;
 use crate::planning::problem::{PLANNED, Problem, ScoredPlacement, better};
 use crate::planning::scorer::Scorer;
-use crate::program::RunExtent;
+use crate::program::{PhaseTimes, RunExtent};
 use crate::search::Goal;
 use hwprofiles::Ratio;
 use rayon::prelude::*;
@@ -54,7 +54,12 @@ pub(crate) struct Improvement<'a, 's> {
     /// Some layers alone: the objective and the bytes of each memory; `None` if bytes would have to
     /// move without a link.
     excerpts: FxHashMap<ChunkedPlacement, Option<Judgement>>,
+    /// What other placements of a layer brought where they were last simulated.
+    slopes: FxHashMap<LayerChange, Option<Judgement>>,
 }
+
+/// A layer, another placement of it, and the chunk and the pipelining around it.
+type LayerChange = (LayerPlacement, LayerPlacement, u64, Pipelining);
 
 /// An objective, and bytes of each memory.
 type Judgement = (f64, Vec<i128>);
@@ -93,6 +98,7 @@ impl<'a, 's> Improvement<'a, 's> {
             most_edits: left / 4 / (problem.cost_model.model.layers as usize).max(1),
             known: FxHashSet::default(),
             excerpts: FxHashMap::default(),
+            slopes: FxHashMap::default(),
         }
     }
 
@@ -158,6 +164,9 @@ impl<'a, 's> Improvement<'a, 's> {
         let value = if self.goal.keeps(&start.times) { start.value } else { f64::INFINITY };
         let mut best = Trial { candidate: from, value, bytes };
         let first = best.value;
+        // Slopes change little from round to round, so they are simulated again only where the old
+        // ones lead nowhere.
+        let mut fresh = false;
         loop {
             let worth = |next: &Trial| next.worth(best.value);
             let rounded = self.round(&best)?;
@@ -165,12 +174,15 @@ impl<'a, 's> Improvement<'a, 's> {
                 true => rounded,
                 false => self.polished(&best)?.filter(worth).or(rounded),
             };
-            let Some(next) = found else { break };
-            let enough = !worth(&next);
-            best = next;
-            if enough {
+            let enough = !found.as_ref().is_some_and(worth);
+            best = found.unwrap_or(best);
+            if enough && fresh {
                 break;
             }
+            if enough {
+                self.slopes.clear();
+            }
+            fresh = enough;
         }
         if best.value >= first {
             return Ok(start);
@@ -232,15 +244,29 @@ impl<'a, 's> Improvement<'a, 's> {
             let alike = sets.iter().filter(|other| other.layer.kind == layer.kind && other.layer != *layer);
             let used = alike.map(|other| other.layer.clone());
             let changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer, alone)).collect();
+            let ChunkedPlacement { placement, chunk } = &from.candidate;
+            let change = |to: &LayerPlacement| (layer.clone(), to.clone(), *chunk, placement.pipelining);
+            let new: Vec<&LayerPlacement> =
+                changes.iter().filter(|to| !self.slopes.contains_key(&change(to))).collect();
             let before = from.candidate.excerpt(&window);
-            let excerpts = changes.iter().map(|to| before.with_layers(&[at - window.start], to));
+            let excerpts = new.iter().map(|to| before.with_layers(&[at - window.start], to));
             let excerpts: Vec<ChunkedPlacement> = excerpts.chain([before.clone()]).collect();
-            self.judge(&excerpts)?;
-            let Some(Some((own, held))) = self.excerpts.get(&before) else { continue };
-            for (to, excerpt) in changes.into_iter().zip(&excerpts) {
-                if let Some(Some((value, bytes))) = self.excerpts.get(excerpt) {
-                    let bytes = bytes.iter().zip(held).map(|(now, before)| now - before).collect();
-                    slopes.push(Slope { set, to, value: value - own, bytes });
+            if !new.is_empty() {
+                self.judge(&excerpts)?;
+            }
+            if let Some(Some((own, held))) = self.excerpts.get(&before) {
+                for (to, excerpt) in new.into_iter().zip(&excerpts) {
+                    let Some(judgement) = self.excerpts.get(excerpt) else { continue };
+                    let slope = judgement.as_ref().map(|(value, bytes)| {
+                        let bytes = bytes.iter().zip(held).map(|(now, before)| now - before);
+                        (value - own, bytes.collect())
+                    });
+                    self.slopes.insert(change(to), slope);
+                }
+            }
+            for to in changes {
+                if let Some(Some((value, bytes))) = self.slopes.get(&change(&to)) {
+                    slopes.push(Slope { set, to, value: *value, bytes: bytes.clone() });
                 }
             }
         }
@@ -262,8 +288,8 @@ impl<'a, 's> Improvement<'a, 's> {
         let judged =
             |excerpt: &ChunkedPlacement| -> Result<(ChunkedPlacement, Option<Judgement>), PlannerError> {
                 let Some(bytes) = self.bytes(excerpt)? else { return Ok((excerpt.clone(), None)) };
-                let scored = self.scored(excerpt.clone())?;
-                Ok((excerpt.clone(), scored.map(|scored| (scored.value, bytes))))
+                let simulated = self.times_and_value(excerpt)?;
+                Ok((excerpt.clone(), simulated.map(|(_, value)| (value, bytes))))
             };
         let found = new.into_par_iter().map(judged).collect::<Result<Vec<_>, _>>()?;
         self.excerpts.extend(found);
@@ -309,7 +335,7 @@ impl<'a, 's> Improvement<'a, 's> {
     fn different<'t>(sets: &[LayerSet], slopes: &[&'t Slope], most: usize) -> Vec<&'t Slope> {
         let edited = |slope: &Slope| -> (usize, Vec<bool>) {
             let before = &sets[slope.set].layer.sublayers;
-            (slope.set, before.iter().zip(&slope.to.sublayers).map(|(a, b)| a != b).collect())
+            (slope.set, before.iter().zip(slope.to.sublayers.iter()).map(|(a, b)| a != b).collect())
         };
         let mut kept: Vec<&Slope> = Vec::new();
         for &slope in slopes {
@@ -360,16 +386,19 @@ impl<'a, 's> Improvement<'a, 's> {
         if self.free(&bytes).iter().any(|&free| free < 0) {
             return Ok(None);
         }
-        let Some(scored) = self.scored(candidate.clone())? else { return Ok(None) };
-        let value = if self.goal.keeps(&scored.times) { scored.value } else { f64::INFINITY };
+        let Some((times, value)) = self.times_and_value(&candidate)? else { return Ok(None) };
+        let value = if self.goal.keeps(&times) { value } else { f64::INFINITY };
         Ok(Some(Trial { candidate, value, bytes }))
     }
 
-    fn scored(&self, candidate: ChunkedPlacement) -> Result<Option<ScoredPlacement>, PlannerError> {
-        let ChunkedPlacement { placement, chunk } = candidate;
-        match self.problem.scored(self.goal, PLANNED, placement, chunk, self.scorer) {
+    /// The times and the objective. `None` if bytes would have to move without a link.
+    fn times_and_value(
+        &self,
+        candidate: &ChunkedPlacement,
+    ) -> Result<Option<(PhaseTimes, f64)>, PlannerError> {
+        match self.problem.simulated(self.goal, &candidate.placement, candidate.chunk, self.scorer) {
             Err(PlannerError::Lower(_)) => Ok(None),
-            scored => scored.map(Some),
+            simulated => simulated.map(Some),
         }
     }
 

@@ -66,20 +66,25 @@ impl Problem<'_> {
         chunk: u64,
         scorer: &Scorer<'_>,
     ) -> Result<ScoredPlacement, PlannerError> {
-        let times = self.with_draft(scorer(&placement, chunk)?);
+        let (times, value) = self.simulated(goal, &placement, chunk, scorer)?;
+        let (name, restriction) = (name.to_owned(), Restriction::NONE);
+        Ok(ScoredPlacement { name, placement, chunk, times, value, restriction })
+    }
+
+    /// The simulated times of `placement`, and the objective.
+    pub(crate) fn simulated(
+        &self,
+        goal: &Goal,
+        placement: &Placement,
+        chunk: u64,
+        scorer: &Scorer<'_>,
+    ) -> Result<(PhaseTimes, f64), PlannerError> {
+        let times = self.with_draft(scorer(placement, chunk)?);
         let work = match goal.is_frugal() {
-            true => self.work(&placement, chunk)?,
+            true => self.work(placement, chunk)?,
             false => DeviceWork::default(),
         };
-        let value = goal.value(&times, &work);
-        Ok(ScoredPlacement {
-            name: name.to_owned(),
-            placement,
-            chunk,
-            times,
-            value,
-            restriction: Restriction::NONE,
-        })
+        Ok((times, goal.value(&times, &work)))
     }
 
     pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<DeviceWork, PlannerError> {

@@ -127,7 +127,7 @@ fn ways_of(patterns: &Patterns<'_>, lot: &PlacedRun) -> Vec<ComputeChoice> {
     let class = LayerClass { kind: lot.kind, layers: lot.layers, sublayers, residency: vec![] };
     let known = |home: &Home| patterns.homes.iter().position(|other| other == home);
     let homes: Vec<usize> = lot.homes.iter().filter_map(known).collect();
-    let mut leads = class.leads(list, &homes);
+    let mut leads: Vec<_> = class.leads(list, &homes).into_iter().map(|leads| leads.to_vec()).collect();
     if !leads.contains(&lot.now) && sublayer_costs(list, &class, &homes, &lot.now).count() == homes.len() {
         leads.push(lot.now.clone());
     }

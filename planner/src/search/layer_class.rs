@@ -5,6 +5,9 @@ use hwprofiles::DeviceId;
 use scenarios::{LayerKind, Sublayer};
 use smallvec::SmallVec;
 
+/// The lead device of each sublayer.
+pub(crate) type Leads = SmallVec<[DeviceId; 8]>;
+
 /// Layers of one kind, or embed and head together.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LayerClass {
@@ -21,31 +24,29 @@ pub(crate) struct LayerClass {
 impl LayerClass {
     /// Every choice of lead devices for these homes. Matrices with the same home, except experts,
     /// have the same lead.
-    pub fn leads(&self, list: &PriceList<'_>, homes: &[usize]) -> Vec<Vec<DeviceId>> {
+    pub fn leads(&self, list: &PriceList<'_>, homes: &[usize]) -> Vec<Leads> {
         let together = |at: usize| {
             let word = list.sublayers[self.sublayers[at]].sublayer;
             self.kind.is_some() && !matches!(word, Sublayer::Attention | Sublayer::Experts)
         };
-        let mut all: Vec<Vec<DeviceId>> = vec![Vec::with_capacity(homes.len())];
+        let mut all = vec![Leads::new()];
         for (index, (&sublayer, &home)) in self.sublayers.iter().zip(homes).enumerate() {
             let alike = (0..index).find(|&i| together(i) && together(index) && homes[i] == home);
-            let fits = |solution: &[DeviceId], lead: DeviceId| alike.is_none_or(|i| solution[i] == lead);
+            if let Some(alike) = alike {
+                all.retain(|leads| list.get(sublayer, home, leads[alike]).is_some());
+                all.iter_mut().for_each(|leads| leads.push(leads[alike]));
+                continue;
+            }
+            let choices: SmallVec<[DeviceId; 4]> = list.leads(sublayer, home).collect();
+            let Some((last, others)) = choices.split_last() else { return vec![] };
             for at in 0..all.len() {
-                let leads = list.leads(sublayer, home).filter(|&lead| fits(&all[at], lead));
-                let mut leads: SmallVec<[DeviceId; 4]> = leads.collect();
-                let Some(last) = leads.pop() else {
-                    all[at].clear();
-                    continue;
-                };
-                for lead in leads {
-                    let mut other = Vec::with_capacity(homes.len());
-                    other.extend_from_slice(&all[at]);
+                for &lead in others {
+                    let mut other = all[at].clone();
                     other.push(lead);
                     all.push(other);
                 }
-                all[at].push(last);
+                all[at].push(*last);
             }
-            all.retain(|solution| solution.len() == index + 1);
         }
         all
     }

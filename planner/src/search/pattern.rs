@@ -320,7 +320,9 @@ impl<'a> Patterns<'a> {
         let machine = list.cost_model.machine;
         let (links, memories) = (machine.links.len(), machine.memories.len());
         let mut choices: Vec<PhaseChoice> = Vec::new();
-        let mut busy = Vec::with_capacity(1 + links + memories + 4 * machine.devices.len());
+        let mut busy = vec![0.0; 1 + links + memories + 2 * machine.devices.len()];
+        // Most choices are dominated, so one is filled again and again and copied if it is kept.
+        let mut next = PhaseChoice { leads: vec![], cost: vec![], work: vec![], needs: vec![] };
         for leads in class.leads(list, homes) {
             // A layer follows one of its own kind; the embedding follows nothing.
             let from = if class.kind.is_none() { leads[0] } else { leads[leads.len() - 1] };
@@ -337,30 +339,35 @@ impl<'a> Patterns<'a> {
                 .or_insert_with(|| self.chain_cost(serial_chain, list, class, homes, &leads, from));
             let Some((chain, hops)) = chain else { continue };
             // The chain, then links and memories, then the work and the host of each device.
-            busy.clear();
-            busy.resize(1 + links + memories + 2 * machine.devices.len(), 0.0);
+            busy.fill(0.0);
             busy[0] = *chain;
             busy[1 + links..1 + links + memories].copy_from_slice(hops);
-            let mut needs = vec![DeviceNeeds::default(); machine.devices.len()];
+            next.needs.clear();
+            next.needs.resize(machine.devices.len(), DeviceNeeds::default());
             for sublayer_costs in sublayer_costs(list, class, homes, &leads) {
                 busy[1..].iter_mut().zip(&sublayer_costs.busy).for_each(|(sum, busy)| *sum += busy);
-                needs.iter_mut().zip(&sublayer_costs.needs).for_each(|(need, more)| *need = need.and(*more));
+                let needs = next.needs.iter_mut().zip(&sublayer_costs.needs);
+                needs.for_each(|(need, more)| *need = need.and(*more));
             }
             let (shared, work) = busy.split_at(1 + links + memories);
             let (work, issued) = work.split_at(machine.devices.len());
-            let mut cost = shared.to_vec();
+            next.work.clear();
+            next.work.extend(work);
+            next.cost.clear();
+            next.cost.extend(shared);
             if list.micro_batches > 1 {
                 // The chain of one micro-batch does not show how long a device works for all of
                 // them.
-                cost.extend(work);
+                next.cost.extend(work);
             }
             if machine.devices.iter().any(|device| device.issue.is_some()) {
-                cost.extend(issued);
+                next.cost.extend(issued);
             }
-            let half = PhaseChoice { leads, cost, work: work.to_vec(), needs };
-            if !choices.iter().any(|other| other.beats(&half, self.frugal)) {
-                choices.retain(|other| !half.beats(other, self.frugal));
-                choices.push(half);
+            if !choices.iter().any(|other| other.beats(&next, self.frugal)) {
+                choices.retain(|other| !next.beats(other, self.frugal));
+                next.leads.clear();
+                next.leads.extend(leads);
+                choices.push(next.clone());
             }
         }
         choices

@@ -2,8 +2,11 @@
 
 use crate::cases::cases;
 use crate::machine::{machine, tiny_model};
-use hwprofiles::{Bytes, DType, DeviceId};
-use planner::{MemoryUsage, PhasePrograms, Placement, RunExtent, SequenceBytes, sequence_bytes, usage};
+use hwprofiles::{Bytes, DType, DeviceId, Library};
+use planner::{
+    CostModel, LayerPlacement, MemoryUsage, PhasePrograms, Placement, RunExtent, SequenceBytes, footprint,
+    sequence_bytes, usage, whole_slice,
+};
 use proptest::prelude::*;
 use scenarios::{CompressedAttention, Formats, Mixer, Model, Recurrence, SlidingWindow, WeightFormats};
 
@@ -98,4 +101,34 @@ fn a_plan_without_states_does_not_write_them() {
         text
     });
     assert!(!without.contains("state") && with.contains("state"), "{without} and {with}");
+}
+
+#[test]
+fn in_every_preset_bytes_without_programs_are_those_of_the_programs() {
+    let machine = Library::default().machine("rtx4090-desktop").unwrap();
+    let (host, gpu) = (DeviceId(0), DeviceId(1));
+    let [dram, own] = [host, gpu].map(|device| machine.device(device).memory);
+    let ways = [(dram, host, host), (own, gpu, gpu), (dram, gpu, host), (dram, gpu, gpu)];
+    let extent = RunExtent { batch: 3, context: 700, chunk: 128, step_tokens: 1 };
+    for name in Model::preset_names() {
+        let model = Model::preset(name).unwrap();
+        for turn in 0..ways.len() {
+            let mut count = turn;
+            let layers = (0..model.layers).map(|layer| {
+                let kind = model.kind(layer);
+                LayerPlacement::from_slices(kind, |sublayer| {
+                    count += 1 + layer as usize % 3;
+                    let (home, prefill, decode) = ways[count % ways.len()];
+                    vec![whole_slice(model.shape(kind), sublayer, home, prefill, decode)]
+                })
+            });
+            let layers = layers.collect();
+            let (device, memory) = if turn == 0 { (host, dram) } else { (gpu, own) };
+            let placement = Placement { layers, ..Placement::uniform(&model, device, memory) };
+            let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+            let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+            let used = usage(&machine, &model, &FORMATS, &placement, &programs, &extent);
+            assert_eq!(footprint(cost_model, &extent, &placement).unwrap(), used, "{name}, turn {turn}");
+        }
+    }
 }

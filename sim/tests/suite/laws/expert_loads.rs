@@ -77,7 +77,7 @@ fn divided(model: &scenarios::Model) -> Placement {
     let (cpu, gpu) = ((MemoryId(0), DeviceId(0)), (MemoryId(1), DeviceId(1)));
     let mut placement = Placement::uniform(model, gpu.1, gpu.0);
     for LayerPlacement { kind, sublayers } in &mut placement.layers {
-        for (sublayer, slices) in kind.sublayers().iter().zip(sublayers) {
+        for (sublayer, slices) in kind.sublayers().iter().zip(sublayers.iter_mut()) {
             if *sublayer == Sublayer::Experts {
                 let part = |rows, (home, device)| Slice { rows, home, prefill: device, decode: device };
                 *slices = [part(0..2, gpu), part(2..6, cpu)].into_iter().collect();

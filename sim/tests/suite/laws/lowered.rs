@@ -33,7 +33,7 @@ fn simulate(
 fn streamed(model: &Model) -> Placement {
     let mut placement = Placement::uniform(model, GPU, HBM);
     for LayerPlacement { kind, sublayers } in &mut placement.layers {
-        for (sublayer, slices) in kind.sublayers().iter().zip(sublayers) {
+        for (sublayer, slices) in kind.sublayers().iter().zip(sublayers.iter_mut()) {
             if *sublayer != Sublayer::Attention {
                 slices[0].home = DRAM;
             }

@@ -149,7 +149,7 @@ proptest! {
 /// The same homes with one computing device: small vectors are then always in the same memory.
 fn without_vectors(placement: &Placement) -> Placement {
     let mut placement = placement.clone();
-    let layers = placement.layers.iter_mut().flat_map(|layer| &mut layer.sublayers);
+    let layers = placement.layers.iter_mut().flat_map(|layer| layer.sublayers.iter_mut());
     for slice in layers.flatten().chain(&mut placement.embed).chain(&mut placement.head) {
         (slice.prefill, slice.decode) = (DeviceId(0), DeviceId(0));
     }

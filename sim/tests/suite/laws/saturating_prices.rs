@@ -19,7 +19,7 @@ fn placements(machine: &Machine, model: &Model) -> [Placement; 2] {
     let near = Placement::uniform(model, gpu, hbm);
     let mut far = near.clone();
     for layer in &mut far.layers {
-        let sublayers = layer.kind.sublayers().iter().zip(&mut layer.sublayers);
+        let sublayers = layer.kind.sublayers().iter().zip(layer.sublayers.iter_mut());
         for (_, slices) in sublayers.filter(|(sublayer, _)| **sublayer == scenarios::Sublayer::Attention) {
             slices.iter_mut().for_each(|slice| slice.home = dram);
         }

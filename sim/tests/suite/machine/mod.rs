@@ -103,7 +103,8 @@ pub fn placements(model: &Model, machine: &Machine) -> impl Strategy<Value = Pla
     let layer = |index| {
         let kind: LayerKind = model.kind(index);
         let sublayers: Vec<_> = kind.sublayers().iter().copied().map(&any_slices).collect();
-        sublayers.prop_map(move |sublayers| LayerPlacement { kind, sublayers })
+        sublayers
+            .prop_map(move |sublayers| LayerPlacement { kind, sublayers: sublayers.into_iter().collect() })
     };
     let layers: Vec<_> = (0..model.layers).map(layer).collect();
     let vocab = model.vocab;
