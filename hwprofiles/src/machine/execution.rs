@@ -428,44 +428,18 @@ impl EngineExecution {
             let Some(share) = share else { continue };
             device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, share.value));
         }
-        let wide = device.fastest_product(DType::Bf16).or_else(|| device.fastest_product(DType::F16));
-        let integers = device.table(DType::Int8).and_then(GemmRates::fastest);
+        change_products(device, &own);
         let details = &mut device.details;
         if is_unfused {
             details.score_traffic.clone_from(&self.score_traffic);
         }
-        let part = |share: &Option<Sourced<Ratio>>, of: &Option<Sourced<FlopPerSec>>| {
-            let (share, of) = (share.as_ref()?, of.as_ref()?);
-            let reason = format!("{} of {} ({})", share.value, of.value, share.source);
-            Some(Sourced::estimated(of.value * share.value.get(), &reason))
-        };
-        let product = part(&own.integer_product, &integers).or_else(|| part(&own.product, &wide));
-        if product.is_some() {
-            details.quantised_product = product;
-            details.quantised_formats.clone_from(&own.formats);
-            details.half_rate_rows.clone_from(&own.half_rate_rows);
-        }
-        details.widened = own.widened.and_then(|LibraryProducts { from_rows, share }| {
-            let rate = part(&Some(share), &wide)?;
-            Some(WidenedProducts { from_rows, rate })
-        });
-        if self.kernel.is_some() {
-            details.kernel.clone_from(&self.kernel);
-        }
-        details.quantises_activations = self.quantises_activations.or(details.quantises_activations);
-        details.grouped_attention = self.grouped_attention.or(details.grouped_attention);
-        if let Some(expert) = own.expert.as_ref().or(self.expert.as_ref()) {
-            details.expert = Some(expert.clone());
-        }
-        if self.grouped_product.is_some() {
-            details.grouped_product.clone_from(&self.grouped_product);
-        }
-        if self.kv_by_beam.is_some() {
-            details.kv_by_beam.clone_from(&self.kv_by_beam);
-        }
-        if self.logit.is_some() {
-            details.logit.clone_from(&self.logit);
-        }
+        take(&mut details.kernel, self.kernel.as_ref());
+        take(&mut details.quantises_activations, self.quantises_activations.as_ref());
+        take(&mut details.grouped_attention, self.grouped_attention.as_ref());
+        take(&mut details.expert, own.expert.as_ref().or(self.expert.as_ref()));
+        take(&mut details.grouped_product, self.grouped_product.as_ref());
+        take(&mut details.kv_by_beam, self.kv_by_beam.as_ref());
+        take(&mut details.logit, self.logit.as_ref());
         let read = |share: &Sourced<Ratio>| {
             let reason = format!("{} of {bandwidth} ({})", share.value, share.source);
             Sourced::estimated(bandwidth * share.value.get(), &reason)
@@ -492,5 +466,35 @@ impl EngineExecution {
             bandwidth: bandwidth.clone().unwrap_or_else(|| known_bandwidth.clone()),
             measured: None,
         };
+    }
+}
+
+/// What the engine says takes the place of what is known of the device.
+fn take<T: Clone>(known: &mut Option<T>, stated: Option<&T>) {
+    if let Some(stated) = stated {
+        *known = Some(stated.clone());
+    }
+}
+
+/// Products of a GPU with quantised weights by the engine's own kernels, or by a library.
+fn change_products(device: &mut Device, own: &ArchitectureKernels) {
+    let wide = device.fastest_product(DType::Bf16).or_else(|| device.fastest_product(DType::F16));
+    let integers = device.table(DType::Int8).and_then(GemmRates::fastest);
+    let details = &mut device.details;
+    let part = |share: Option<&Sourced<Ratio>>, of: &Option<Sourced<FlopPerSec>>| {
+        let (share, of) = (share?, of.as_ref()?);
+        let reason = format!("{} of {} ({})", share.value, of.value, share.source);
+        Some(Sourced::estimated(of.value * share.value.get(), &reason))
+    };
+    let integer_product = part(own.integer_product.as_ref(), &integers);
+    let product = integer_product.or_else(|| part(own.product.as_ref(), &wide));
+    if product.is_some() {
+        details.quantised_product = product;
+        details.quantised_formats.clone_from(&own.formats);
+        details.half_rate_rows.clone_from(&own.half_rate_rows);
+    }
+    if let Some(LibraryProducts { from_rows, share }) = &own.widened {
+        let rate = part(Some(share), &wide);
+        details.widened = rate.map(|rate| WidenedProducts { from_rows: from_rows.clone(), rate });
     }
 }
