@@ -208,25 +208,37 @@ impl PreparedScenario {
     /// There is a choice of formats or a forced placement, or nothing fits.
     fn plan_offload(&self, scenario: &Scenario) -> Result<ResolvedPlan> {
         self.require_one_format("--for")?;
-        let engine = OffloadOptions {
+        let planned = planner::plan_offload(&self.problem(), &self.nothing_on_cpus(1), &self.scorer());
+        let (plan, options) = planned.map_err(planner_error)?;
+        match options.is_whole_on_gpus(self.model()) {
+            true => Self::whole_on_gpus(scenario, options, plan.predicted.chosen),
+            false => self.resolve_plan(plan, 0),
+        }
+    }
+
+    /// The options of llama.cpp that place nothing with the CPU.
+    fn nothing_on_cpus(&self, micro_batch: u64) -> OffloadOptions {
+        let options = OffloadOptions {
             gpu_layers: None,
             cpu_moe: CpuMoe::None,
             override_tensor: vec![],
             op_offload: None,
             experts_op_offload: None,
-            micro_batch: 1,
+            micro_batch,
         };
-        let engine = engine.completed_by(&self.engine().profile, self.model());
-        let planned = planner::plan_offload(&self.problem(), &engine, &self.scorer());
-        let (plan, options) = planned.map_err(planner_error)?;
-        if !options.is_whole_on_gpus(self.model()) {
-            return self.resolve_plan(plan, 0);
-        }
-        // The engine takes other times where it divides nothing.
+        options.completed_by(&self.engine().profile, self.model())
+    }
+
+    /// The plan of `scenario` with `options`, which place nothing with the CPU: the engine takes
+    /// other times where it divides nothing.
+    ///
+    /// # Errors
+    /// It does not fit.
+    fn whole_on_gpus(scenario: &Scenario, options: OffloadOptions, chosen: String) -> Result<ResolvedPlan> {
         let mut forced = scenario.clone();
         forced.placement = Some(PlacementChoice::Offload(options));
         let mut whole = Self::new(&forced)?.plan()?;
-        whole.plan.predicted.chosen = plan.predicted.chosen;
+        whole.plan.predicted.chosen = chosen;
         Ok(ResolvedPlan { trials: vec![], ..whole })
     }
 
@@ -247,7 +259,15 @@ impl PreparedScenario {
         let problem = prepared.problem();
         let planned = planner::plan_for_engine(&problem, target, Effort::PLAN, &prepared.scorer());
         let (plan, export) = planned.map_err(export_error)?;
-        Ok((prepared.resolve_plan(plan, 0)?, export))
+        let planned = prepared.resolve_plan(plan, 0)?;
+        if prepared.engine().profile.execution.on_gpus.is_some() {
+            let options = prepared.nothing_on_cpus(planned.plan.prefill_chunk);
+            let whole = Self::whole_on_gpus(scenario, options, planned.plan.predicted.chosen.clone());
+            if let Some(whole) = whole.ok().filter(|whole| whole.placement == planned.placement) {
+                return Ok((whole, export));
+            }
+        }
+        Ok((planned, export))
     }
 
     /// The document of the solver's plan alone, for one of many questions.
@@ -437,11 +457,13 @@ mod tests {
             );
             parse_scenario(&text).expect("a scenario")
         };
-        let (planned, _) = PreparedScenario::plan_for(&scenario(""), "llama.cpp").expect("it fits");
-        let chunk = planned.plan.prefill_chunk;
-        let forced = plan(&scenario(&format!(", placement: {{gpu_layers: 99, micro_batch: {chunk}}}")));
-        let forced = forced.expect("it fits");
-        assert_eq!(planned.placement, forced.placement);
-        assert_eq!(planned.plan.predicted.simulated, forced.plan.predicted.simulated);
+        for engine in ["llama.cpp", "ollama"] {
+            let (planned, _) = PreparedScenario::plan_for(&scenario(""), engine).expect("it fits");
+            let chunk = planned.plan.prefill_chunk;
+            let forced = plan(&scenario(&format!(", placement: {{gpu_layers: 99, micro_batch: {chunk}}}")));
+            let forced = forced.expect("it fits");
+            assert_eq!(planned.placement, forced.placement, "{engine}");
+            assert_eq!(planned.plan.predicted.simulated, forced.plan.predicted.simulated, "{engine}");
+        }
     }
 }
