@@ -8,7 +8,7 @@ use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, GroupDivision, Machine};
 use planner::{
     ChosenFormats, CostModel, Criterion, DraftModel, Effort, Export, ExportError, ExportTarget,
-    ForcedPlacement, Front, Identity, Plan, PlanOrigin, PlannerError, Rule, Scorer,
+    ForcedPlacement, Front, Identity, Placement, Plan, PlanOrigin, PlannerError, Rule, Scorer,
 };
 use scenarios::{
     Costs, CpuMoe, EngineChoice, FormatChoice, Formats, MTP_MODULE, Model, Objective, OffloadOptions,
@@ -263,7 +263,12 @@ impl PreparedScenario {
         if prepared.engine().profile.execution.on_gpus.is_some() {
             let options = prepared.nothing_on_cpus(planned.plan.prefill_chunk);
             let whole = Self::whole_on_gpus(scenario, options, planned.plan.predicted.chosen.clone());
-            if let Some(whole) = whole.ok().filter(|whole| whole.placement == planned.placement) {
+            // Nothing is fetched ahead, so the number of slots says nothing.
+            let pipelining = planned.placement.pipelining;
+            let is_same = |whole: &ResolvedPlan| {
+                Placement { pipelining, ..whole.placement.clone() } == planned.placement
+            };
+            if let Some(whole) = whole.ok().filter(is_same) {
                 return Ok((whole, export));
             }
         }
