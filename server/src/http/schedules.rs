@@ -96,7 +96,7 @@ fn finished(tokens: Vec<u32>) -> GenerationResult {
 /// What a client got: nothing where it was turned away, otherwise its tokens by choice.
 async fn ask(router: Router, client: usize, ledger: Arc<Ledger>) -> Option<Vec<Vec<u32>>> {
     let prompts = prompts(client);
-    let is_streamed = client % 3 > 0;
+    let is_streamed = !client.is_multiple_of(3);
     let prompt: Vec<_> = prompts.iter().map(|token| [token]).collect();
     let body = json!({"prompt": prompt, "max_tokens": 8, "stream": is_streamed, "return_token_ids": true});
     let request = Request::post("/v1/completions").header(header::CONTENT_TYPE, "application/json");
