@@ -15,7 +15,12 @@ pub(crate) const SHORT: usize = 16;
 pub(crate) fn digest(value: &Value) -> String {
     let mut text = String::new();
     write_sorted(value, &mut text);
-    Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(text.as_bytes())[..16])
+}
+
+/// Two digits for each byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The first digits of [`digest`].

@@ -6,6 +6,7 @@
 //! it, and the last line `by` says which process that was.
 
 use crate::error::{Error, ErrorContext, OrError, Result};
+use crate::identity::hexadecimal;
 use hwprofiles::is_stream;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -189,8 +190,7 @@ const CHECKSUM: usize = 8;
 
 /// The first digits of a text's SHA-256.
 pub(crate) fn checksum(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    digest.iter().take(CHECKSUM / 2).map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(text)[..CHECKSUM / 2])
 }
 
 /// The text of a line, if it has its checksum.

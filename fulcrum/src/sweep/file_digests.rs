@@ -1,5 +1,6 @@
 //! The contents of the files that a sweep names.
 
+use crate::identity::hexadecimal;
 use crate::pipeline::this_host_file;
 use hwprofiles::yaml;
 use serde_json::Value;
@@ -81,7 +82,7 @@ pub(crate) fn digest(path: &Path) -> Option<String> {
             Err(_) => return None,
         }
     }
-    Some(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(hexadecimal(&hasher.finalize()))
 }
 
 #[cfg(test)]

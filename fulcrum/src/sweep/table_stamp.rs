@@ -5,6 +5,7 @@
 //! shard, a table of another sweep, or one that was cut short or changed, from a whole one.
 
 use crate::error::{Error, ErrorContext, OrError, Result};
+use crate::identity::hexadecimal;
 use hwprofiles::write_atomically;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -42,7 +43,7 @@ impl<W: Write> DigestWriter<W> {
 
     /// The digest, in hexadecimal digits.
     pub(crate) fn finish(self) -> String {
-        self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hexadecimal(&self.digest.finalize())
     }
 }
 

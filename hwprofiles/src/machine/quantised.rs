@@ -132,9 +132,10 @@ impl Device {
         }
     }
 
-    /// The estimate, or FLOP ÷ (rate · the format's share · m ÷ (m + the rows of half the rate)),
-    /// which are zero without tiles. A CPU is no slower than by dot products, which unpack a block
-    /// for each row.
+    /// The estimate, or where it is longer the time at the engine's rate of multiplying: FLOP ÷
+    /// (rate · the format's share · m ÷ (m + h)), where h is the number of rows that reach half of
+    /// the rate, or zero without tiles. A CPU is never slower than by dot products, which unpack a
+    /// block again for each row.
     fn within_tile_rate(
         &self,
         dtype: DType,

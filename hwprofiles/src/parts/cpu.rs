@@ -57,8 +57,10 @@ pub struct CpuPart {
     pub dequantisation: Option<Dequantisation>,
     /// Its memory channels.
     pub dram: SocketDram,
-    /// One fork-join of all cores.
-    pub launch: Sourced<Seconds>,
+    /// One fork-join of all cores; 1 us and 0.3 us for each core, at most 10 us, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub launch: Option<Sourced<Seconds>>,
     /// The time from another device's completion until the cores run.
     pub sync: Sourced<Seconds>,
     /// Thermal design power.

@@ -134,7 +134,7 @@ impl CpuSheet {
             memory,
             reads: vec![],
             cores: (0..usize::try_from(cores).unwrap_or(usize::MAX)).collect(),
-            launch: part.launch.clone(),
+            launch: part.launch.clone().unwrap_or_else(|| fork_join(cores)),
             issue: None,
             sync: part.sync.clone(),
             gemm,
@@ -353,6 +353,19 @@ impl SheetRates {
         };
         self.streamed.as_ref().map_or(self.resident.value * share, |streamed| streamed.value)
     }
+}
+
+/// One fork-join of `cores` cores: threads wait for each other at a counter, which moves from core
+/// to core. The first two numbers are from small models that llama.cpp decodes with 8 cores. The
+/// third is a prior; fits of two published systems with 32 cores and more (`int4-on-cpus`,
+/// `sglang-cpu`) say 13 us.
+fn fork_join(cores: u64) -> Sourced<Seconds> {
+    const FIRST: f64 = 1e-6;
+    const EACH: f64 = 0.3e-6;
+    const MOST: f64 = 10e-6;
+    let time = Seconds::new((FIRST + EACH * cores as f64).min(MOST));
+    let reason = format!("a fork-join of {cores} cores; measure it with `fulcrum bench`");
+    Sourced::estimated(time, &reason)
 }
 
 /// The power of a waiting CPU, where only its busy power is known.

@@ -182,9 +182,28 @@ fn two_sockets_are_twice_one_and_half_the_cores_half_the_rate() {
 }
 
 #[test]
+fn a_fork_join_takes_longer_with_more_cores_unless_the_part_states_its_own() {
+    let text = |cpu: &str, cores: u64| {
+        let dram = "dram: {capacity: {value: 64 GB, source: {estimated: {reason: t}}}}";
+        format!("parts: {{cpu: {cpu}, cores: {cores}, {dram}}}")
+    };
+    let launch = |machine: &Machine| machine.devices[0].launch.value.get();
+    let all = [1, 2, 8, 16, 29, 30, 64].map(|cores| launch(&compose(&text("xeon-8592p", cores)).unwrap()));
+    assert!((all[0] - 1.3e-6).abs() < 1e-12 && (all[2] - 3.4e-6).abs() < 1e-12, "{all:?}");
+    assert!(all.is_sorted() && all[5] == 10e-6 && all[6] == 10e-6, "{all:?}");
+    let own = "\nlaunch: {value: 7 us, source: {estimated: {reason: t}}}\nsync:";
+    let folder = tempfile::tempdir().unwrap();
+    let part = text_of("xeon-8592p").replacen("\nsync:", own, 1);
+    std::fs::write(folder.path().join("cpu.yaml"), part).unwrap();
+    let library = Library { folder: folder.path().to_path_buf(), ..Library::default() };
+    let machine = library.compose(&yaml::read(&text("cpu.yaml", 2), "inline").unwrap()).unwrap();
+    assert_eq!(launch(&machine), 7e-6);
+}
+
+#[test]
 fn what_a_device_costs_and_how_long_it_serves_comes_with_it() {
     let years = |text: &str| {
-        text.replacen("launch:", "lifetime: {value: 5 y, source: {estimated: {reason: t}}}\nlaunch:", 1)
+        text.replacen("\nsync:", "\nlifetime: {value: 5 y, source: {estimated: {reason: t}}}\nsync:", 1)
     };
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("gpu.yaml"), years(&text_of("h100-sxm"))).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A completion flag between threads: clear until a thread sets it.
 ///
-/// Waiting spins for about 200 µs and then sleeps. What a thread writes before [`Flag::set`] is
+/// Waiting spins for about 500 µs and then sleeps. What a thread writes before [`Flag::set`] is
 /// visible to every thread that returned from [`Flag::wait`] or saw [`Flag::is_set`].
 #[derive(Debug, Default)]
 pub struct Flag<W: Word = AtomicU32> {

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 /// How long a thread spins before it sleeps.
 ///
-/// A wake-up through the kernel costs 5–50 µs. Most waits inside a decode layer are shorter than
-/// `SPIN`, so they cost a fraction of a microsecond. In a longer wait the wake-up does not matter.
-/// Much longer spinning would starve other threads on the core, such as a link's copies.
-pub(crate) const SPIN: Duration = Duration::from_micros(200);
+/// A wake-up through the kernel costs the waker 10 to 25 µs on a virtual machine, and the sleeper
+/// as much again. Most waits inside a decode layer are shorter than `SPIN`, so they cost a fraction
+/// of a microsecond. Beside a longer wait a wake-up is small. Much longer spinning would starve
+/// other threads on the core, such as a link's copies. Yielding meanwhile is worse: where another
+/// program wants the core, it keeps it for a time slice of 4 ms.
+pub(crate) const SPIN: Duration = Duration::from_micros(500);
 
 /// A 32-bit word that threads change and wait on.
 ///
@@ -63,7 +65,7 @@ impl Word for AtomicU32 {
         self.fetch_sub(value, order)
     }
 
-    /// Spins for at most 200 µs.
+    /// Spins for at most [`SPIN`].
     fn spin_while(&self, value: u32) -> bool {
         let start = Instant::now();
         loop {

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 /// A team of threads, one per core. The caller of [`Pool::run`] is member 0.
 ///
-/// Between tasks the members spin for about 200 µs and then sleep. So a chain of kernels pays about
+/// Between tasks the members spin for about 500 µs and then sleep. So a chain of kernels pays about
 /// a microsecond per kernel, and an idle team leaves its cores to others.
 #[derive(Debug)]
 pub struct Pool {

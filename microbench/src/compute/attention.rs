@@ -3,6 +3,7 @@
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
 use crate::method::extent::MeasurementExtent;
+use crate::method::outrun::outrun;
 use crate::method::record::{MeasurementRecord, TablePoints, threads, without_launch};
 use crate::method::rig::{Rig, TeamId};
 use crate::method::series::SampleSeries;
@@ -97,6 +98,19 @@ impl AttentionExperiment {
     }
 }
 
+impl Point {
+    /// Whether its call has as many sequences, tokens and heads as that of `less`, or more, for no
+    /// more threads.
+    fn does_more(&self, less: &Self) -> bool {
+        let sizes = |AttentionShape { batch, new_tokens, past_tokens, heads, kv_heads, head_dim, .. }| {
+            [batch, new_tokens, past_tokens, heads, kv_heads, head_dim]
+        };
+        let (ours, theirs) = (self.call.0, less.call.0);
+        let as_large = sizes(ours).iter().zip(sizes(theirs)).all(|(ours, theirs)| *ours >= theirs);
+        ours.phase == theirs.phase && as_large && self.team.threads <= less.team.threads
+    }
+}
+
 impl Call {
     fn heads(self) -> usize {
         self.0.heads as usize
@@ -181,6 +195,10 @@ impl Experiment for AttentionExperiment {
             }
         });
         failed
+    }
+
+    fn doubtful(&self) -> Vec<usize> {
+        outrun(&self.points, |point| Some(point.series.summary()?.median), Point::does_more)
     }
 
     fn fill(&self, host: &mut Host, record: &mut MeasurementRecord<'_>) {

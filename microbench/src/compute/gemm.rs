@@ -3,6 +3,7 @@
 use crate::compute::ceilings::tolerance;
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
+use crate::method::outrun::outrun;
 use crate::method::record::{MeasurementRecord, TablePoints, threads, without_launch};
 use crate::method::rig::{Rig, TeamId};
 use crate::method::series::SampleSeries;
@@ -70,6 +71,13 @@ impl GemmExperiment {
 }
 
 impl Point {
+    /// Whether its product has at least the rows and the matrix of that of `less`, for no more
+    /// threads.
+    fn does_more(&self, less: &Self) -> bool {
+        let threads = self.team.threads <= less.team.threads;
+        self.m >= less.m && self.n >= less.n && self.k >= less.k && threads
+    }
+
     fn bytes(&self, dtype: DType) -> usize {
         dtype.matrix_bytes(self.n as u64, self.k as u64).get() as usize
     }
@@ -129,6 +137,10 @@ impl Experiment for GemmExperiment {
         Ok(failed?)
     }
 
+    fn doubtful(&self) -> Vec<usize> {
+        outrun(&self.points, |point| Some(point.series.summary()?.median), Point::does_more)
+    }
+
     fn fill(&self, host: &mut Host, record: &mut MeasurementRecord<'_>) {
         for team in &mut host.teams {
             let (mut points, mut labels) = (Vec::new(), TablePoints::default());
@@ -142,5 +154,27 @@ impl Experiment for GemmExperiment {
             let source = record.table(&threads(team.threads), labels, None);
             team.gemm.insert(self.dtype, GemmRates::new(source, points));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_matrices_and_threads_say_which_product_does_more() {
+        let point = |m, n, threads| Point {
+            m,
+            n,
+            k: 64,
+            team: TeamId::of_threads(threads),
+            series: SampleSeries::default(),
+        };
+        let more = [point(2, 16, 1), point(1, 32, 1), point(1, 16, 1)];
+        let [one, two] = [point(1, 16, 1), point(1, 16, 2)];
+        assert!(more.iter().all(|more| more.does_more(&one) && more.does_more(&two)));
+        assert!(!two.does_more(&one) && !one.does_more(&more[0]));
+        // One has more rows, the other a larger matrix.
+        assert!(!more[0].does_more(&more[1]) && !more[1].does_more(&more[0]));
     }
 }

@@ -74,6 +74,9 @@ pub(crate) fn measure(
     })
 }
 
+/// Visits of a point whose time cannot be right, at most, behind the last pass.
+const DOUBTFUL_PASSES: usize = 8;
+
 /// All experiments, and the facts that need none.
 struct HostBench<'a> {
     rig: &'a Rig<'a>,
@@ -172,8 +175,25 @@ impl<'a> HostBench<'a> {
             let left = extent.budget.saturating_sub(start.elapsed());
             passes = extent.passes.min(pass + passes_left(left, began.elapsed()));
         }
+        self.visit_doubtful()?;
+        save(&self.measured(self.experiments.len()).host)?;
         progress(Progress { done, total: done, subject: "done" });
         Ok(self.measured(self.experiments.len()))
+    }
+
+    /// Visits the points again whose times cannot be right, until there are none or they stay as
+    /// they are.
+    fn visit_doubtful(&mut self) -> Result<(), MeasureError> {
+        for experiment in &mut self.experiments {
+            for _ in 0..DOUBTFUL_PASSES {
+                let doubtful = experiment.doubtful();
+                doubtful.iter().try_for_each(|&point| experiment.visit(point, self.rig))?;
+                if doubtful.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The host as the first `count` experiments know it.

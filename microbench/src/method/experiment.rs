@@ -20,6 +20,11 @@ pub(crate) trait Experiment {
     /// [`MeasureError::Wrong`] where the result is wrong.
     fn visit(&mut self, point: usize, rig: &Rig<'_>) -> Result<(), MeasureError>;
 
+    /// Points whose time cannot be right beside that of another point. They are visited again.
+    fn doubtful(&self) -> Vec<usize> {
+        vec![]
+    }
+
     /// Writes the results into the host. It is called after every point has been visited at least
     /// once, in the order of the experiments.
     fn fill(&self, host: &mut Host, record: &mut MeasurementRecord<'_>);

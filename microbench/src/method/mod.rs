@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod experiment;
 pub(crate) mod extent;
 pub(crate) mod options;
+pub(crate) mod outrun;
 pub(crate) mod record;
 pub(crate) mod rig;
 pub(crate) mod sample_summary;

@@ -39,6 +39,14 @@ pub(crate) struct TeamId {
     pub threads: usize,
 }
 
+#[cfg(test)]
+impl TeamId {
+    /// A team of that size, of no rig.
+    pub fn of_threads(threads: usize) -> Self {
+        Self { index: 0, threads }
+    }
+}
+
 impl Rig<'_> {
     /// The teams, ascending in size.
     pub fn team_ids(&self) -> impl Iterator<Item = TeamId> + '_ {

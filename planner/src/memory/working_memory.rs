@@ -75,6 +75,7 @@ impl WorkingMemory {
                     let most = self.buffers.entry((device, buffer)).or_insert(0);
                     *most = rows.max(*most);
                 }
+                // A GPU's scratch is the same whatever it computes.
                 if !(is_gpu(machine, device) && self.scratch.contains_key(&device)) {
                     let bytes = operator_scratch(machine, shape, extent, phase, operator, device);
                     let most = self.scratch.entry(device).or_default();

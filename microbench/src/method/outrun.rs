@@ -1,0 +1,43 @@
+//! Points whose times cannot be right beside each other.
+
+/// By how much a call may seem slower than one that does more.
+const NOISE: f64 = 1.1;
+
+/// The points that took longer than another one that does at least as much with no more threads, as
+/// `does_more` says of it and of them. Whatever else ran on the machine made them late, in all of
+/// the few samples that a short measurement takes.
+pub(crate) fn outrun<P>(
+    points: &[P],
+    median: impl Fn(&P) -> Option<f64>,
+    does_more: impl Fn(&P, &P) -> bool,
+) -> Vec<usize> {
+    let is_outrun = |point: &P| {
+        let Some(time) = median(point) else { return false };
+        let others = points.iter().filter(|other| does_more(other, point)).filter_map(&median);
+        others.fold(f64::INFINITY, f64::min) * NOISE < time
+    };
+    (0..points.len()).filter(|&index| is_outrun(&points[index])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The late ones of points that do so much work and took so long.
+    fn late(points: &[(u64, Option<f64>)]) -> Vec<usize> {
+        outrun(points, |point| point.1, |more, less| more.0 >= less.0)
+    }
+
+    #[test]
+    fn a_point_is_late_where_more_work_took_less_time() {
+        assert_eq!(late(&[(1, Some(1.0)), (2, Some(9.0)), (4, Some(1.2)), (8, Some(2.4))]), [1]);
+        assert_eq!(late(&[(1, Some(9.0)), (2, Some(9.0)), (4, Some(1.2))]), [0, 1]);
+    }
+
+    #[test]
+    fn neither_noise_nor_what_was_not_measured_makes_one_late() {
+        assert_eq!(late(&[(1, Some(1.05)), (2, Some(1.0)), (4, None)]), [] as [usize; 0]);
+        assert_eq!(late(&[(1, None), (2, Some(1.0)), (2, Some(1.09))]), [] as [usize; 0]);
+        assert_eq!(late(&[]), [] as [usize; 0]);
+    }
+}
