@@ -71,16 +71,26 @@ impl Sublayer {
             }),
             (Sublayer::SharedExpert, Some(_)) => shared_expert_bytes(model, format, rows),
             _ if self.is_single(model) => self.matrix(model).map_or(Bytes::ZERO, |(_, columns)| {
-                format.bytes_of_rows(rows, |format| format.matrix_bytes(1, columns))
+                format.bytes_of_rows(rows, self.row_bytes(model, columns))
             }),
             _ => self.several_bytes(model, format, rows),
         }
     }
 
+    /// Bytes of a row of a matrix with this many columns. A token's embedding for each layer is in
+    /// a table beside that of tokens, so its rows have scales of their own.
+    fn row_bytes(self, model: &Model, columns: u64) -> impl Fn(DType) -> Bytes + use<> {
+        let beside = match self {
+            Sublayer::Embed if columns == model.hidden + model.layer_embeddings() => model.layer_embeddings(),
+            _ => 0,
+        };
+        move |format| format.matrix_bytes(1, columns - beside) + format.matrix_bytes(1, beside)
+    }
+
     /// Bytes of the share `rows` of several matrices that count as one.
     fn several_bytes(self, model: &Model, format: WeightFormat, rows: &Range<u64>) -> Bytes {
         let products = self.own_products(model);
-        let row = |columns| move |format: DType| format.matrix_bytes(1, columns);
+        let row = |columns| self.row_bytes(model, columns);
         let all: Bytes = products.iter().map(|p| format.bytes_of_rows(&(0..p.rows), row(p.columns))).sum();
         let of = self.matrix(model).map_or(0, |(rows, _)| rows).max(1);
         let until = |row: u64| u128::from(all.get()) * u128::from(row.min(of)) / u128::from(of);

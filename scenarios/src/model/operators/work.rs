@@ -186,7 +186,8 @@ impl Work {
     /// Adds the rows of the token table, and the projection of embeddings.
     fn add_embedding(&mut self, model: &Model, formats: &Formats, tokens: u64) {
         let format = formats.weights.for_sublayer(Sublayer::Embed);
-        self.weights = format.matrix_bytes(tokens, model.hidden + model.layer_embeddings());
+        let table = |columns| format.matrix_bytes(tokens, columns);
+        self.weights = table(model.hidden) + table(model.layer_embeddings());
         let Some(projection) = model.embedding_product() else { return };
         let [m, n, k] = [tokens, projection.rows, projection.columns];
         self.shape = Shape::Gemm { m, n, k };
