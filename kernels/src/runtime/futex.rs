@@ -65,7 +65,7 @@ impl Word for AtomicU32 {
         self.fetch_sub(value, order)
     }
 
-    /// Spins for at most [`SPIN`].
+    /// Spins for at most 500 µs.
     fn spin_while(&self, value: u32) -> bool {
         let start = Instant::now();
         loop {
