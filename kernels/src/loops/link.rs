@@ -28,8 +28,8 @@ const CHUNK: Duration = Duration::from_micros(500);
 const SPIN: Duration = Duration::from_micros(15);
 
 thread_local! {
-    /// Lets this thread's sleeps end on time, once: Linux ends them up to 50 µs late otherwise, to
-    /// save power.
+    /// The first use in a thread lets its sleeps end on time: otherwise Linux may end them 50 µs
+    /// late, to save power.
     static SLEEPS_ON_TIME: () = {
         // SAFETY: PR_SET_TIMERSLACK takes a number of nanoseconds and touches no memory.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_usize) };

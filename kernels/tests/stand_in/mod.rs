@@ -39,12 +39,6 @@ pub fn run_in(folder: &TempDir, name: &str, words: &str) -> Output {
     let mut command = Command::new(test);
     command.args(["--exact", name, "--nocapture"]).env("LD_LIBRARY_PATH", folder.path());
     command.env("STAND_IN_FAULT", folder.path().join("fault"));
-    // What one process has compiled, the others load. Cargo has a folder for that only for suites.
-    if let Some(folder) = option_env!("CARGO_TARGET_TMPDIR") {
-        let cache = Path::new(folder).join("stand_in");
-        std::fs::create_dir_all(&cache).expect("a folder for tests");
-        command.env("STAND_IN_CACHE", cache);
-    }
     match words {
         "" => command.env_remove("STAND_IN"),
         words => command.env("STAND_IN", words),

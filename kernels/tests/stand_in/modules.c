@@ -62,54 +62,16 @@ static void keep(const Unit *unit)
     known = it;
 }
 
-// FNV-1a over a text, behind another.
-static uint64_t hash(uint64_t before, const char *text)
-{
-    for (; *text; text++) before = (before ^ (unsigned char)*text) * 1099511628211u;
-    return before;
-}
-
-#define COMPILER "cc -std=gnu11 -O2 -w -shared -fPIC -fno-strict-aliasing -ffp-contract=off"
-
-// Where the code of a text is kept for other processes: by a hash of all that makes it.
-static int place(char *kept, size_t size, const char *text)
-{
-    const char *cache = getenv("STAND_IN_CACHE");
-    Unit block = {0};
-    if (!cache || take(BLOCK, &block)) return 0;
-    block.code = realloc(block.code, block.len + 1);
-    block.code[block.len] = 0;
-    uint64_t made = hash(hash(hash(14695981039346656037u, COMPILER __VERSION__), (char *)block.code), text);
-    free(block.code);
-    return snprintf(kept, size, "%s/%016llx.so", cache, (unsigned long long)made) < (int)size;
-}
-
-// Keeps the code for other processes, which see the whole file or none.
-static void give(const char *kept, const Unit *unit)
-{
-    char draft[1099];
-    snprintf(draft, sizeof draft, "%s.%d", kept, getpid());
-    FILE *file = fopen(draft, "w");
-    if (!file) return;
-    size_t written = fwrite(unit->code, 1, unit->len, file);
-    if (fclose(file) || written != unit->len || rename(draft, kept)) unlink(draft);
-}
-
 static int compile(Unit *unit, int count, const char *const *options)
 {
-    char folder[] = "/tmp/stand_in_XXXXXX", kept[999], path[99], made[99], command[999];
+    char folder[] = "/tmp/stand_in_XXXXXX", path[99], made[99], command[999];
     if (count != 1 || strncmp(options[0], "--gpu-architecture=sm_", 22) || !mkdtemp(folder)) return BAD_VALUE;
     snprintf(path, sizeof path, "%s/kernels.c", folder);
     snprintf(made, sizeof made, "%s/kernels.so", folder);
     char *text = NULL;
     if (asprintf(&text, "#include \"%s\"\n#line 1 \"%s.cu\"\n%s", BLOCK, unit->name, unit->text) < 0) return BAD_VALUE;
-    int shared = place(kept, sizeof kept, text);
-    int status = shared && !access(kept, R_OK) ? take(kept, unit) : 6;
-    if (status) {
-        snprintf(command, sizeof command, COMPILER " -o %s %s -lm", made, path);
-        status = put(path, text) || system(command) || take(made, unit) ? 6 : OK;
-        if (!status && shared) give(kept, unit);
-    }
+    snprintf(command, sizeof command, "cc -std=gnu11 -O2 -w -shared -fPIC -fno-strict-aliasing -ffp-contract=off -o %s %s -lm", made, path);
+    int status = put(path, text) || system(command) || take(made, unit) ? 6 : OK;
     if (!status) keep(unit);
     unlink(path);
     unlink(made);

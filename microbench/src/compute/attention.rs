@@ -3,7 +3,7 @@
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
 use crate::method::extent::MeasurementExtent;
-use crate::method::outrun::outrun;
+use crate::method::late_points::late_points;
 use crate::method::record::{MeasurementRecord, TablePoints, threads, without_launch};
 use crate::method::rig::{Rig, TeamId};
 use crate::method::series::SampleSeries;
@@ -198,7 +198,7 @@ impl Experiment for AttentionExperiment {
     }
 
     fn doubtful(&self) -> Vec<usize> {
-        outrun(&self.points, |point| Some(point.series.summary()?.median), Point::does_more)
+        late_points(&self.points, |point| Some(point.series.summary()?.median), Point::does_more)
     }
 
     fn fill(&self, host: &mut Host, record: &mut MeasurementRecord<'_>) {

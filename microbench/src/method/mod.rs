@@ -3,8 +3,8 @@
 pub(crate) mod clock;
 pub(crate) mod experiment;
 pub(crate) mod extent;
+pub(crate) mod late_points;
 pub(crate) mod options;
-pub(crate) mod outrun;
 pub(crate) mod record;
 pub(crate) mod rig;
 pub(crate) mod sample_summary;

@@ -1,22 +1,22 @@
 //! Points whose times cannot be right beside each other.
 
-/// By how much a call may seem slower than one that does more.
+/// Noise alone may make a call seem to take this many times as long as one that does more.
 const NOISE: f64 = 1.1;
 
 /// The points that took longer than another one that does at least as much with no more threads, as
 /// `does_more` says of it and of them. Whatever else ran on the machine made them late, in all of
 /// the few samples that a short measurement takes.
-pub(crate) fn outrun<P>(
+pub(crate) fn late_points<P>(
     points: &[P],
     median: impl Fn(&P) -> Option<f64>,
     does_more: impl Fn(&P, &P) -> bool,
 ) -> Vec<usize> {
-    let is_outrun = |point: &P| {
+    let is_late = |point: &P| {
         let Some(time) = median(point) else { return false };
         let others = points.iter().filter(|other| does_more(other, point)).filter_map(&median);
         others.fold(f64::INFINITY, f64::min) * NOISE < time
     };
-    (0..points.len()).filter(|&index| is_outrun(&points[index])).collect()
+    (0..points.len()).filter(|&index| is_late(&points[index])).collect()
 }
 
 #[cfg(test)]
@@ -25,7 +25,7 @@ mod tests {
 
     /// The late ones of points that do so much work and took so long.
     fn late(points: &[(u64, Option<f64>)]) -> Vec<usize> {
-        outrun(points, |point| point.1, |more, less| more.0 >= less.0)
+        late_points(points, |point| point.1, |more, less| more.0 >= less.0)
     }
 
     #[test]
