@@ -65,8 +65,12 @@ def changes(row):
     lengths = (int(row["prompt_tokens"]), int(row["output_tokens"]))
     if row["backend"] == "trtllm" and "70B" in row["model"] and lengths == (1024, 1024) and row["tensor_parallel"] < 8:
         return ["stream_interval: 20"]
-    # Steps of vLLM's rows of Qwen3-32B are as long as steps of 4,096 tokens would be, in place of its default of 8,192.
-    return ["max_num_batched_tokens: 4096"] if row["backend"] == "vllm" and lengths[0] in (1024, 4096) and "Qwen" in row["model"] else []
+    # AIConfigurator's generator (benchmark rules of 0.12) writes these sizes for the runs of its own client, whose lengths
+    # are powers of two: batches of as many as there are users, in steps with room for one prompt and 1,500 tokens more.
+    users = int(row["concurrency"])
+    if row["backend"] in ("trtllm", "vllm") and "70B" not in row["model"] and lengths[0] & (lengths[0] - 1) == 0:
+        return [f"max_num_seqs: {users}", f"max_num_batched_tokens: {users + lengths[0] + 1500}"]
+    return []
 
 
 def prompts(row):

@@ -81,3 +81,17 @@ fn what_is_wrong_in_a_recording_is_named_with_its_place() {
     std::fs::write(place.path("engine.yaml"), shared).expect("written");
     place.refused("replay . --machine rtx-4090", 2, &["2 engines share their experts"]);
 }
+
+/// vLLM 0.19 found room for 2,588 blocks beside Llama-3.1-8B in bf16 on an RTX 4090.
+#[test]
+fn a_servers_kv_blocks_are_those_of_a_recorded_run() {
+    let place = Place::with(&[(
+        "day.yaml",
+        b"machine: rtx-4090\nmodel: llama-3.1-8b\nengine: {name: vllm, version: \"0.19\"}\n\
+         workload: {concurrency: 4, requests: 8, prompt_tokens: 64, output_tokens: 8}\n",
+    )]);
+    let day = place.stdout("sim day.yaml");
+    let blocks = day.split_once(" KV blocks").and_then(|(before, _)| before.rsplit_once(' '));
+    let blocks: f64 = blocks.expect("a number of blocks").1.parse().expect("a number");
+    assert!((blocks / 2588.0 - 1.0).abs() < 0.02, "{blocks} blocks");
+}

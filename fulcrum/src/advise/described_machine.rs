@@ -124,8 +124,8 @@ impl DescribedMachine {
     pub fn understood(&self) -> Vec<String> {
         let gpu = |(gpu, count): &(DescribedGpu, u64)| {
             let many = if *count == 1 { String::new() } else { format!("{count}x ") };
-            let (name, size) = (&gpu.part.gpu, gpu.part.capacity.value);
-            let is_told = gpu.part.unified || name.ends_with(&format!("-{:.0}", size.gigabytes()));
+            let (name, size) = (&gpu.part.gpu, gpu.part.memory_as_sold());
+            let is_told = gpu.part.unified || name.ends_with(&format!("-{}", size.trim_end_matches(" GB")));
             let size = if is_told { String::new() } else { format!(" {size}") };
             format!("{many}{name}{size}")
         };

@@ -180,7 +180,8 @@ impl EngineSite {
     /// # Errors
     /// The engine cannot run there.
     pub fn new(machine: &Machine, question: &AdviceQuestion) -> Result<Self, Error> {
-        let profile = question.engine.profile();
+        let mut profile = question.engine.profile();
+        profile.serving.set_for(machine);
         let gpu_devices = machine.devices.iter().filter(|device| device.kind == DeviceKind::Gpu);
         let host = machine.devices.iter().find(|device| device.kind == DeviceKind::Cpu);
         let gpus = gpu_devices.clone().count() as u64;
@@ -292,9 +293,11 @@ impl EngineSite {
     /// The bytes that an engine uses of a memory.
     fn capacity(&self, id: MemoryId) -> Bytes {
         let all = self.machine.memory(id).capacity.value;
-        let share = self.profile.serving.gpu_memory_utilization.value.get();
+        let serving = &self.profile.serving;
+        let share = serving.gpu_memory_utilization.value.get();
+        let own = (serving.own_memory.value + serving.kept_free.value) * self.machine.ranks_of(id);
         match self.engine.placing() == EnginePlacing::OnGpus && self.is_of_gpu(id) {
-            true => Bytes::new((all.as_f64() * share) as u64),
+            true => Bytes::new((all.as_f64() * share) as u64).saturating_sub(own),
             false => all,
         }
     }

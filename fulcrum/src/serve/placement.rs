@@ -7,7 +7,7 @@ use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, Formats, StatePool, Workload};
 use serde_json::{Value, json};
 use sim::serving::{
-    KvCapacity, KvCapacityError, KvOffload, MemoryShare, NoKvRoom, ServingEngine, StateAllocation,
+    EngineMemory, KvCapacity, KvCapacityError, KvOffload, MemoryShare, NoKvRoom, ServingEngine, StateAllocation,
 };
 
 /// An engine whose KV blocks are not counted yet.
@@ -78,11 +78,17 @@ impl<'q> EngineSizing<'q> {
         let ServingEngine { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.draft;
         let allocation = state_allocation(&self.choice.profile.serving.states, max_num_seqs);
         let sizes = [block_size, max_num_batched_tokens];
-        let share = match self.choice.profile.serving.kv_of_free && share.is_finite() {
+        let serving = &self.choice.profile.serving;
+        let share = match serving.kv_of_free && share.is_finite() {
             true => MemoryShare::OfFree(share),
             false => MemoryShare::OfAll(share),
         };
-        KvCapacity::new(cost_model, placement, sizes, share, allocation)
+        let kept_free = match self.choice.gpu_memory_utilization {
+            Some(_) => Bytes::ZERO,
+            None => serving.kept_free.value,
+        };
+        let memory = EngineMemory { share, own: serving.own_memory.value, kept_free };
+        KvCapacity::new(cost_model, placement, sizes, memory, allocation)
     }
 
     /// Whether `placement` leaves room for so many sequences of so many tokens.

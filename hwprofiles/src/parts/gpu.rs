@@ -34,9 +34,13 @@ pub struct GpuPart {
     /// is then the most that the host can have, and `bandwidth` that of the host's memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unified: bool,
-    /// Memory on the package.
+    /// The memory on its card or package. Programs get [`GpuPart::allocatable`] of it.
     #[serde(deserialize_with = "crate::units::checked")]
     pub capacity: Sourced<Bytes>,
+    /// Whether error-correcting codes lie among the data and take a sixteenth of `capacity`, as
+    /// drivers set up most data-centre cards with GDDR memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inline_ecc: bool,
     /// The bandwidth of that memory: its peak, or the measured rate of reads.
     #[serde(deserialize_with = "crate::units::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
@@ -130,6 +134,7 @@ impl GpuPart {
             l2: None,
             unified: false,
             capacity,
+            inline_ecc: false,
             bandwidth,
             peak: BTreeMap::new(),
             achieved: None,

@@ -37,7 +37,7 @@ impl GpuGroup {
             machine.memories.push(Memory {
                 name: format!("hbm{}", number(index)),
                 kind: MemoryKind::Hbm,
-                capacity: self.part.capacity.clone(),
+                capacity: self.part.allocatable(),
                 bandwidth: self.part.reached_bandwidth(),
                 latency: None,
                 within: None,

@@ -12,6 +12,7 @@ mod fitted;
 mod gpu;
 mod gpu_device;
 mod gpu_group;
+mod gpu_memory;
 mod host;
 mod link;
 mod modules;

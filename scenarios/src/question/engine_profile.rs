@@ -3,7 +3,7 @@
 //! A file holds the keys in which an engine differs from `fulcrum`, and under `versions` those that
 //! changed with a version. Later versions keep what earlier ones changed.
 
-use hwprofiles::{DType, EngineExecution, Ratio, Seconds, Sourced};
+use hwprofiles::{Bytes, DType, DeviceKind, EngineExecution, Machine, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 
 /// An engine of one version.
@@ -39,6 +39,15 @@ pub struct EngineServing {
     pub gpu_memory_utilization: Sourced<Ratio>,
     /// Whether that share is of what weights and activations leave, and not of all of it.
     pub kv_of_free: bool,
+    /// What it takes of each GPU's memory beside weights, activations and KV cache: work areas of
+    /// its libraries, and what choosing tokens needs.
+    pub own_memory: Sourced<Bytes>,
+    /// What it keeps free of each GPU's memory, for activations among others. A scenario's
+    /// `gpu_memory_utilization` takes its place.
+    pub kept_free: Sourced<Bytes>,
+    /// What it sets by the GPU. The first entry that is for a machine's GPUs counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_gpu: Vec<GpuSettings>,
     /// The host's time for each step, in which the devices wait.
     pub host_per_step: Sourced<Seconds>,
     /// The host's time for each sequence of a step.
@@ -72,6 +81,21 @@ pub struct EngineServing {
 }
 
 impl EngineServing {
+    /// Its settings on the GPUs of `machine`, if there are any.
+    pub fn set_for(&mut self, machine: &Machine) {
+        let Some(settings) = self.by_gpu.iter().find(|settings| settings.are_for(machine)).cloned() else {
+            return;
+        };
+        let set = |value: &mut Sourced<u64>, chosen: Option<Sourced<u64>>| {
+            if let Some(chosen) = chosen {
+                *value = chosen;
+            }
+        };
+        set(&mut self.max_num_seqs, settings.max_num_seqs);
+        set(&mut self.max_num_batched_tokens, settings.max_num_batched_tokens);
+        self.kept_free = settings.kept_free.unwrap_or_else(|| self.kept_free.clone());
+    }
+
     /// The first count that no engine can have, and what would be right.
     pub(crate) fn wrong_count(&self) -> Option<(&'static str, String)> {
         let counts = [
@@ -87,6 +111,40 @@ impl EngineServing {
         let share = self.gpu_memory_utilization.value;
         (share > Ratio::ONE)
             .then(|| ("gpu_memory_utilization", format!("it is {share}: a share from 0 to 1 is wanted")))
+    }
+}
+
+/// What an engine sets on some GPUs. Settings that are absent stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuSettings {
+    /// GPUs with less memory than this; of any size where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub below: Option<Bytes>,
+    /// GPUs of this generation; of any where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// The most sequences that run at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_num_seqs: Option<Sourced<u64>>,
+    /// The most tokens of one step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_num_batched_tokens: Option<Sourced<u64>>,
+    /// What it keeps free of each GPU's memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_free: Option<Sourced<Bytes>>,
+}
+
+impl GpuSettings {
+    /// Whether the first GPU of `machine` is one of these.
+    fn are_for(&self, machine: &Machine) -> bool {
+        let Some(gpu) = machine.devices.iter().find(|device| device.kind == DeviceKind::Gpu) else {
+            return false;
+        };
+        let memory = machine.memory(gpu.memory).capacity.value.get() / gpu.ranks();
+        let is_small = self.below.is_none_or(|below| memory < below.get());
+        let is_named = |name: &String| gpu.details.architecture.as_ref() == Some(name);
+        is_small && self.architecture.as_ref().is_none_or(is_named)
     }
 }
 

@@ -100,6 +100,9 @@ impl Scenario {
         let formats = self.format_choice(&model)?;
         let machines = catalog.machines(&self.machine, &self.groups)?;
         let mut engine = self.engine.clone();
+        if let Some(machine) = machines.first() {
+            engine.profile.serving.set_for(machine);
+        }
         let is_whole = |options: &OffloadOptions| options.is_whole_on_gpus(&model);
         if matches!(&self.placement, Some(PlacementChoice::Offload(options)) if is_whole(options)) {
             engine.profile.execution = engine.profile.execution.with_all_on_gpus();

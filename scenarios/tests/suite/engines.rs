@@ -1,7 +1,7 @@
 //! Engines as data.
 
-use hwprofiles::{DType, Seconds};
-use scenarios::{Document, EngineProfile, Reserve, Scenario, ScenarioError};
+use hwprofiles::{DType, Library, Seconds};
+use scenarios::{Document, EngineProfile, EngineServing, Reserve, Scenario, ScenarioError};
 use std::path::Path;
 
 fn scenario_in(folder: &Path, engine: &str) -> Result<Scenario, ScenarioError> {
@@ -89,4 +89,42 @@ fn a_wrong_engine_says_where_and_what_would_be_right() {
         all.push(format!("{}\n    {error}", text.replace('\n', "⏎")));
     }
     insta::assert_snapshot!(all.join("\n"));
+}
+
+/// The serving settings of `engine` on a shipped machine, where the scenario chooses none.
+fn serving_on(machine: &str, name: &str) -> EngineServing {
+    let machine = Library::default().machine(machine).unwrap();
+    let mut serving = engine(name).serving;
+    serving.set_for(&machine);
+    serving
+}
+
+/// The defaults of vLLM's and SGLang's servers, as their documents give them for these GPUs.
+#[test]
+fn engines_set_sizes_by_the_gpu() {
+    let sizes = |serving: &EngineServing| {
+        let kept_free = serving.kept_free.value.gibibytes();
+        (serving.max_num_seqs.value, serving.max_num_batched_tokens.value, (kept_free * 100.0).round() / 100.0)
+    };
+    let vllm = |machine: &str| sizes(&serving_on(machine, "vllm"));
+    for machine in ["rtx-4090", "l40s", "a100-sxm"] {
+        assert_eq!(vllm(machine), (256, 2048, 0.0), "{machine}");
+    }
+    for machine in ["h100-sxm", "h200-sxm", "mi300x", "rtx-pro-6000"] {
+        assert_eq!(vllm(machine), (1024, 8192, 0.0), "{machine}");
+    }
+    let sglang = |machine: &str| sizes(&serving_on(machine, "sglang"));
+    assert_eq!(sglang("rtx-4090"), (1024, 2048, 3.67));
+    assert_eq!(sglang("l40s"), (1024, 4096, 6.69));
+    assert_eq!(sglang("h100-sxm"), (1024, 8192, 13.13));
+    assert_eq!(sglang("b200-sxm"), (1024, 16384, 25.63));
+}
+
+#[test]
+fn settings_are_those_of_one_gpu_of_a_group() {
+    let one = Library::default().machine_with("rtx-4090", 4).unwrap();
+    let group = one.with_tensor_parallel(4).unwrap();
+    let mut serving = engine("vllm").serving;
+    serving.set_for(&group);
+    assert_eq!(serving.max_num_batched_tokens.value, 2048);
 }

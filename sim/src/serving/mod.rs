@@ -30,7 +30,7 @@ pub use fleet::{
     ShiftedSource, serve, serve_fleet,
 };
 pub use kv::{
-    Blocks, KvCapacity, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, MemoryShare, NoKvRoom,
+    Blocks, EngineMemory, KvCapacity, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, MemoryShare, NoKvRoom,
     SequenceBlocks, StateAllocation, kv_blocks,
 };
 pub use metrics::{

@@ -2,7 +2,7 @@
 //! what a sequence takes of them.
 
 use crate::serving::kv::sequence_blocks::SequenceBlocks;
-use hwprofiles::{Bytes, Ratio};
+use hwprofiles::{Bytes, DeviceKind, Ratio};
 use planner::{
     CostModel, MemoryUsage, PhasePrograms, Placement, PlannerError, RunExtent, SequenceBytes, sequence_bytes,
     usage,
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub struct NoKvRoom {
     /// The memory's name.
     pub memory: String,
-    /// Bytes of weights, activations and staging.
+    /// Bytes of weights, activations and staging, and what the engine takes for itself.
     pub taken: Bytes,
     /// The bytes that the engine may use.
     pub usable: Bytes,
@@ -77,6 +77,24 @@ pub struct KvCapacity {
     pub window_bytes: Bytes,
 }
 
+/// What an engine uses of the memories.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EngineMemory {
+    /// How much of each.
+    pub share: MemoryShare,
+    /// What it takes of each GPU's memory for itself.
+    pub own: Bytes,
+    /// What it keeps free of each GPU's memory: activations lie in it.
+    pub kept_free: Bytes,
+}
+
+impl EngineMemory {
+    /// This share of every memory, and nothing beside.
+    pub fn of_all(share: f64) -> Self {
+        Self { share: MemoryShare::OfAll(share), own: Bytes::ZERO, kept_free: Bytes::ZERO }
+    }
+}
+
 /// How much of a memory an engine uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MemoryShare {
@@ -102,7 +120,7 @@ impl MemoryShare {
 impl KvCapacity {
     /// The KV cache that fits beside the weights of `placement` and the activations of a step of
     /// `tokens` tokens, with blocks of `block_size` tokens, in every memory that holds some layer's
-    /// cache. The engine uses `share` of each memory.
+    /// cache.
     ///
     /// # Errors
     /// A memory without room for a sequence of one block; bytes that must move without a link.
@@ -110,7 +128,7 @@ impl KvCapacity {
         cost_model: CostModel<'_>,
         placement: &Placement,
         [block_size, tokens]: [u64; 2],
-        share: MemoryShare,
+        memory: EngineMemory,
         allocation: StateAllocation,
     ) -> Result<Self, KvCapacityError> {
         let used = usage_with_one_block(cost_model, placement, block_size, tokens)?;
@@ -129,8 +147,14 @@ impl KvCapacity {
         let grows = kept.iter().any(|one| one.block > Bytes::ZERO);
         let mut beside = Vec::new();
         let memories = machine.memories.iter().zip(&used).zip(&kept).zip(blocks);
-        for (((memory, used), kept), block) in memories.filter(|((_, kept), _)| !kept.is_empty()) {
-            let taken = used.weights + used.activations + used.staging;
+        let EngineMemory { share, own, kept_free } = memory;
+        let gpus = machine.devices.iter().filter(|device| device.kind == DeviceKind::Gpu);
+        let of_gpus: BTreeMap<_, _> = gpus.map(|gpu| (gpu.memory, gpu.ranks())).collect();
+        let memories = machine.memory_ids().zip(memories);
+        for (id, (((memory, used), kept), block)) in memories.filter(|(_, ((_, kept), _))| !kept.is_empty()) {
+            let gpus = of_gpus.get(&id).copied().unwrap_or(0);
+            let activations = used.activations.max(kept_free * gpus);
+            let taken = used.weights + activations + used.staging + own * gpus;
             let usable = share.usable(memory.capacity.value, taken);
             let mut free = usable.saturating_sub(taken);
             let one = kept.at(1, block_size);
@@ -209,8 +233,8 @@ pub fn kv_blocks(
     utilization: f64,
 ) -> Result<u64, KvCapacityError> {
     let sizes = [block_size, tokens];
-    let share = MemoryShare::OfAll(utilization);
-    Ok(KvCapacity::new(cost_model, placement, sizes, share, StateAllocation::Shared)?.blocks)
+    let memory = EngineMemory::of_all(utilization);
+    Ok(KvCapacity::new(cost_model, placement, sizes, memory, StateAllocation::Shared)?.blocks)
 }
 
 /// The use of each memory by `placement` with one block of KV cache. The block includes the KV of

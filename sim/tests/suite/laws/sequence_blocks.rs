@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use scenarios::{Formats, Model, SlidingWindow, WeightFormats};
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, EngineObserver, KvCapacity, KvOffload, KvTransfer, MemoryShare, ObservedSteps, Replica,
+    AdmissionPolicy, EngineMemory, EngineObserver, KvCapacity, KvOffload, KvTransfer, ObservedSteps, Replica,
     Request, RequestOutcome, Reserve, SequenceBlocks, ServingEngine, StateAllocation, StateSnapshots, serve,
 };
 
@@ -108,7 +108,7 @@ fn capacity(machine: &Machine, model: &Model, block_size: u64, allocation: State
     let gpu = DeviceId(1);
     let placement = Placement::uniform(model, gpu, machine.device(gpu).memory);
     let cost_model = CostModel { machine, model, formats: &FORMATS };
-    KvCapacity::new(cost_model, &placement, [block_size, 256], MemoryShare::OfAll(0.9), allocation).unwrap()
+    KvCapacity::new(cost_model, &placement, [block_size, 256], EngineMemory::of_all(0.9), allocation).unwrap()
 }
 
 /// How many sequences of `tokens` tokens fit.
