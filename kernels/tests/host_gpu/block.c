@@ -31,7 +31,8 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 extern char __start_shared[] __attribute__((weak, visibility("hidden")));
 extern char __stop_shared[] __attribute__((weak, visibility("hidden")));
 
-enum { MOST = 1024, LANES = 32, STACK = 64 << 10 };
+// Stacks that were a power of two apart would all lie in the same few sets of a cache.
+enum { MOST = 1024, LANES = 32, STACK = (64 << 10) + 9 * 64 };
 typedef struct {
     void *stack_pointer;
     int alive, waiting; // waiting: 0 no, 1 for its warp, 2 for the block
@@ -46,31 +47,62 @@ static Meeting block, warps[MOST / LANES];
 static uint32_t slots[MOST / LANES][2][LANES];
 static void *scheduler;
 static unsigned now; // the thread that runs
+static unsigned alive; // threads that have not ended
+static int last_first;
 static void (*kernel)(const void *);
 static const void *arguments;
 static char failure[200];
 
-// Saves what a call must not change, and goes on where `to` was saved.
-void change_stack(void **from, void *to);
-__asm__(".text\n"
-        ".type change_stack, @function\n"
-        "change_stack:\n"
-        "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
-        "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
-        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
-        ".size change_stack, . - change_stack\n");
+// Goes on where `to` was saved, and saves here where `from` goes on. The compiler saves what it
+// keeps in registers, since all of them are named as changed. It jumps, because a CPU predicts that
+// a `ret` goes to the caller.
+static inline __attribute__((always_inline)) void change_stack(void **from, void *to)
+{
+    __asm__ volatile("lea -128(%%rsp), %%rsp\n" // a function's variables may lie below its stack
+                     "push %%rbp\nlea 1f(%%rip), %%rax\npush %%rax\n"
+                     "mov %%rsp, (%%rdi)\nmov %%rsi, %%rsp\n"
+                     "pop %%rax\njmp *%%rax\n"
+                     "1: pop %%rbp\nlea 128(%%rsp), %%rsp\n"
+                     : "+D"(from), "+S"(to)
+                     :
+                     : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0",
+                       "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+                       "xmm12", "xmm13", "xmm14", "xmm15", "cc", "memory");
+}
 
-static void yield(void) { change_stack(&threads[now].stack_pointer, scheduler); }
+static inline int ready(unsigned i)
+{
+    const Thread *thread = &threads[i];
+    const Meeting *meeting = thread->waiting == 2 ? &block : &warps[i / LANES];
+    return thread->alive && (!thread->waiting || meeting->generation != thread->generation);
+}
+
+// Lets the next thread run that can, or ends the block where none can.
+static inline __attribute__((always_inline)) void yield(void)
+{
+    void **from = &threads[now].stack_pointer;
+    for (unsigned looked = 0; alive && !failure[0] && looked < blockDim.x; looked++) {
+        if (last_first) now = now ? now - 1 : blockDim.x - 1;
+        else now = now + 1 < blockDim.x ? now + 1 : 0;
+        if (!ready(now)) continue;
+        threads[now].waiting = 0;
+        threadIdx.x = now;
+        change_stack(from, threads[now].stack_pointer);
+        return;
+    }
+    change_stack(from, scheduler);
+}
 
 static void begin(void)
 {
     kernel(arguments);
     threads[now].alive = 0;
+    alive--;
     yield();
 }
 
 // Waits until `all` are here.
-static void meet(Meeting *meeting, int all, int kind, int line)
+static inline __attribute__((always_inline)) void meet(Meeting *meeting, int all, int kind, int line)
 {
     Thread *me = &threads[now];
     if (meeting->arrived && meeting->line != line)
@@ -86,9 +118,9 @@ static void meet(Meeting *meeting, int all, int kind, int line)
     yield();
 }
 
-static void meet_block(int line) { meet(&block, blockDim.x, 2, line); }
+static __attribute__((noinline)) void meet_block(int line) { meet(&block, blockDim.x, 2, line); }
 
-static uint32_t exchange(uint32_t mask, uint32_t value, int from, int line)
+static __attribute__((noinline)) uint32_t exchange(uint32_t mask, uint32_t value, int from, int line)
 {
     unsigned warp = now / LANES;
     // A lane may be one shuffle ahead of lanes that have not read yet, never two.
@@ -119,41 +151,22 @@ static uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t which)
 #define __syncthreads() meet_block(__LINE__)
 #define atomicAdd(to, value) __atomic_fetch_add(to, value, __ATOMIC_RELAXED)
 
-static int ready(const Thread *thread, unsigned i)
-{
-    const Meeting *meeting = thread->waiting == 2 ? &block : &warps[i / LANES];
-    return thread->alive && (!thread->waiting || meeting->generation != thread->generation);
-}
-
-static void run_block(int order)
+static void run_block(void)
 {
     memset(&block, 0, sizeof block);
     memset(warps, 0, sizeof warps);
-    memset(threads, 0, sizeof threads);
     if (__start_shared) memset(__start_shared, 0xff, __stop_shared - __start_shared);
     for (unsigned i = 0; i < blockDim.x; i++) {
-        // As a call would leave the stack: room for six registers, then where to return to.
+        // As a call leaves the stack, which begins at a multiple of 16.
         void **top = (void **)(stacks + (size_t)(i + 1) * STACK) - 2;
         *top = (void *)begin;
-        threads[i].stack_pointer = top - 6;
-        threads[i].alive = 1;
+        threads[i] = (Thread){.stack_pointer = top, .alive = 1};
     }
-    for (unsigned alive = blockDim.x, moved = 1; alive;) {
-        if (!moved || failure[0]) {
-            if (!failure[0]) snprintf(failure, sizeof failure, "threads wait (line %d) for others that have ended or wait elsewhere", block.arrived ? block.line : warps[0].line);
-            return;
-        }
-        moved = 0;
-        for (unsigned step = 0; step < blockDim.x; step++) {
-            now = order ? blockDim.x - 1 - step : step;
-            if (!ready(&threads[now], now)) continue;
-            threads[now].waiting = 0;
-            threadIdx.x = now;
-            change_stack(&scheduler, threads[now].stack_pointer);
-            alive -= !threads[now].alive;
-            moved = 1;
-        }
-    }
+    alive = blockDim.x;
+    threadIdx.x = now = last_first ? blockDim.x - 1 : 0;
+    change_stack(&scheduler, threads[now].stack_pointer);
+    if (alive && !failure[0])
+        snprintf(failure, sizeof failure, "threads wait (line %d) for others that have ended or wait elsewhere", block.arrived ? block.line : warps[0].line);
 }
 
 // Runs all blocks of a kernel; returns what went wrong, or null.
@@ -164,11 +177,12 @@ const char *run_on_host(void (*function)(const void *), const void *a, const uns
     if (!stacks) stacks = aligned_alloc(4096, (size_t)MOST * STACK);
     kernel = function;
     arguments = a;
+    last_first = order;
     blockDim = (Index){size, 1, 1};
     gridDim = (Index){grid[0], grid[1], grid[2]};
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < gridDim.x && !failure[0]; blockIdx.x++) run_block(order);
+            for (blockIdx.x = 0; blockIdx.x < gridDim.x && !failure[0]; blockIdx.x++) run_block();
     return failure[0] ? failure : NULL;
 }
 #line 1 "program.cu"
