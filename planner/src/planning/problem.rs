@@ -2,7 +2,7 @@
 
 use crate::cost::{CostModel, Roofline, footprint};
 use crate::error::PlannerError;
-use crate::memory::overfilled;
+use crate::memory::{MemoryUsage, overfilled};
 use crate::placement::{Placement, named};
 use crate::plan::{Identity, PLAN_VERSION, Plan, Prediction};
 use crate::planning::draft::DraftPlan;
@@ -85,6 +85,17 @@ impl Problem<'_> {
             false => DeviceWork::default(),
         };
         Ok((times, goal.value(&times, &work)))
+    }
+
+    /// The bytes of a simulated placement in each memory.
+    pub(crate) fn used(&self, scored: &ScoredPlacement) -> Result<Vec<MemoryUsage>, PlannerError> {
+        let extent = RunExtent::from_workload(&self.requirements.workload, scored.chunk);
+        Ok(footprint(self.cost_model, &extent, &scored.placement)?)
+    }
+
+    /// Whether a simulated placement overfills no memory.
+    pub(crate) fn fits(&self, scored: &ScoredPlacement) -> Result<bool, PlannerError> {
+        Ok(overfilled(self.cost_model.machine, &self.used(scored)?).is_none())
     }
 
     pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<DeviceWork, PlannerError> {
