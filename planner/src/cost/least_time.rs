@@ -11,6 +11,7 @@ use crate::cost::standalone_tasks::compute;
 use crate::placement::{Home, IdenticalGpus, Slice, Slices, whole_slice};
 use crate::program::{BatchSteps, OperandSource};
 use hwprofiles::{DeviceId, Machine, MissingRate};
+use rustc_hash::FxHashMap;
 use scenarios::{LayerBlocks, LayerKind, Model, Phase, Step, Sublayer};
 use smallvec::SmallVec;
 
@@ -55,19 +56,23 @@ impl<'a> DeviceAlone<'a> {
         for PricedSublayer { kind, sublayer } in PricedSublayer::all(self.cost_model.model) {
             let shape = self.cost_model.of_kind(kind);
             let own = self.cost_model.machine.device(self.device).memory;
-            let alone = vec![whole_slice(shape.model, sublayer, own, self.device, self.device)];
-            let alone = (alone, self.device);
+            let alone =
+                (vec![whole_slice(shape.model, sublayer, own, self.device, self.device)], self.device);
+            let mut known: FxHashMap<Step, f64> = FxHashMap::default();
             let mut most = 0.0;
-            for option in self.options(shape.model, sublayer) {
+            for way in self.ways(shape.model, sublayer) {
+                let mut gains = |[first, last]: [&Step; 2]| {
+                    let alone = match known.get(last) {
+                        Some(&alone) => alone,
+                        None => self.time(shape, sublayer, &alone, phase, last)?,
+                    };
+                    known.insert(*last, alone);
+                    Ok((alone - self.time(shape, sublayer, &way, phase, first)?).max(0.0))
+                };
                 let mut gain = 0.0;
                 for steps in &groups {
-                    let gains = |step: [&Step; 2]| {
-                        let [own, other] = [(&alone, step[1]), (&option, step[0])]
-                            .map(|(option, step)| self.time(shape, sublayer, option, phase, step));
-                        Ok::<f64, MissingRate>((own? - other?).max(0.0))
-                    };
                     gain += match sublayer {
-                        Sublayer::Attention => gain_of_all(steps, &gains)?,
+                        Sublayer::Attention => gain_of_all(steps, &mut gains)?,
                         _ => gains([&steps[0]; 2])? * steps.len() as f64,
                     };
                 }
@@ -79,7 +84,7 @@ impl<'a> DeviceAlone<'a> {
     }
 
     /// The ways to place a sublayer, each of those that take equally long once.
-    fn options(&self, shape: &Model, sublayer: Sublayer) -> Vec<Way> {
+    fn ways(&self, shape: &Model, sublayer: Sublayer) -> Vec<Way> {
         let machine = self.cost_model.machine;
         let counts = |home: Home, lead: DeviceId| match home {
             Home::Whole(memory) if memory == machine.device(lead).memory => lead != self.device,
@@ -131,9 +136,10 @@ impl<'a> DeviceAlone<'a> {
     }
 }
 
-/// What an option gains over all steps. `gain` bounds what it gains in the steps from one to
-/// another, since steps of a longer past take no less.
-fn gain_of_all<E>(steps: &[Step], gain: &impl Fn([&Step; 2]) -> Result<f64, E>) -> Result<f64, E> {
+/// What another way gains over all steps. `gain` bounds what it gains in each step from one to
+/// another: the other way in the first of them beside the device alone in the last, since steps of
+/// a longer past take no less.
+fn gain_of_all<E>(steps: &[Step], gain: &mut impl FnMut([&Step; 2]) -> Result<f64, E>) -> Result<f64, E> {
     let [first, .., last] = steps else {
         return steps.first().map_or(Ok(0.0), |only| gain([only, only]));
     };

@@ -6,7 +6,7 @@
 //! if the solver would not look for a better one, and if its bound is near enough for the search to
 //! end.
 
-use crate::cost::{DeviceAlone, PriceList, Roofline, least_overlapped};
+use crate::cost::{DeviceAlone, PriceList, least_overlapped};
 use crate::error::PlannerError;
 use crate::placement::{Home, IdenticalGpus, Placement};
 use crate::planning::overlap::{CONCURRENT, Overlap};
@@ -49,9 +49,8 @@ impl Problem<'_> {
         }
         let rule = (first.name.clone(), first.times);
         let Some(best) = self.best_chunk(goal, &alone, first, scorer)? else { return Ok(None) };
-        let batch_steps = BatchSteps::new(&self.requirements.workload, best.chunk);
-        let bounds = Roofline::run_bounds(&self.cost_model, &placement, &batch_steps)?;
-        let least = goal.value(&bounds, &DeviceWork::default()) * (1.0 - SearchBudget::PLAN.min_gain);
+        let least =
+            goal.value(&self.bounds(&best)?, &DeviceWork::default()) * (1.0 - SearchBudget::PLAN.min_gain);
         if least < best.value * ENOUGH || !goal.keeps(&best.times) {
             return Ok(None);
         }

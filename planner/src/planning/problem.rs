@@ -87,6 +87,12 @@ impl Problem<'_> {
         Ok((times, goal.value(&times, &work)))
     }
 
+    /// The rooflines of a placement's phases.
+    pub(crate) fn bounds(&self, scored: &ScoredPlacement) -> Result<PhaseTimes, PlannerError> {
+        let batch_steps = BatchSteps::new(&self.requirements.workload, scored.chunk);
+        Roofline::run_bounds(&self.cost_model, &scored.placement, &batch_steps)
+    }
+
     /// The bytes of a simulated placement in each memory.
     pub(crate) fn used(&self, scored: &ScoredPlacement) -> Result<Vec<MemoryUsage>, PlannerError> {
         let extent = RunExtent::from_workload(&self.requirements.workload, scored.chunk);
@@ -130,17 +136,13 @@ impl Problem<'_> {
         baselines: BTreeMap<String, PhaseTimes>,
         without: BTreeMap<String, String>,
     ) -> Result<Plan, PlannerError> {
-        let batch_steps = BatchSteps::new(&self.requirements.workload, best.chunk);
         let work = self.work(&best.placement, best.chunk)?;
+        let bound = goal.per_token(self.with_draft(self.bounds(&best)?));
         // The bound holds for steps without micro-batches.
         let whole = best.placement.pipelining.micro_batches == 1;
         let predicted = Prediction {
             chosen: best.name,
-            bound: goal.per_token(self.with_draft(Roofline::run_bounds(
-                &self.cost_model,
-                &best.placement,
-                &batch_steps,
-            )?)),
+            bound,
             proven: least.filter(|_| whole).and_then(|least| proven(least, best.value)),
             simulated: goal.per_token(best.times),
             energy_per_token: goal.energy(&best.times, &work),
