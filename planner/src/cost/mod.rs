@@ -4,6 +4,7 @@ mod band;
 mod cost_model;
 mod energy;
 mod footprint;
+mod least_time;
 mod price_list;
 mod roofline;
 mod serial_chain;
@@ -19,5 +20,6 @@ pub use roofline::{Binding, Roofline};
 pub use sketch::{Sketch, StepProbe};
 
 pub(crate) use energy::{PowerDraw, energy_of, power, price};
+pub(crate) use least_time::{DeviceAlone, least_overlapped};
 pub(crate) use price_list::{DeviceNeeds, PriceList, PricedSublayer, SublayerCost};
 pub(crate) use serial_chain::SerialChain;

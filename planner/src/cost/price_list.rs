@@ -60,7 +60,7 @@ pub(crate) struct PricedSublayer {
 
 impl PricedSublayer {
     /// Those of embed and head, then those of each kind of layer.
-    fn all(model: &Model) -> Vec<Self> {
+    pub fn all(model: &Model) -> Vec<Self> {
         let ends = [Sublayer::Embed, Sublayer::Head].map(|sublayer| Self { kind: None, sublayer });
         let of_kind = |kind: LayerKind| {
             kind.sublayers().iter().map(move |&sublayer| Self { kind: Some(kind), sublayer })

@@ -39,6 +39,16 @@ pub(crate) struct SublayerStage {
 }
 
 impl SublayerStage {
+    /// The time of its busiest device: no chain through it is shorter.
+    pub fn busiest(&self) -> f64 {
+        let work = |device: DeviceId| {
+            let free: f64 = if device == self.lead { self.free.iter().sum() } else { 0.0 };
+            let parts = self.parts.iter().filter(|part| part.device == device);
+            free + parts.map(|part| part.time).sum::<f64>()
+        };
+        self.devices().chain([self.lead]).map(work).fold(0.0, f64::max)
+    }
+
     /// The devices of the parts, each once, in the order of the parts.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
         let parts = self.parts.iter().enumerate();

@@ -3,22 +3,34 @@
 /// What the search around the best placements may spend, in simulated placements: it is not
 /// limited by time, so that the same question has the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Effort(u32);
+pub struct Effort {
+    /// Placements that the search may simulate.
+    placements: u32,
+    /// Whether the plan is shown beside all rules.
+    beside_rules: bool,
+}
 
 impl Effort {
-    /// No search around the solver's placements, and no rules with one number: for each of many
-    /// questions.
-    pub const SOLVE: Self = Self(0);
+    /// No search around the solver's placements, and no rules with one number.
+    pub const SOLVE: Self = Self::new(0);
+    /// The same without the rules that a plan is shown beside, where neither they nor the solver
+    /// are needed: for each of many questions whose plans nobody reads.
+    pub const NUMBERS: Self = Self { placements: 0, beside_rules: false };
     /// For one plan.
-    pub const PLAN: Self = Self(160);
+    pub const PLAN: Self = Self::new(160);
 
     /// A number of placements.
-    pub fn new(placements: u32) -> Self {
-        Self(placements)
+    pub const fn new(placements: u32) -> Self {
+        Self { placements, beside_rules: true }
     }
 
     /// The number of placements.
     pub(crate) fn placements(self) -> usize {
-        self.0 as usize
+        self.placements as usize
+    }
+
+    /// Whether the plan is shown beside all rules.
+    pub(crate) fn is_beside_rules(self) -> bool {
+        self.beside_rules
     }
 }

@@ -103,7 +103,7 @@ impl<'a, 's> Improvement<'a, 's> {
     }
 
     /// The best placement around `solved` and around the best rule with one number, and what that
-    /// brought. With [`Effort::SOLVE`] `solved` itself.
+    /// brought. Without an effort `solved` itself.
     ///
     /// # Errors
     /// A rate that is missing.
@@ -114,7 +114,7 @@ impl<'a, 's> Improvement<'a, 's> {
         effort: Effort,
         solved: Option<ScoredPlacement>,
     ) -> Result<(Option<ScoredPlacement>, Option<SearchSummary>), PlannerError> {
-        if effort == Effort::SOLVE {
+        if effort.placements() == 0 {
             return Ok((solved, None));
         }
         let rules = problem.parameter_rules(goal, scorer);

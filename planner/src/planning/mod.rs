@@ -8,6 +8,7 @@ mod formats;
 mod improvement;
 mod infeasible;
 mod offload_plan;
+mod one_device;
 mod overlap;
 mod planner;
 mod problem;

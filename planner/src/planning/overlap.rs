@@ -1,13 +1,11 @@
 //! Micro-batches and staging slots for the best placement. The rooflines of the integer program do
 //! not see overlap, so simulation chooses them.
 
-use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::memory::{MemoryUsage, overfilled};
 use crate::placement::{Pipelining, Placement, Slice};
 use crate::planning::problem::{ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
 use crate::planning::scorer::Scorer;
-use crate::program::{BatchSteps, RunExtent};
+use crate::program::BatchSteps;
 use crate::search::{Goal, Restriction, SearchBudget, SearchSpace};
 use rayon::prelude::*;
 use scenarios::Phase;
@@ -18,7 +16,7 @@ const PARTS: [(u64, u64); 3] = [(2, 2), (4, 8), (8, 64)];
 
 /// Number of micro-batches in the search for placements with two devices that work at the same
 /// time.
-const CONCURRENT: u64 = 2;
+pub(crate) const CONCURRENT: u64 = 2;
 
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
 
@@ -153,7 +151,7 @@ impl Overlap<'_, '_> {
             if !self.is_worth(&best, &with_more_slots) {
                 return Ok(best);
             }
-            let with_more_slots = if self.fits(&with_more_slots)? {
+            let with_more_slots = if self.problem.fits(&with_more_slots)? {
                 Some(with_more_slots)
             } else {
                 self.refitted(&best, &with_more_slots)?
@@ -182,7 +180,7 @@ impl Overlap<'_, '_> {
                 &own
             }
         };
-        let (before, after) = (self.used(best)?, self.used(with_more_slots)?);
+        let (before, after) = (self.problem.used(best)?, self.problem.used(with_more_slots)?);
         let mut capacity = space.capacity();
         for ((capacity, before), after) in capacity.iter_mut().zip(before).zip(after) {
             *capacity = capacity.saturating_sub(after.staging.saturating_sub(before.staging));
@@ -216,7 +214,7 @@ impl Overlap<'_, '_> {
             Err(PlannerError::Lower(_)) => return Ok(None),
             scored => scored?,
         };
-        Ok(if self.fits(&scored)? { Some(scored) } else { None })
+        Ok(if self.problem.fits(&scored)? { Some(scored) } else { None })
     }
 
     /// `placement` in place of that of `best`, whether it fits or not.
@@ -239,16 +237,6 @@ impl Overlap<'_, '_> {
         let layers = || placement.layers.iter().flat_map(|layer| layer.iter().flat_map(|(_, slices)| slices));
         let first = |phase| layers().next().map(|slice| slice.device(phase));
         PHASES.into_iter().any(|phase| layers().any(|slice| Some(slice.device(phase)) != first(phase)))
-    }
-
-    fn used(&self, scored: &ScoredPlacement) -> Result<Vec<MemoryUsage>, PlannerError> {
-        let workload = &self.problem.requirements.workload;
-        let extent = RunExtent::from_workload(workload, scored.chunk);
-        Ok(footprint(self.problem.cost_model, &extent, &scored.placement)?)
-    }
-
-    fn fits(&self, scored: &ScoredPlacement) -> Result<bool, PlannerError> {
-        Ok(overfilled(self.problem.cost_model.machine, &self.used(scored)?).is_none())
     }
 
     /// The objective; infinite if a limit is exceeded.

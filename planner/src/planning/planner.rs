@@ -7,6 +7,7 @@ use crate::plan::{Identity, Plan, SearchSummary};
 use crate::planning::effort::Effort;
 use crate::planning::improvement::Improvement;
 use crate::planning::infeasible::{infeasible, too_slow};
+use crate::planning::one_device::OneDevicePlan;
 use crate::planning::overlap::Overlap;
 use crate::planning::problem::{EDITED, ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
 use crate::planning::scorer::Scorer;
@@ -65,6 +66,14 @@ pub(crate) fn plan_with_value(
     let devices = &cost_model.machine.devices;
     devices.iter().try_for_each(|device| cost_model.model.check_division(device.division()))?;
     let goal = problem.goal()?;
+    if !effort.is_beside_rules()
+        && let Some(found) = problem.on_one_device(&goal, scorer)?
+    {
+        let OneDevicePlan { rule: (rule, times), best, least } = found;
+        let (value, baselines) = (best.value, BTreeMap::from([(rule, times)]));
+        let plan = problem.finished_plan(&goal, best, known, Some(least), baselines, BTreeMap::new())?;
+        return Ok((plan, value));
+    }
     let chunks = prefill_chunks(&workload);
     let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal);
     let (rules, spaces) = rayon::join(

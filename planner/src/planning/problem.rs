@@ -2,7 +2,7 @@
 
 use crate::cost::{CostModel, Roofline, footprint};
 use crate::error::PlannerError;
-use crate::memory::overfilled;
+use crate::memory::{MemoryUsage, overfilled};
 use crate::placement::{Placement, named};
 use crate::plan::{Identity, PLAN_VERSION, Plan, Prediction};
 use crate::planning::draft::DraftPlan;
@@ -87,6 +87,23 @@ impl Problem<'_> {
         Ok((times, goal.value(&times, &work)))
     }
 
+    /// The rooflines of a placement's phases.
+    pub(crate) fn bounds(&self, scored: &ScoredPlacement) -> Result<PhaseTimes, PlannerError> {
+        let batch_steps = BatchSteps::new(&self.requirements.workload, scored.chunk);
+        Roofline::run_bounds(&self.cost_model, &scored.placement, &batch_steps)
+    }
+
+    /// The bytes of a simulated placement in each memory.
+    pub(crate) fn used(&self, scored: &ScoredPlacement) -> Result<Vec<MemoryUsage>, PlannerError> {
+        let extent = RunExtent::from_workload(&self.requirements.workload, scored.chunk);
+        Ok(footprint(self.cost_model, &extent, &scored.placement)?)
+    }
+
+    /// Whether a simulated placement overfills no memory.
+    pub(crate) fn fits(&self, scored: &ScoredPlacement) -> Result<bool, PlannerError> {
+        Ok(overfilled(self.cost_model.machine, &self.used(scored)?).is_none())
+    }
+
     pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<DeviceWork, PlannerError> {
         let mut all =
             device_work(&self.cost_model, placement, &BatchSteps::new(&self.requirements.workload, chunk))?;
@@ -119,17 +136,13 @@ impl Problem<'_> {
         baselines: BTreeMap<String, PhaseTimes>,
         without: BTreeMap<String, String>,
     ) -> Result<Plan, PlannerError> {
-        let batch_steps = BatchSteps::new(&self.requirements.workload, best.chunk);
         let work = self.work(&best.placement, best.chunk)?;
+        let bound = goal.per_token(self.with_draft(self.bounds(&best)?));
         // The bound holds for steps without micro-batches.
         let whole = best.placement.pipelining.micro_batches == 1;
         let predicted = Prediction {
             chosen: best.name,
-            bound: goal.per_token(self.with_draft(Roofline::run_bounds(
-                &self.cost_model,
-                &best.placement,
-                &batch_steps,
-            )?)),
+            bound,
             proven: least.filter(|_| whole).and_then(|least| proven(least, best.value)),
             simulated: goal.per_token(best.times),
             energy_per_token: goal.energy(&best.times, &work),

@@ -9,6 +9,7 @@ mod larger_machines;
 mod launch_bound;
 mod laws;
 mod machine;
+mod one_device;
 mod overlap;
 mod published;
 mod second_level;

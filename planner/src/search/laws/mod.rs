@@ -1,6 +1,7 @@
 //! Laws of the search on small instances, compared with brute force.
 
 mod energy;
+mod least_times;
 #[cfg(all(feature = "highs", feature = "microlp"))]
 mod per_layer;
 mod striped;

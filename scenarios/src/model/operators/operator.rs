@@ -160,8 +160,9 @@ impl Operator {
     /// scaled to the output's width; all columns if its parts are partial sums.
     pub fn output_columns(self, model: &Model, rows: &Range<u64>) -> Range<u64> {
         let columns = self.writes().columns(model);
-        match self.sublayer().matrix(model) {
-            Some((all, _)) if self.is_matmul() && !self.makes_partial_sums() && all > 0 => {
+        let is_divided = self.is_matmul() && !self.makes_partial_sums();
+        match is_divided.then(|| self.sublayer().matrix(model)).flatten() {
+            Some((all, _)) if all > 0 => {
                 let column = |row: u64| u128::from(row) * u128::from(columns) / u128::from(all);
                 // Both are at most `columns`, so they fit into 64 bits.
                 column(rows.start) as u64..column(rows.end) as u64

@@ -75,7 +75,9 @@ impl Sublayer {
     /// The products whose matrices it keeps: all but the expansion of latent attention, which every
     /// device that attends needs.
     pub(crate) fn own_products(self, model: &Model) -> Products {
-        self.products(model).into_iter().filter(|product| !product.is_expansion).collect()
+        let mut products = self.products(model);
+        products.retain(|product| !product.is_expansion);
+        products
     }
 
     /// Whether it has at most one matrix, or the matrices of experts.
