@@ -81,7 +81,8 @@ pub(crate) fn plan_with_value(
         || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
     );
     let spaces = spaces?;
-    let FollowedRules { baselines, without, best: best_rule } = rules;
+    let FollowedRules { baselines, without, best } = rules;
+    let best_rule = best.map(|best| problem.in_best_chunks(&goal, best, &chunks, scorer)).transpose()?;
     let draft_value = problem.draft_value(&goal);
     let mut search = CandidateSearch {
         problem,

@@ -104,6 +104,25 @@ impl Problem<'_> {
         Ok(overfilled(self.cost_model.machine, &self.used(scored)?).is_none())
     }
 
+    /// The placement of a rule in those of `chunks` that are best for it, which the rule does not
+    /// choose.
+    pub(crate) fn in_best_chunks(
+        &self,
+        goal: &Goal,
+        rule: ScoredPlacement,
+        chunks: &[u64],
+        scorer: &Scorer<'_>,
+    ) -> Result<ScoredPlacement, PlannerError> {
+        let (placement, chosen, mut best) = (rule.placement.clone(), rule.chunk, rule);
+        for &chunk in chunks.iter().filter(|&&chunk| chunk != chosen) {
+            let next = self.scored(goal, PLANNED, placement.clone(), chunk, scorer)?;
+            if is_better(goal, &best, &next) && self.fits(&next)? {
+                best = next;
+            }
+        }
+        Ok(best)
+    }
+
     pub(crate) fn work(&self, placement: &Placement, chunk: u64) -> Result<DeviceWork, PlannerError> {
         let mut all =
             device_work(&self.cost_model, placement, &BatchSteps::new(&self.requirements.workload, chunk))?;

@@ -1,4 +1,4 @@
-//! Plans whose numbers alone are asked for are those of the whole search.
+//! Plans whose numbers alone are asked for are as good as those of the whole search.
 
 use crate::cases::cases;
 use hwprofiles::{DType, Library};
@@ -36,7 +36,7 @@ fn planned(machine: &str, model: &str, [batch, prompt, output]: [u64; 3]) -> Opt
 proptest! {
     #![proptest_config(cases(48))]
     #[test]
-    fn numbers_alone_are_no_worse_than_those_of_the_search(
+    fn numbers_alone_are_those_of_the_search(
         machine in prop::sample::select(&MACHINES[..]),
         model in prop::sample::select(&MODELS[..]),
         batch in prop::sample::select(vec![1u64, 2, 7, 32]),
@@ -44,7 +44,8 @@ proptest! {
         output in prop::sample::select(vec![1u64, 2, 64, 512]),
     ) {
         if let Some(([numbers, solved], _)) = planned(machine, model, [batch, prompt, output]) {
-            prop_assert!(numbers <= solved * 1.001, "{numbers} {solved}");
+            let ratio = numbers / solved;
+            prop_assert!((1.0 / 1.001..=1.001).contains(&ratio), "{numbers} {solved}");
         }
     }
 }
