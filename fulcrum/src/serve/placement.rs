@@ -7,7 +7,8 @@ use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, Formats, StatePool, Workload};
 use serde_json::{Value, json};
 use sim::serving::{
-    EngineMemory, KvCapacity, KvCapacityError, KvOffload, MemoryShare, NoKvRoom, ServingEngine, StateAllocation,
+    EngineMemory, KvCapacity, KvCapacityError, KvOffload, MemoryShare, NoKvRoom, ServingEngine,
+    StateAllocation,
 };
 
 /// An engine whose KV blocks are not counted yet.

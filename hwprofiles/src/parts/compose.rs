@@ -10,7 +10,7 @@ use crate::parts::composition::LoopbackLimit;
 use crate::parts::cpu_sheet::CpuSheet;
 use crate::parts::cxl::CxlExpanders;
 use crate::parts::dequantisation::host_dequantisation;
-use crate::parts::gpu_group::GpuGroup;
+use crate::parts::gpu::GpuGroup;
 use crate::parts::host::{CoreTeam, Host};
 use crate::parts::link::LinkPart;
 use crate::parts::nvme::NvmePart;

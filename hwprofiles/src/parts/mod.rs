@@ -10,9 +10,6 @@ mod cxl;
 mod dequantisation;
 mod fitted;
 mod gpu;
-mod gpu_device;
-mod gpu_group;
-mod gpu_memory;
 mod host;
 mod link;
 mod modules;
@@ -27,8 +24,7 @@ pub use cpu::{CoreCurve, CorePoint, CpuPart, InstructionSet, RowShare, RowShares
 pub use cpu_sheet::CpuSheet;
 pub use cxl::{CxlExpanders, CxlPart};
 pub use fitted::PointsError;
-pub use gpu::{AchievedShares, GpuPart};
-pub use gpu_group::GpuGroup;
+pub use gpu::{AchievedShares, GpuGroup, GpuPart};
 pub use host::{
     CoreTeam, Crossover, Dram, Host, HostChange, HostChanges, LaunchCosts, LoadedLatency, LoadedPoint,
     Loopback, MeasuredCeilings, MeasuredGpu, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates,

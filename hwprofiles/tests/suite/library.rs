@@ -79,6 +79,7 @@ fn every_number_of_a_part_says_where_it_came_from() {
                 "cores",
                 "ranks",
                 "unified",
+                "inline_ecc",
             ];
             assert!(words.contains(&key), "{name}: {} = {} has no source", entry.key, entry.value);
         }
@@ -236,7 +237,7 @@ fn a_gpus_name_is_a_machine_of_the_server_that_its_part_describes() {
             continue;
         }
         let hbm = machine.memories.iter().find(|memory| memory.kind == MemoryKind::Hbm).unwrap();
-        assert_eq!(hbm.capacity, gpu.capacity);
+        assert_eq!(hbm.capacity, gpu.allocatable());
         let Profile::Link(link) = library.profile(server.link.as_deref().unwrap()).unwrap() else {
             panic!("{name}: a link")
         };

@@ -19,8 +19,8 @@ fn text_of(name: &str) -> String {
 #[test]
 fn a_bad_part_gets_one_message_with_its_line_and_what_would_be_right() {
     let cases = [
-        ("h100-sxm", "a bare number", "value: 80 GB", "value: 80"),
-        ("h100-sxm", "no capacity", "capacity: {value: 80 GB", "capacity: {value: 0 GB"),
+        ("h100-sxm", "a bare number", "value: 80 GiB", "value: 80"),
+        ("h100-sxm", "no capacity", "capacity: {value: 80 GiB", "capacity: {value: 0 GB"),
         ("h100-sxm", "a peak of nothing", "f16: {value: 989 TFLOP/s", "f16: {value: 0 TFLOP/s"),
         ("h100-sxm", "an unknown confidence", "confidence: high", "confidence: total"),
         ("h100-sxm", "more than the peak", "{value: 0.87,", "{value: 1.87,"),

@@ -16,7 +16,7 @@ use crate::rules::{NoRule, Rule};
 use crate::search::{Goal, MARGINS, PatternSolution, Restriction, SearchBudget, SearchSpace};
 
 use rayon::prelude::*;
-use scenarios::{Requirements, Slo};
+use scenarios::{Objective, Requirements, Slo};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -101,6 +101,8 @@ pub(crate) fn plan_with_value(
     let least = least + draft_value;
     let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, draft_value };
     let solved = overlap.better(best_rule, found)?;
+    let quickest = if goal.is_frugal() { quickest(problem, &goal, scorer)? } else { None };
+    let solved = quickest.into_iter().fold(solved, |best, next| better(&goal, best, next));
     let (solved, summary) = Improvement::search(problem, &goal, scorer, effort, solved)?;
     match solved {
         Some(best) if goal.keeps(&best.times) => {
@@ -114,6 +116,20 @@ pub(crate) fn plan_with_value(
         None if goal.slo == Slo::default() => Err(infeasible(problem)?),
         None => Err(too_slow(problem, &goal, None)?),
     }
+}
+
+/// The plan of least latency, if there is one, as another goal values it: what takes least time
+/// often takes least energy and costs least.
+fn quickest(
+    problem: &Problem<'_>,
+    goal: &Goal,
+    scorer: &Scorer<'_>,
+) -> Result<Option<ScoredPlacement>, PlannerError> {
+    let requirements = Requirements { objective: Objective::Latency, ..problem.requirements };
+    let Ok(plan) = plan(&Problem { requirements, ..*problem }, scorer) else { return Ok(None) };
+    let placement = plan.placement(problem.cost_model.machine, problem.cost_model.model);
+    let placement = placement.expect("the plan was made for this machine and model");
+    problem.scored(goal, PLANNED, placement, plan.prefill_chunk, scorer).map(Some)
 }
 
 /// The plan that follows `rule`, whatever its cost.

@@ -104,7 +104,11 @@ fn serving_on(machine: &str, name: &str) -> EngineServing {
 fn engines_set_sizes_by_the_gpu() {
     let sizes = |serving: &EngineServing| {
         let kept_free = serving.kept_free.value.gibibytes();
-        (serving.max_num_seqs.value, serving.max_num_batched_tokens.value, (kept_free * 100.0).round() / 100.0)
+        (
+            serving.max_num_seqs.value,
+            serving.max_num_batched_tokens.value,
+            (kept_free * 100.0).round() / 100.0,
+        )
     };
     let vllm = |machine: &str| sizes(&serving_on(machine, "vllm"));
     for machine in ["rtx-4090", "l40s", "a100-sxm"] {

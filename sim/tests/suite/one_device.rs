@@ -44,8 +44,9 @@ proptest! {
         output in prop::sample::select(vec![1u64, 2, 64, 512]),
     ) {
         if let Some(([numbers, solved], _)) = planned(machine, model, [batch, prompt, output]) {
+            // The search ends within 1 % of its bound.
             let ratio = numbers / solved;
-            prop_assert!((1.0 / 1.001..=1.001).contains(&ratio), "{numbers} {solved}");
+            prop_assert!((0.99..=1.001).contains(&ratio), "{numbers} {solved}");
         }
     }
 }

@@ -7,6 +7,8 @@ pub(crate) mod second_level;
 pub(crate) mod sequence_blocks;
 
 pub use blocks::Blocks;
-pub use capacity::{EngineMemory, KvCapacity, KvCapacityError, MemoryShare, NoKvRoom, StateAllocation, kv_blocks};
+pub use capacity::{
+    EngineMemory, KvCapacity, KvCapacityError, MemoryShare, NoKvRoom, StateAllocation, kv_blocks,
+};
 pub use offload::{KvOffload, KvOffloadError, KvTransfer};
 pub use sequence_blocks::SequenceBlocks;

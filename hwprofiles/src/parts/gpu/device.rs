@@ -6,7 +6,7 @@
 //! takes 1.9 to 2.7 µs on an RTX 4090 and on an RTX PRO 6000 (`data/measured/vllm_*_layers.csv`).
 
 use crate::machine::{Device, DeviceDetails, DeviceKind, MemoryId};
-use crate::parts::gpu::GpuPart;
+use crate::parts::gpu::sheet::GpuPart;
 use crate::rates::{AttentionRates, GemmRates};
 use crate::units::{BytesPerSec, DType, FlopPerSec, Provenance, Ratio, Seconds, Sourced, Watts};
 use std::collections::BTreeMap;

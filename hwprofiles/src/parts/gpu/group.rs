@@ -3,7 +3,7 @@
 
 use crate::machine::{DRAM, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind};
 use crate::parts::attach::add_links;
-use crate::parts::gpu::GpuPart;
+use crate::parts::gpu::sheet::GpuPart;
 use crate::parts::link::LinkPart;
 use crate::units::{BytesPerSec, Seconds, Sourced};
 

@@ -5,7 +5,7 @@
 //! the rest. A program's context, which holds its kernels and their stacks, takes 300 to 600 MB
 //! more before the first weight is loaded.
 
-use crate::parts::gpu::GpuPart;
+use crate::parts::gpu::sheet::GpuPart;
 use crate::units::{Bytes, Provenance, Sourced};
 
 /// The share of the memory that the driver leaves to programs: 0.98 to 0.99.
@@ -76,7 +76,8 @@ mod tests {
     #[test]
     fn a_measured_capacity_loses_the_context_alone() {
         let source = Provenance::Measured { date: "2026-01-01".into(), command: "bench".into(), spread: 0.0 };
-        let part = GpuPart { capacity: Sourced { value: Bytes::new(10_000_000_000), source }, ..shipped("l4") };
+        let part =
+            GpuPart { capacity: Sourced { value: Bytes::new(10_000_000_000), source }, ..shipped("l4") };
         assert_eq!(part.allocatable().value, Bytes::new(9_550_000_000));
     }
 }
