@@ -82,7 +82,8 @@ fn what_is_wrong_in_a_recording_is_named_with_its_place() {
     place.refused("replay . --machine rtx-4090", 2, &["2 engines share their experts"]);
 }
 
-/// vLLM 0.19 found room for 2,588 blocks beside Llama-3.1-8B in bf16 on an RTX 4090.
+/// vLLM 0.19 found room for 2,588 blocks beside Llama-3.1-8B in bf16 on an RTX 4090. The engine's
+/// own memory is chosen by this number.
 #[test]
 fn a_servers_kv_blocks_are_those_of_a_recorded_run() {
     let place = Place::with(&[(

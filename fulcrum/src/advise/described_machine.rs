@@ -124,9 +124,9 @@ impl DescribedMachine {
     pub fn understood(&self) -> Vec<String> {
         let gpu = |(gpu, count): &(DescribedGpu, u64)| {
             let many = if *count == 1 { String::new() } else { format!("{count}x ") };
-            let (name, size) = (&gpu.part.gpu, gpu.part.memory_as_sold());
-            let is_told = gpu.part.unified || name.ends_with(&format!("-{}", size.trim_end_matches(" GB")));
-            let size = if is_told { String::new() } else { format!(" {size}") };
+            let (name, size) = (&gpu.part.gpu, gpu.part.gigabytes_as_sold());
+            let is_told = gpu.part.unified || name.ends_with(&format!("-{size}"));
+            let size = if is_told { String::new() } else { format!(" {size} GB") };
             format!("{many}{name}{size}")
         };
         let sockets = self.sockets.filter(|sockets| *sockets > 1).map(|sockets| format!("{sockets}x "));

@@ -181,7 +181,7 @@ impl EngineSite {
     /// The engine cannot run there.
     pub fn new(machine: &Machine, question: &AdviceQuestion) -> Result<Self, Error> {
         let mut profile = question.engine.profile();
-        profile.serving.set_for(machine);
+        profile.serving.adapt_to(machine);
         let gpu_devices = machine.devices.iter().filter(|device| device.kind == DeviceKind::Gpu);
         let host = machine.devices.iter().find(|device| device.kind == DeviceKind::Cpu);
         let gpus = gpu_devices.clone().count() as u64;
@@ -295,7 +295,7 @@ impl EngineSite {
         let all = self.machine.memory(id).capacity.value;
         let serving = &self.profile.serving;
         let share = serving.gpu_memory_utilization.value.get();
-        let own = (serving.own_memory.value + serving.kept_free.value) * self.machine.ranks_of(id);
+        let own = serving.own_memory.value * self.machine.ranks_of(id);
         match self.engine.placing() == EnginePlacing::OnGpus && self.is_of_gpu(id) {
             true => Bytes::new((all.as_f64() * share) as u64).saturating_sub(own),
             false => all,
@@ -306,7 +306,14 @@ impl EngineSite {
         let options = self.options(&places, cost_model.model);
         let (placement, chunk) = self.placement(cost_model.model, &options, &self.room)?;
         let extent = RunExtent::from_workload(&self.room, chunk);
-        footprint(cost_model, &extent, &placement).map_err(|error| impossible(PlannerError::from(error)))
+        let used = footprint(cost_model, &extent, &placement);
+        let mut used = used.map_err(|error| impossible(PlannerError::from(error)))?;
+        // Activations lie in what the engine keeps free.
+        for id in self.machine.memory_ids().filter(|&id| self.is_of_gpu(id)) {
+            let kept_free = self.profile.serving.kept_free.value * self.machine.ranks_of(id);
+            used[id.0].activations = used[id.0].activations.max(kept_free);
+        }
+        Ok(used)
     }
 
     /// The placement of the options, and the tokens of each sequence in a step of prefill.

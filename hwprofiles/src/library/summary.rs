@@ -58,7 +58,7 @@ fn of_gpu(gpu: &GpuPart) -> String {
     let rate = fastest.map(|(dtype, peak)| format!("{dtype} {}", peak.value));
     let measured = (!gpu.gemm.is_empty()).then(|| "fitted".to_owned());
     let power = gpu.power.as_ref().map(|power| power.value.to_string());
-    let memory = format!("{} at {}", gpu.memory_as_sold(), gpu.bandwidth.value);
+    let memory = format!("{} GB at {}", gpu.gigabytes_as_sold(), gpu.bandwidth.value);
     std::iter::once(memory)
         .chain([rate, power, measured].into_iter().flatten())
         .collect::<Vec<_>>()

@@ -103,7 +103,7 @@ impl<'a, 's> Improvement<'a, 's> {
     }
 
     /// The best placement around `solved` and around the best rule with one number, and what that
-    /// brought. Without an effort `solved` itself.
+    /// brought. If nothing may be simulated, `solved` itself.
     ///
     /// # Errors
     /// A rate that is missing.

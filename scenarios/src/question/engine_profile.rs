@@ -81,19 +81,17 @@ pub struct EngineServing {
 }
 
 impl EngineServing {
-    /// Its settings on the GPUs of `machine`, if there are any.
-    pub fn set_for(&mut self, machine: &Machine) {
-        let Some(settings) = self.by_gpu.iter().find(|settings| settings.are_for(machine)).cloned() else {
-            return;
-        };
-        let set = |value: &mut Sourced<u64>, chosen: Option<Sourced<u64>>| {
+    /// Takes over what it sets on the GPUs of `machine`, if there are any.
+    pub fn adapt_to(&mut self, machine: &Machine) {
+        fn set<T: Clone>(value: &mut T, chosen: Option<&T>) {
             if let Some(chosen) = chosen {
-                *value = chosen;
+                value.clone_from(chosen);
             }
-        };
-        set(&mut self.max_num_seqs, settings.max_num_seqs);
-        set(&mut self.max_num_batched_tokens, settings.max_num_batched_tokens);
-        self.kept_free = settings.kept_free.unwrap_or_else(|| self.kept_free.clone());
+        }
+        let Some(settings) = self.by_gpu.iter().find(|settings| settings.are_for(machine)) else { return };
+        set(&mut self.max_num_seqs, settings.max_num_seqs.as_ref());
+        set(&mut self.max_num_batched_tokens, settings.max_num_batched_tokens.as_ref());
+        set(&mut self.kept_free, settings.kept_free.as_ref());
     }
 
     /// The first count that no engine can have, and what would be right.

@@ -101,7 +101,7 @@ impl Scenario {
         let machines = catalog.machines(&self.machine, &self.groups)?;
         let mut engine = self.engine.clone();
         if let Some(machine) = machines.first() {
-            engine.profile.serving.set_for(machine);
+            engine.profile.serving.adapt_to(machine);
         }
         let is_whole = |options: &OffloadOptions| options.is_whole_on_gpus(&model);
         if matches!(&self.placement, Some(PlacementChoice::Offload(options)) if is_whole(options)) {

@@ -95,7 +95,7 @@ fn a_wrong_engine_says_where_and_what_would_be_right() {
 fn serving_on(machine: &str, name: &str) -> EngineServing {
     let machine = Library::default().machine(machine).unwrap();
     let mut serving = engine(name).serving;
-    serving.set_for(&machine);
+    serving.adapt_to(&machine);
     serving
 }
 
@@ -129,6 +129,6 @@ fn settings_are_those_of_one_gpu_of_a_group() {
     let one = Library::default().machine_with("rtx-4090", 4).unwrap();
     let group = one.with_tensor_parallel(4).unwrap();
     let mut serving = engine("vllm").serving;
-    serving.set_for(&group);
+    serving.adapt_to(&group);
     assert_eq!(serving.max_num_batched_tokens.value, 2048);
 }

@@ -33,9 +33,11 @@ impl GpuPart {
         Sourced::estimated(reported.saturating_sub(CONTEXT), &reason)
     }
 
-    /// Its memory as shops count it: `24 GB`.
-    pub fn memory_as_sold(&self) -> String {
-        format!("{:.0} GB", self.capacity.value.gibibytes())
+    /// The number on its box: gigabytes of 2³⁰ or of 10⁹ bytes, of whichever it has a whole number.
+    pub fn gigabytes_as_sold(&self) -> u64 {
+        let (binary, decimal) = (self.capacity.value.gibibytes(), self.capacity.value.gigabytes());
+        let rest = |size: f64| (size - size.round()).abs();
+        (if rest(binary) < rest(decimal) { binary } else { decimal }).round() as u64
     }
 }
 
@@ -51,7 +53,7 @@ mod tests {
         }
     }
 
-    /// What `torch.cuda.get_device_properties` reports, in GiB, less the context.
+    /// GiB that CUDA reports, as PyTorch prints them where memory runs out.
     #[test]
     fn programs_get_what_cuda_reports() {
         let reported = [
@@ -70,6 +72,14 @@ mod tests {
         for (name, gibibytes) in reported {
             let got = (shipped(name).allocatable().value + CONTEXT).gibibytes();
             assert!((got / gibibytes - 1.0).abs() < 0.015, "{name}: {got} GiB, CUDA reports {gibibytes}");
+        }
+    }
+
+    #[test]
+    fn the_number_on_the_box_is_told() {
+        let sold = [("rtx-4090", 24), ("l4", 24), ("h200-sxm", 141), ("b300-sxm", 288), ("apple-m4", 32)];
+        for (name, gigabytes) in sold {
+            assert_eq!(shipped(name).gigabytes_as_sold(), gigabytes, "{name}");
         }
     }
 
