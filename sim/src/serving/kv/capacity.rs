@@ -9,16 +9,16 @@ use planner::{
 };
 use std::collections::BTreeMap;
 
-/// A memory in which weights and activations leave no room for a sequence of one block.
+/// A memory in which weights, activations and the engine leave no room for a sequence of one block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "memory '{memory}' has no room for the KV cache: weights and activations take {taken} of the {usable} that the \
-     engine may use"
+    "memory '{memory}' has no room for the KV cache: weights, activations and what the engine takes or keeps free are \
+     {taken} of the {usable} that it may use"
 )]
 pub struct NoKvRoom {
     /// The memory's name.
     pub memory: String,
-    /// Bytes of weights, activations and staging, and what the engine takes for itself.
+    /// Bytes of weights, activations and staging, and what the engine takes or keeps free.
     pub taken: Bytes,
     /// The bytes that the engine may use.
     pub usable: Bytes,
