@@ -22,6 +22,7 @@ import csv
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import tempfile
@@ -60,6 +61,10 @@ def length(tokens, shares):
 
 def changes(row):
     """What the load's own settings say of the engine."""
+    # 64 users of GLM-5 with long prompts have 12 requests at work, each with one token in 0.21 s, and 7,700 prompt tokens
+    # are computed a second: 1,600 to 2,048 a step. Its rows with prompts of 4,096 tokens and more say the same.
+    if row["model"].endswith("GLM-5-FP8"):
+        return ["max_num_batched_tokens: 2048"]
     # InferenceMAX sends TensorRT-LLM's tokens twenty together for 1024 + 1024 tokens on fewer than eight GPUs: the first
     # of these rows is 19 tokens later than that of 1024 + 8192 tokens beside it.
     lengths = (int(row["prompt_tokens"]), int(row["output_tokens"]))
@@ -68,7 +73,7 @@ def changes(row):
     # AIConfigurator's generator (benchmark rules of 0.12) writes these sizes for the runs of its own client, whose lengths
     # are powers of two: batches of as many as there are users, in steps with room for one prompt and 1,500 tokens more.
     users = int(row["concurrency"])
-    if row["backend"] in ("trtllm", "vllm") and "70B" not in row["model"] and lengths[0] & (lengths[0] - 1) == 0:
+    if "group" not in row and row["backend"] in ("trtllm", "vllm") and "70B" not in row["model"] and lengths[0] & (lengths[0] - 1) == 0:
         return [f"max_num_seqs: {users}", f"max_num_batched_tokens: {users + lengths[0] + 1500}"]
     return []
 
@@ -100,6 +105,7 @@ def scenario(row, own, options):
 model: {MODELS[model]}
 dtype: {{weights: {weights}, kv: {kv}}}
 tensor_parallel: {row["tensor_parallel"]}
+expert_parallel: {"true" if row.get("group") == "tep" else "false"}
 workload:
   concurrency: {users}
   requests: {row["requests"]}{prompts(row)}
@@ -136,6 +142,7 @@ def h200_serving(path):
             "gpu": "h200_sxm", "backend": "vllm", "backend_version": "", "model": row["model"], "gemm_dtype": "published",
             "tensor_parallel": 8, "prompt_tokens": row["isl"], "output_tokens": row["osl"],
             "concurrency": int(row["concurrency"]), "requests": int(row["prompts"]), "statistic": "p50",
+            "group": re.search("_(tp|tep|dep)8_", row["file"])[1],
             "ttft_ms": float(row["median_ttft_s"]) * 1e3, "tpot_ms": float(row["median_tpot_s"]) * 1e3,
         }  # fmt: skip
 
@@ -143,7 +150,7 @@ def h200_serving(path):
 def groups_of(row):
     size = "one GPU" if row["tensor_parallel"] == 1 else "several"
     model = row["model"].split("/")[-1].removesuffix("-FP8").removesuffix("-Instruct")
-    of_model = (f'{model} {row["backend"]} {row["gpu"].split("_")[0]}', "any number")
+    of_model = (f'{model} {row["backend"]} {row["gpu"].split("_")[0]} {row.get("group", "")}', "any number")
     return [(row["backend"], size), (row["gpu"], size), of_model, ("all", size), ("all", "any number")]
 
 

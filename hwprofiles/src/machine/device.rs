@@ -122,6 +122,10 @@ pub struct DeviceDetails {
     /// kernels do. False where an engine's kernel reads it for each of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grouped_attention: Option<bool>,
+    /// The multiple to which an engine's kernels of sparse latent attention, which score latent
+    /// vectors, fill up the heads of a rank. Absent where prompts score expanded keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sparse_heads: Option<Sourced<u64>>,
     /// What each matrix of each expert of a prompt costs, where they are computed one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert: Option<Sourced<Seconds>>,

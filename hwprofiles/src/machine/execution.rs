@@ -76,6 +76,11 @@ pub struct EngineExecution {
     /// Where it does not, it takes the time of a cache with as many KV heads as query heads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grouped_attention: Option<bool>,
+    /// The multiple to which its GPU kernels of sparse latent attention fill up the heads of a rank.
+    /// Such kernels score latent vectors, in prompts too: each token reads positions of its own, so
+    /// no expanded keys can be shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sparse_heads: Option<Sourced<u64>>,
     /// The share of a GPU's bandwidth at which decode attention of a beam search reads the cache
     /// once for each beam, in part from the L2.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -436,6 +441,7 @@ impl EngineExecution {
         take(&mut details.kernel, self.kernel.as_ref());
         take(&mut details.quantises_activations, self.quantises_activations.as_ref());
         take(&mut details.grouped_attention, self.grouped_attention.as_ref());
+        take(&mut details.sparse_heads, self.sparse_heads.as_ref());
         take(&mut details.expert, own.expert.as_ref().or(self.expert.as_ref()));
         take(&mut details.grouped_product, self.grouped_product.as_ref());
         take(&mut details.kv_by_beam, self.kv_by_beam.as_ref());

@@ -262,6 +262,9 @@ impl CostModel<'_> {
         }
         let model = self.model.shape_or_ends(task.kind);
         let shared = ModelShare::on_device(self.machine, model, id);
+        if shared.sparse_shape(Operator::Attention, prefill).is_some() {
+            return None;
+        }
         let rows = shared.rows(Operator::Attention.sublayer(), rows);
         let shape = |step: &Step| {
             let step = task.micro_batch.step(step);
@@ -278,7 +281,7 @@ impl CostModel<'_> {
     fn combine_time(&self, operator: Operator, rows: &Range<u64>, device: &Device, step: &Step) -> Seconds {
         let tokens = if operator.sublayer() == Sublayer::Head { step.batch } else { step.rows() };
         let columns = operator.output_columns(self.model, rows);
-        combine_time(device.ranks.as_ref(), operator, self.formats, [tokens, self.model.layers], &columns)
+        combine_time(device.ranks.as_ref(), operator, (self.model, self.formats), tokens, &columns)
     }
 
     /// The time at the device's measured rate for the shape. Rates are measured with operands in

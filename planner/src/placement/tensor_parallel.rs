@@ -6,9 +6,9 @@
 //! Where experts are whole, each counts once. The stages of a pipeline hold whole layers, so only
 //! the ranks of one stage share a layer.
 
-use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ranks, Seconds};
+use hwprofiles::{AttentionShape, Bytes, DType, DeviceId, Elements, Flop, Machine, MemoryId, Ranks, Seconds};
 use scenarios::{
-    ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Phase, Step, Sublayer, Work,
+    ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Phase, Shape, Step, Sublayer, Work,
     kv_bytes,
 };
 use std::borrow::Cow;
@@ -24,6 +24,8 @@ pub(crate) struct ModelShare<'a> {
     pub ranks: u64,
     /// Whether each routed expert is whole on one of them.
     whole_experts: bool,
+    /// The multiple to which kernels of sparse latent attention fill up heads, where they do.
+    sparse_heads: Option<u64>,
 }
 
 impl<'a> ModelShare<'a> {
@@ -35,7 +37,7 @@ impl<'a> ModelShare<'a> {
             true => model.share_with_whole_experts(ranks),
             false => model.rank_share(ranks),
         };
-        Self { model, share, ranks, whole_experts }
+        Self { model, share, ranks, whole_experts, sparse_heads: None }
     }
 
     /// The same division of the layers of `kind`; of embed and head without one.
@@ -53,7 +55,9 @@ impl<'a> ModelShare<'a> {
 
     /// The model as the ranks of `device` divide it.
     pub fn on_device(machine: &Machine, model: &'a Model, device: DeviceId) -> Self {
-        Self::new(model, machine.device(device).ranks.as_ref())
+        let device = machine.device(device);
+        let sparse_heads = device.details.sparse_heads.as_ref().map(|heads| heads.value);
+        Self { sparse_heads, ..Self::new(model, device.ranks.as_ref()) }
     }
 
     /// The rows of one rank's matrix that belong to `rows` of the whole matrix.
@@ -93,14 +97,18 @@ impl<'a> ModelShare<'a> {
             }
             _ => traffic,
         };
-        Work::count_routed(
-            operator,
-            &self.share,
-            formats,
-            step,
-            &self.rows(operator.sublayer(), rows),
-            traffic,
-        )
+        let rows = self.rows(operator.sublayer(), rows);
+        let work = Work::count_routed(operator, &self.share, formats, step, &rows, traffic);
+        match self.sparse_shape(operator, step) {
+            Some(shape) if work.flop > Flop::ZERO => Work { shape: Shape::Attention(shape), ..work },
+            _ => work,
+        }
+    }
+
+    /// The shape of attention, where the device has kernels of its own for sparse latent attention.
+    pub fn sparse_shape(&self, operator: Operator, step: &Step) -> Option<AttentionShape> {
+        let heads = self.sparse_heads.filter(|_| operator == Operator::Attention)?;
+        self.share.sparse_latent_shape(heads, step)
     }
 
     /// Bytes of the cache of one layer, over all ranks.
@@ -149,13 +157,14 @@ impl<'a> ModelShare<'a> {
 }
 
 /// Time in which the ranks of a device combine their shares of `columns` of an operator's output:
-/// an all-reduce if outputs are partial sums; half of one (a gather) for the logits; otherwise
-/// nothing. To the output of attention each layer adds its part of the hops between stages.
+/// an all-reduce if outputs are partial sums or go through a norm over all heads; half of one (a
+/// gather) for the logits; otherwise nothing. To the output of attention each layer adds its part
+/// of the hops between stages.
 pub(crate) fn combine_time(
     ranks: Option<&Ranks>,
     operator: Operator,
-    formats: &Formats,
-    [tokens, layers]: [u64; 2],
+    (model, formats): (&Model, &Formats),
+    tokens: u64,
     columns: &Range<u64>,
 ) -> Seconds {
     let Some(ranks) = ranks else { return Seconds::ZERO };
@@ -163,11 +172,15 @@ pub(crate) fn combine_time(
     let combined = match operator {
         Operator::HeadProj => ranks.all_reduce.gather_time(bytes, ranks.per_stage()),
         summed if summed.needs_all_reduce() => ranks.all_reduce.time(bytes, ranks.per_stage()),
+        // A norm over all heads of q and one over those of k: a sum of squares each.
+        Operator::Rotate if model.wiring.norms_whole_qk => {
+            ranks.all_reduce.time(DType::F32.bytes(Elements::new(2 * tokens)), ranks.per_stage())
+        }
         _ => Seconds::ZERO,
     };
     match operator {
         Operator::OutProj if ranks.stages > 1 => {
-            combined + ranks.send_time(bytes) * ((ranks.stages - 1) as f64 / layers as f64)
+            combined + ranks.send_time(bytes) * ((ranks.stages - 1) as f64 / model.layers as f64)
         }
         _ => combined,
     }

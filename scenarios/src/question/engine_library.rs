@@ -21,6 +21,9 @@ const SHIPPED: [(&str, &str); 8] = [
     ("deepspeed-mii", include_str!("../../engines/deepspeed-mii.yaml")),
 ];
 
+/// The most heads to which a kernel fills up those of a rank.
+const MOST_HEADS: u64 = 1024;
+
 const BASE: &str = "fulcrum";
 
 /// The sections that versions and scenarios change key by key.
@@ -106,9 +109,15 @@ impl EngineFile {
             engine.insert("version".to_owned(), Value::String(version.to_owned()));
         }
         let engine: EngineProfile = yaml::read_value(&Value::Object(engine), &self.file)?;
-        match engine.serving.wrong_count() {
-            None => Ok(engine),
-            Some((key, wanted)) => Err(self.refuse(&["serving", key], wanted)),
+        if let Some((key, wanted)) = engine.serving.wrong_count() {
+            return Err(self.refuse(&["serving", key], wanted));
+        }
+        match &engine.execution.sparse_heads {
+            Some(heads) if !(1..=MOST_HEADS).contains(&heads.value) => {
+                let wanted = format!("a whole number from 1 to {MOST_HEADS} is wanted");
+                Err(self.refuse(&["execution", "sparse_heads"], wanted))
+            }
+            _ => Ok(engine),
         }
     }
 

@@ -81,6 +81,7 @@ fn a_wrong_engine_says_where_and_what_would_be_right() {
         "engine: mine\nserving:\n  block_sizes: {value: 64, source: {estimated: {reason: chosen}}}\n",
         "engine: mine\nserving:\n  block_size: 64\n",
         "engine: mine\nexecution:\n  kernel: {value: 3 GB, source: {estimated: {reason: chosen}}}\n",
+        "engine: mine\nexecution:\n  sparse_heads: {value: 0, source: {estimated: {reason: chosen}}}\n",
         "engine: mine\nversions: [{serving: {kv: fp8}}]\n",
     ] {
         std::fs::write(folder.path().join("mine.yaml"), text).unwrap();

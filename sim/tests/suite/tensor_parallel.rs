@@ -154,6 +154,51 @@ fn a_projection_takes_the_time_of_its_share_and_the_sum_by_hand() {
 }
 
 #[test]
+fn norms_over_all_heads_sum_two_numbers_for_each_token_over_the_gpus() {
+    let (machine, model) = (gpus("a6000", 2), Model::preset("minimax-m2.5").unwrap());
+    let group = machine.with_tensor_parallel(2).unwrap();
+    let mut by_head = model.clone();
+    by_head.wiring.norms_whole_qk = false;
+    let sums = &group.device(group.identical_gpus()[0]).ranks.as_ref().unwrap().all_reduce;
+    for step in [Step::decode(8, 1000), Step::prefill(1, 500)] {
+        let times = [&model, &by_head].map(|model| time(cost_model(&group, model), Operator::Rotate, &step));
+        let sum = sums.time(Bytes::new(step.rows() * 2 * 4), 2).get();
+        assert!((times[0] - times[1] - sum).abs() < 1e-9, "{times:?} do not differ by {sum}");
+        let alone =
+            [&model, &by_head].map(|model| time(cost_model(&machine, model), Operator::Rotate, &step));
+        assert!((alone[0] - alone[1]).abs() < 1e-9, "{alone:?}");
+    }
+}
+
+#[test]
+fn kernels_of_sparse_latent_attention_take_their_heads_filled_up() {
+    let model = Model::preset("glm-5").unwrap();
+    let engine = |changes: &str| {
+        let text = format!("engine: fulcrum\nexecution: {changes}\n");
+        yaml::read::<scenarios::EngineProfile>(&text, "engine.yaml").unwrap().execution
+    };
+    let sparse = engine("{sparse_heads: {value: 64, source: {estimated: {reason: a test}}}}");
+    let plain = gpus("h100-sxm", 8).with_tensor_parallel(8).unwrap();
+    let group = plain.run_by(&sparse);
+    let step = Step::prefill(1, 8192);
+    let attention =
+        |machine: &Machine, model: &Model| time(cost_model(machine, model), Operator::Attention, &step);
+    // Eight heads on each rank take as long as 64.
+    let wide = Model { heads: 512, ..model.clone() };
+    assert_eq!(attention(&group, &model), attention(&group, &wide));
+    assert!(attention(&plain, &model) < attention(&plain, &wide));
+    // 64 heads, 2,048 of the tokens before each, 576 numbers of a key and 512 of a value.
+    let pairs = 2048.0 * 2049.0 / 2.0 + (8192.0 - 2048.0) * 2048.0;
+    let flop = pairs * 64.0 * 2.0 * (576.0 + 512.0);
+    let rate = flop / attention(&group, &model);
+    let peak = 989e12;
+    assert!((0.2 * peak..0.8 * peak).contains(&rate), "{rate:e} FLOP/s");
+    // Attention to all tokens has kernels that expand keys.
+    let dense = Model::preset("deepseek-v3").unwrap();
+    assert_eq!(attention(&group, &dense), attention(&plain, &dense));
+}
+
+#[test]
 fn sums_over_gpus_take_their_measured_time() {
     let group = gpus("a100-sxm", 4).with_tensor_parallel(4).unwrap();
     let sums = &group.device(group.identical_gpus()[0]).ranks.as_ref().unwrap().all_reduce;

@@ -163,18 +163,34 @@ fn compressed_sight(
 }
 
 /// Latent attention as a shape of plain attention.
-///
-/// In decode, one KV head holds `kv_numbers` numbers, half of them as its keys and half as its
-/// values, so that bytes are right. The number of query heads is chosen so that the FLOP are right.
 fn latent_shape(latent: LatentAttention, heads: u64, shape: AttentionShape) -> AttentionShape {
-    let flop_per_pair = latent.flop_per_pair(shape.phase);
     match shape.phase {
-        Phase::Prefill => AttentionShape { kv_heads: heads, head_dim: flop_per_pair.div_ceil(4), ..shape },
-        Phase::Decode => {
-            let head_dim = latent.kv_numbers().div_ceil(2);
-            let heads = (heads * flop_per_pair).div_ceil(4 * head_dim);
-            AttentionShape { heads, kv_heads: 1, head_dim, ..shape }
+        Phase::Prefill => {
+            let head_dim = latent.flop_per_pair(shape.phase).div_ceil(4);
+            AttentionShape { kv_heads: heads, head_dim, ..shape }
         }
+        Phase::Decode => over_latent_vectors(latent, heads, shape),
+    }
+}
+
+/// Attention to latent vectors: one KV head holds their numbers, half of them as its keys and half
+/// as its values, so that bytes are right. The number of query heads is chosen so that the FLOP are.
+fn over_latent_vectors(latent: LatentAttention, heads: u64, shape: AttentionShape) -> AttentionShape {
+    let head_dim = latent.kv_numbers().div_ceil(2);
+    let flop_per_pair = latent.flop_per_pair(Phase::Decode);
+    let heads = heads.saturating_mul(flop_per_pair).div_ceil(4 * head_dim);
+    AttentionShape { heads, kv_heads: 1, head_dim, ..shape }
+}
+
+impl Model {
+    /// The attention of a layer of this shape by kernels that score latent vectors, in prompts too,
+    /// with heads filled up to `multiple`. `None` unless an indexer chooses what latent attention
+    /// reads.
+    pub fn sparse_latent_shape(&self, multiple: u64, step: &Step) -> Option<AttentionShape> {
+        let (Mixer::Latent(latent), Some(_)) = (self.mixer, self.index) else { return None };
+        let heads = self.heads.checked_next_multiple_of(multiple).unwrap_or(self.heads);
+        let attention = layer_attention(self, step);
+        Some(over_latent_vectors(latent, heads, attention.shape))
     }
 }
 
