@@ -40,7 +40,7 @@
 //! YAML is read by [`yaml`], which other crates use for their documents too.
 //!
 //! Rooms, each using only those before it: statistics, units, files, rates, machine, parts,
-//! library.
+//! library, words.
 #![forbid(unsafe_code)]
 
 mod files;
@@ -50,6 +50,7 @@ mod parts;
 mod rates;
 pub mod statistics;
 pub mod units;
+mod words;
 
 pub use files::yaml;
 pub use files::{
@@ -86,3 +87,4 @@ pub use units::{
     FlopPerSec, GROUP, Hertz, Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError,
     Watts, Years, nearest,
 };
+pub use words::WordedMachine;

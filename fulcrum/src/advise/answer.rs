@@ -2,7 +2,7 @@
 
 use super::advice_row::{AdviceRow, outcome};
 use super::advised_engine::AdvisedEngine;
-use super::described_machine::AdvisedMachine;
+use super::advised_machine::AdvisedMachine;
 use super::model_catalog::CataloguedModel;
 use super::placing::{EngineSite, NotPlaced};
 use super::question::{AdviceQuestion, Purpose};

@@ -1,7 +1,7 @@
 //! What one purchase brings: memory, faster memory, another GPU, a second one.
 
 use super::advice_row::{AdviceRow, outcome};
-use super::described_machine::AdvisedMachine;
+use super::advised_machine::AdvisedMachine;
 use super::model_catalog::CataloguedModel;
 use super::placing::EngineSite;
 use super::question::AdviceQuestion;

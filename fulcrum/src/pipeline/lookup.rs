@@ -20,7 +20,7 @@ pub fn machine_library() -> Library {
     Library { this, folder: PathBuf::new() }
 }
 
-/// The machine of that name: `this`, a shipped one, or a file.
+/// The machine of that name: `this`, a shipped one, a file, or words that describe one.
 ///
 /// ```
 /// let machine = fulcrum::machine("h100-sxm")?;
@@ -31,7 +31,7 @@ pub fn machine_library() -> Library {
 /// # Errors
 /// There is no such machine, or its file is wrong.
 pub fn machine(name: &str) -> Result<Machine> {
-    machine_library().machine(name).or_input()
+    machine_library().machine_called(name, 1).or_input()
 }
 
 /// The model of that name: a folder with a `config.json`, a `config.json`, a GGUF file, or a

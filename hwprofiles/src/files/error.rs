@@ -25,6 +25,18 @@ pub enum ProfileError {
         /// Shipped names that begin like it, or how to list them.
         known: String,
     },
+    /// A machine in words that is not clear.
+    #[error(
+        "the machine is not clear\n  understood: {}\n  {}\n  a whole line: \"RTX 4090, i7-14700K, 64 GB DDR5-6000, PCIe 4.0 x16\"",
+        if understood.is_empty() { "nothing".to_owned() } else { understood.join(", ") },
+        wrong.join("\n  ")
+    )]
+    Unclear {
+        /// What was understood.
+        understood: Vec<String>,
+        /// What is wrong or missing, each with what would be right.
+        wrong: Vec<String>,
+    },
     /// `this` machine was not measured.
     #[error("'this' is what `fulcrum bench` wrote last, and it has not written anything yet: run it first")]
     Unmeasured,

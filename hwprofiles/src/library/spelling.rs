@@ -11,10 +11,15 @@ const IDLE: &str = "nvidia geforce rtx gtx tesla amd radeon instinct ryzen epyc 
 
 /// Names that systems and people use for a part, as [`spelling`] writes them, where they say more
 /// or less than its name.
-const OTHERWISE: [(&str, &str); 9] = [
+const OTHERWISE: [(&str, &str); 14] = [
     ("3050", "rtx-3050-8"),
     ("3060", "rtx-3060-12"),
     ("3080", "rtx-3080-10"),
+    ("a100", "a100-sxm"),
+    ("h100", "h100-sxm"),
+    ("h200", "h200-sxm"),
+    ("b200", "b200-sxm"),
+    ("b300", "b300-sxm"),
     ("a100sxm440", "a100-40-sxm"),
     ("a100sxm480", "a100-sxm"),
     ("a100pcie40", "a100-40-pcie"),

@@ -247,7 +247,7 @@ fn names_are_looked_up_as_this_shipped_or_file() {
         error("zero.yaml"),
         error("pcie4-x16"),
         error("sn40l"),
-        error("h200"),
+        error("v100"),
     ];
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -220,6 +220,26 @@ fn an_unknown_name_is_answered_by_the_nearest_and_a_file_comes_first() {
 }
 
 #[test]
+fn words_are_a_machine_where_they_are_neither_a_name_nor_a_file() {
+    let library = Library::default();
+    let called = |name: &str, gpus| library.machine_called(name, gpus).expect(name);
+    let server = called("8x H200", 1);
+    let gpus = server.identical_gpus();
+    assert_eq!((gpus.len(), server.name.as_str()), (8, "8x h200-sxm 141 GB"));
+    let one = library.machine("h200-sxm").unwrap();
+    assert_eq!(server.device(gpus[0]).gemm, one.device(one.identical_gpus()[0]).gemm);
+    let note = server.note.unwrap_or_default();
+    assert!(note.starts_with("assumed: CPU xeon-8480p; ") && note.contains("link pcie5-x16"), "{note}");
+    assert_eq!(called("h200-sxm", 1), one, "a name needs no words");
+    assert_eq!(called("H200, EPYC 9654, 1 TB", 4).identical_gpus().len(), 4, "as many as a group wants");
+    let error = |name: &str| library.machine_called(name, 1).expect_err(name).to_string();
+    assert!(error("RTX 4095, i7-14700K").contains("understood: i7-14700k"));
+    for unknown in ["toaster", "my machine.yaml"] {
+        assert!(error(unknown).contains("is neither a file nor a shipped profile"), "{unknown}");
+    }
+}
+
+#[test]
 fn a_gpus_name_is_a_machine_of_the_server_that_its_part_describes() {
     let library = Library::default();
     for (name, profile) in profiles() {

@@ -11,6 +11,7 @@
 //!   currencies: {EUR: 1.08 USD on 2026-11-01}
 //!   machines:
 //!     - h100-sxm
+//!     - 8x H200
 //!     - name: two of them
 //!       machine: {…}
 //!       set: {tensor_parallel: 2}
@@ -140,7 +141,8 @@ impl Document {
     ) -> Result<MachineOption, ScenarioError> {
         let path = format!("capacity.machines.{index}");
         let named = Value::Object([("machine".to_owned(), value.clone())].into_iter().collect());
-        let entries = if value.is_string() { &named } else { value };
+        let are_parts = ["cpu", "gpu"].iter().any(|part| value.get(part).is_some());
+        let entries = if value.is_string() || are_parts { &named } else { value };
         let section = DocumentSection::at(&self.source, &path, entries)?;
         section.only(&MACHINE_KEYS)?;
         let mut document = self.clone();
@@ -150,7 +152,9 @@ impl Document {
         })?;
         let name = match (section.text("name")?, machine.as_str()) {
             (Some(name), _) | (None, Some(name)) => name.to_owned(),
-            (None, None) => return Err(section.missing("name", "a name for a machine of parts")),
+            (None, None) => {
+                parts_name(machine).ok_or_else(|| section.missing("name", "a name for a machine of parts"))?
+            }
         };
         let within = |error: ScenarioError| ScenarioError::Within {
             place: self.source.place(&path),
@@ -177,6 +181,20 @@ impl Document {
             idle_power: power("idle_power")?,
             name,
         })
+    }
+}
+
+/// A name for a machine of `parts`: that of its GPUs, or of its CPU where it has none.
+fn parts_name(parts: &Value) -> Option<String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    match (parts.get("gpu"), parts.get("cpu")) {
+        (Some(gpu @ Value::String(_)), _) => text(gpu),
+        (Some(gpu), _) => {
+            let count = gpu.get("count").and_then(Value::as_u64).filter(|count| *count > 1);
+            let name = gpu.get("part").and_then(text)?;
+            Some(count.map_or(name.clone(), |count| format!("{count}x {name}")))
+        }
+        (None, cpu) => cpu.and_then(text),
     }
 }
 

@@ -20,8 +20,8 @@ const fn key(path: &'static str, values: &'static str, meaning: &'static str) ->
 pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key(
         "machine",
-        "`rtx4090-desktop`, `machine.yaml`, `this`, `{cpu: …, gpu: …}`",
-        "The machine: a shipped one, a file, the one that `fulcrum bench` measured, or its parts.",
+        "`h100-sxm`, `8x H200`, `RTX 4090, i7-14700K, 64 GB`, `machine.yaml`, `this`, `{cpu: …, gpu: …}`",
+        "The machine: a shipped one, words that describe one, a file, the one that `fulcrum bench` measured, or its parts.",
     ),
     key(
         "model",
@@ -313,11 +313,11 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     ),
     key(
         "capacity.machines",
-        "`[l40s, h100-sxm, {name: …, machine: {…}}]`",
-        "The machines that may be bought, each a name or a mapping.",
+        "`[l40s, 8x H200, {cpu: …, gpu: …}, {machine: …, set: {…}}]`",
+        "The machines that may be bought: each a name, words, parts, or a mapping of the keys below.",
     ),
-    key("capacity.machines[].name", "`eight GPUs`", "A name for people."),
-    key("capacity.machines[].machine", "`h100-sxm`, `{cpu: …, gpu: …}`", "The machine."),
+    key("capacity.machines[].name", "`eight GPUs`", "A name for people. Default: its parts."),
+    key("capacity.machines[].machine", "`8x H200`, `{cpu: …, gpu: …}`", "The machine."),
     key(
         "capacity.machines[].set",
         "`{tensor_parallel: [1, 2, 4, 8]}`",

@@ -96,7 +96,7 @@ impl MachineSpec {
     pub fn machine(&self, this: Option<PathBuf>, gpus: u64) -> Result<Machine, ProfileError> {
         match self {
             MachineSpec::Named(name) => {
-                Library { this, folder: name.folder.clone() }.machine_with(&name.text, gpus)
+                Library { this, folder: name.folder.clone() }.machine_called(&name.text, gpus)
             }
             MachineSpec::Parts { composition, folder } => {
                 Library { this, folder: folder.clone() }.compose(composition)

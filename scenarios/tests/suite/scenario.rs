@@ -54,6 +54,32 @@ fn every_example_resolves() {
 }
 
 #[test]
+fn a_machine_to_buy_is_a_name_words_or_parts() {
+    let text = "model: llama-3.1-8b
+workload: {arrivals: {poisson: 1 req/s}, requests: 10, prompt_tokens: 10, output_tokens: 10}
+engine: vllm
+slo: {ttft: 1 s}
+capacity:
+  load: 1 req/s
+  machines:
+    - h100-sxm
+    - 8x H200
+    - {cpu: xeon-8480p, dram: {capacity: 1 TB}, gpu: {part: h200-sxm, count: 4}, link: pcie5-x16}
+    - {cpu: xeon-8480p, dram: {capacity: 1 TB}}
+    - {name: one, machine: {cpu: xeon-8480p, dram: {capacity: 1 TB}, gpu: l4, link: pcie4-x16}}
+";
+    let question = Document::from_yaml("s.yaml", text).unwrap().capacity().unwrap();
+    let names: Vec<_> = question.machines.iter().map(|machine| &*machine.name).collect();
+    assert_eq!(names, ["h100-sxm", "8x H200", "4x h200-sxm", "xeon-8480p", "one"]);
+    let gpus = |option: &scenarios::MachineOption| {
+        let resolved = option.scenario.resolve(&FileCatalog::default()).unwrap();
+        resolved.machines.iter().map(|machine| machine.tensor_parallel()).max()
+    };
+    let most: Vec<_> = question.machines.iter().map(gpus).collect();
+    assert_eq!(most, [1, 8, 4, 1, 1].map(Some));
+}
+
+#[test]
 fn a_scenario_resolves_to_model_formats_workload_and_objective() {
     let resolved = base().scenario().unwrap().resolve(&AnyMachine).unwrap();
     assert_eq!(resolved.model, Model::preset("fulcrum-tiny").unwrap());

@@ -1,11 +1,13 @@
 //! A machine as somebody describes it, and the shipped parts that it is composed of.
 
-use super::line_words::ModuleWords;
-use crate::error::{Error, OrError, Result};
-use hwprofiles::{
-    Bytes, Composition, CpuPart, DramChoice, GpuChoice, GpuPart, Library, Machine, MemoryModules, PartNames,
-    Profile, SocketsChoice, Sourced, shipped, shipped_called, similar_names,
+use crate::files::ProfileError;
+use crate::library::{Library, Profile, shipped, shipped_called, similar_names};
+use crate::machine::Machine;
+use crate::parts::{
+    Composition, CpuPart, DramChoice, GpuChoice, GpuPart, MemoryModules, PartNames, SocketsChoice,
 };
+use crate::units::{Bytes, Sourced};
+use crate::words::phrases::ModuleWords;
 
 /// What macOS lends the GPU of the memory unless told otherwise.
 const LENT_BY_MACOS: f64 = 0.75;
@@ -19,22 +21,36 @@ const SERVER_MODULE: &str = "16 GB";
 /// The link of a GPU where nobody says it.
 const USUAL_LINK: &str = "pcie4-x16";
 
-/// A machine that advice is given for.
+/// A machine in words, as it was understood.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AdvisedMachine {
+pub struct WordedMachine {
     /// What it is made of, in words: `rtx-4090 24 GB`, `i7-14700k`.
     pub parts: Vec<String>,
     /// What nobody said and is assumed.
     pub assumed: Vec<String>,
-    /// The machine.
-    pub machine: Machine,
-    /// The parts that it is composed of; `None` for a measured host.
-    pub(super) composition: Option<PartNames>,
+    /// The names of its parts.
+    pub names: PartNames,
+}
+
+impl WordedMachine {
+    /// The machine of these parts, with `gpus` GPUs where the words say of one kind only which.
+    ///
+    /// # Errors
+    /// Parts that do not go together.
+    pub fn machine(&self, gpus: u64) -> Result<Machine, ProfileError> {
+        let mut parts = self.names.clone();
+        if let Some(gpu) = parts.gpu.as_mut().filter(|gpu| gpu.count == 1) {
+            gpu.count = gpus.max(1);
+        }
+        let assumed = self.assumed.join("; ");
+        let note = (!assumed.is_empty()).then(|| format!("assumed: {assumed}"));
+        Library::default().compose(&Composition { name: Some(self.parts.join(", ")), note, parts })
+    }
 }
 
 /// A part that a name stands for.
 #[derive(Debug)]
-pub(super) enum PartKind {
+pub(crate) enum PartKind {
     Gpu(Box<GpuPart>),
     Cpu(String),
     Whole(Box<Composition>),
@@ -42,7 +58,7 @@ pub(super) enum PartKind {
 
 /// The shipped part that `name` means. A GPU whose memory comes in several sizes is the smallest,
 /// and on a laptop the laptop's.
-pub(super) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
+pub(crate) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
     let of_laptop = is_laptop.then(|| shipped_called(&format!("{name} laptop"))).flatten();
     let (shipped, text) = of_laptop.or_else(|| shipped_called(name)).or_else(|| smallest(name))?;
     match Profile::from_yaml(text, shipped).ok()? {
@@ -66,7 +82,7 @@ fn smallest(name: &str) -> Option<(&'static str, &'static str)> {
 
 /// A GPU of a description.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct DescribedGpu {
+pub(crate) struct DescribedGpu {
     pub part: GpuPart,
 }
 
@@ -79,7 +95,7 @@ impl DescribedGpu {
 
 /// What somebody says of a machine; the rest is assumed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct DescribedMachine {
+pub(crate) struct DescribedMachine {
     pub cpu: Option<String>,
     pub sockets: Option<u64>,
     /// Cores over all sockets, where fewer than the CPU's own are used.
@@ -152,7 +168,7 @@ impl DescribedMachine {
     ///
     /// # Errors
     /// Parts that do not go together.
-    pub fn compose(mut self) -> Result<AdvisedMachine> {
+    pub fn compose(mut self) -> Result<WordedMachine, ProfileError> {
         let mut assumed = std::mem::take(&mut self.unused);
         assumed.iter_mut().for_each(|unused| *unused = format!("not used: {unused}"));
         let gpu = self.chosen_gpu(&mut assumed);
@@ -160,7 +176,8 @@ impl DescribedMachine {
         let cpu_name = match self.cpu.clone() {
             Some(cpu) => cpu,
             None if server.cpu.is_empty() => {
-                return Err(Error::input("missing: a CPU, by its name, as i7-14700K"));
+                let wrong = vec!["missing: a CPU, by its name, as i7-14700K".to_owned()];
+                return Err(ProfileError::Unclear { understood: self.understood(), wrong });
             }
             None => {
                 if gpu.as_ref().is_some_and(|(gpu, _)| !gpu.part.unified) {
@@ -198,7 +215,7 @@ impl DescribedMachine {
         if parts.is_empty() {
             parts.push(names.cpu.clone());
         }
-        AdvisedMachine::composed(names, parts, assumed)
+        Ok(WordedMachine { parts, assumed, names })
     }
 
     /// The kind of GPU that is used: one on a card rather than one in the CPU, of several the one
@@ -222,7 +239,7 @@ impl DescribedMachine {
         usual: Option<DramChoice>,
         unified: bool,
         assumed: &mut Vec<String>,
-    ) -> Result<DramChoice> {
+    ) -> Result<DramChoice, ProfileError> {
         let sockets = self.sockets.unwrap_or(1);
         let channels = cpu.dram.channels.as_ref().map(|channels| channels.value * sockets);
         let capacity = self.memory.unwrap_or_else(|| {
@@ -261,29 +278,15 @@ impl DescribedMachine {
     }
 }
 
-impl AdvisedMachine {
-    /// The machine of `names`.
-    pub(super) fn composed(names: PartNames, parts: Vec<String>, assumed: Vec<String>) -> Result<Self> {
-        let composition = Composition { parts: names.clone(), ..Composition::default() };
-        let machine = Library::default().compose(&composition).or_input()?;
-        Ok(Self { parts, assumed, machine, composition: Some(names) })
-    }
-
-    /// A machine that was measured or that a file describes.
-    pub fn from_machine(machine: Machine) -> Self {
-        Self { parts: vec![machine.name.clone()], assumed: vec![], machine, composition: None }
-    }
-}
-
 fn size(text: &str) -> Bytes {
     text.parse().expect("a constant size is right")
 }
 
 /// The shipped CPU of that name.
-fn cpu(name: &str) -> Result<CpuPart> {
-    match Library::default().profile(name).or_input()? {
+fn cpu(name: &str) -> Result<CpuPart, ProfileError> {
+    match Library::default().profile(name)? {
         Profile::Cpu(cpu) => Ok(*cpu),
-        other => Err(Error::input(format!("'{name}' is {}, and a CPU is wanted", other.kind()))),
+        other => Err(ProfileError::WrongKind { name: name.to_owned(), found: other.kind(), wanted: "a CPU" }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The words of a machine's line, before parts are looked up: counts, sizes, modules, links.
 
-use hwprofiles::Bytes;
+use crate::library::shipped_called;
+use crate::units::Bytes;
 
 /// Words between two separators, in lower case.
 pub(super) type Phrase = Vec<String>;
@@ -115,7 +116,7 @@ pub(super) fn rate(word: &str) -> Option<u64> {
 pub(super) fn link(words: &[String]) -> Option<(Result<String, String>, usize)> {
     let first = words.first()?.replace("pci-e", "pcie");
     let known = |name: &str| {
-        let found = hwprofiles::shipped_called(name).map(|(name, _)| name.to_owned());
+        let found = shipped_called(name).map(|(name, _)| name.to_owned());
         found.ok_or_else(|| name.to_owned())
     };
     if first == "oculink" {

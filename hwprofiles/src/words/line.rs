@@ -1,9 +1,10 @@
 //! A machine in one line of words: `RTX 4090, i7-14700K, 64 GB DDR5-6000`.
 
-use super::described_machine::{DescribedMachine, PartKind, part_kind};
-use super::line_words::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
-use hwprofiles::{Bytes, similar_names};
-use std::fmt;
+use crate::files::ProfileError;
+use crate::library::similar_names;
+use crate::units::Bytes;
+use crate::words::described::{DescribedMachine, PartKind, part_kind};
+use crate::words::phrases::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
 
 /// The longest name of a part, in words.
 const LONGEST: usize = 8;
@@ -19,31 +20,8 @@ const IDLE: &str = "a an the my of on in one pc rig box machine computer desktop
 const FAMILIES: &str = "intel amd nvidia apple ryzen epyc xeon core threadripper radeon geforce rtx gtx rx arc \
     ultra i3 i5 i7 i9 silicon";
 
-/// What cannot be made a machine of: what was understood, and what is wrong or missing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct MachineLineError {
-    /// What was understood.
-    pub understood: Vec<String>,
-    /// What is wrong or missing, each with what would be right.
-    pub wrong: Vec<String>,
-}
-
-impl fmt::Display for MachineLineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let understood = match &self.understood[..] {
-            [] => "nothing".to_owned(),
-            some => some.join(", "),
-        };
-        write!(f, "the machine is not clear\n  understood: {understood}")?;
-        self.wrong.iter().try_for_each(|wrong| write!(f, "\n  {wrong}"))?;
-        write!(f, "\n  a whole line: --machine \"RTX 4090, i7-14700K, 64 GB DDR5-6000, PCIe 4.0 x16\"")
-    }
-}
-
-impl std::error::Error for MachineLineError {}
-
 /// The machine that `line` describes.
-pub(super) fn read_line(line: &str) -> Result<DescribedMachine, MachineLineError> {
+pub(crate) fn read_line(line: &str) -> Result<DescribedMachine, ProfileError> {
     let mut reader =
         LineReader { is_laptop: line.to_lowercase().contains("laptop"), ..LineReader::default() };
     let phrases = phrases(line);
@@ -241,7 +219,7 @@ impl LineReader {
         }
     }
 
-    fn finished(mut self) -> Result<DescribedMachine, MachineLineError> {
+    fn finished(mut self) -> Result<DescribedMachine, ProfileError> {
         self.machine.memory = self.machine.memory.or(self.maybe_memory);
         let understood = self.machine.understood();
         if self.machine.cpu.is_none() && self.machine.gpus.is_empty() && self.wrong.is_empty() {
@@ -251,7 +229,7 @@ impl LineReader {
         }
         match self.wrong.is_empty() {
             true => Ok(self.machine),
-            false => Err(MachineLineError { understood, wrong: self.wrong }),
+            false => Err(ProfileError::Unclear { understood, wrong: self.wrong }),
         }
     }
 }
@@ -269,13 +247,13 @@ fn is_idle(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::described_machine::AdvisedMachine;
     use super::*;
+    use crate::words::described::WordedMachine;
 
     /// Machines of people who published what they measured, in their words.
     const USERS: &str = include_str!("users_machines.txt");
 
-    fn machine(line: &str) -> AdvisedMachine {
+    fn machine(line: &str) -> WordedMachine {
         let read = read_line(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         read.compose().unwrap_or_else(|error| panic!("{line}: {error}"))
     }
@@ -328,7 +306,7 @@ mod tests {
         let told = machine("RTX 4090, Ryzen, 64 GB, 2 TB NVMe, Windows 11, 850W PSU").assumed.join("; ");
         assert!(told.contains("'ryzen' is a family") && told.contains("a disk of 2 TB"), "{told}");
         let mac = machine("M4 Max 48 GB");
-        let memory = mac.machine.memories[0].capacity.value;
+        let memory = mac.machine(1).expect("it composes").memories[0].capacity.value;
         assert!((memory.gigabytes() - 36.0).abs() < 0.1, "macOS lends the rest: {memory}");
     }
 
