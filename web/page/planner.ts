@@ -1,49 +1,59 @@
-// Asks the planner: `fulcrum web` where the page came from it, otherwise the worker.
-import type { Answer, Catalog, Explanation, Exported, Plan, Preset, Roofline } from "./answers";
+// Asks the planner: `fulcrum web` where the page came from it, otherwise workers.
+import type { Answer, Catalog, Explanation, Exported, Numbers, Plan, Preset, Roofline } from "./answers";
 import type { Question } from "./messages";
 import type { Scenario } from "./state";
+import { compiled, Thread } from "./thread";
 
 /** How a question is asked. */
 export interface Manner {
-  /** Whether every other question goes first. */
-  later?: boolean;
+  /** The visitor waits for an answer, looks at details next, and sees later what is left. */
+  rank: "answer" | "detail" | "later";
   /** Aborted when nobody wants the answer any more: a question that still waits is then not asked. */
   signal?: AbortSignal;
 }
 
 type Ask = (question: Question, manner: Manner) => Promise<string>;
 
-interface Waiting {
-  question: Question;
-  manner: Manner;
-  answered: (text: string) => void;
+/** The answers to the first view's questions, which were made with the page; none where that is not so. */
+async function answersOfTheBuild(): Promise<Record<string, string>> {
+  try {
+    return (await (await fetch("answers.json")).json()) as Record<string, string>;
+  } catch {
+    return {};
+  }
 }
 
-/** The worker with the WebAssembly module. It gets one question at a time, so that what is asked last need not wait for all before it. */
-function worker(): Ask {
-  const thread = new Worker("worker.js");
-  let waiting: Waiting[] = [];
-  let asked: Waiting | undefined;
-  const next = () => {
-    waiting = waiting.filter((it) => !it.manner.signal?.aborted);
-    const first = waiting.find((it) => !it.manner.later) ?? waiting[0];
-    if (asked !== undefined || first === undefined) return;
-    asked = first;
-    waiting = waiting.filter((it) => it !== first);
-    thread.postMessage(first.question);
+/** The planner in the browser: one worker for answers, so that they wait for nothing else, and one for the rest. */
+function workers(): Ask {
+  const module = compiled();
+  const first = new Thread(module);
+  let second: Thread | undefined;
+  let known = answersOfTheBuild();
+  let isWarm = false;
+  let answered: () => void;
+  const hasAnswered = new Promise<void>((resolve) => (answered = resolve));
+  const other = () => (second ??= new Thread(module));
+  return async (question, manner) => {
+    if (question.kind !== "ask") {
+      const text = await first.ask(question, manner);
+      // The other worker must know the model too, and its name may be one that had another meaning.
+      void other().ask(question, manner);
+      known = Promise.resolve({});
+      return text;
+    }
+    const text = (await known)[question.key];
+    if (text !== undefined && (manner.rank !== "answer" || isWarm)) return text;
+    if (manner.rank === "answer") {
+      // Where the answer is known, to ask all the same once compiles what the next one needs.
+      isWarm = true;
+      const asked = first.ask(question, text === undefined ? manner : { rank: "answer" });
+      void asked.then(answered);
+      return text ?? asked;
+    }
+    // Until there is an answer, it has all cores.
+    await hasAnswered;
+    return other().ask(question, manner);
   };
-  const answer = (text: string) => {
-    asked?.answered(text);
-    asked = undefined;
-    next();
-  };
-  thread.onmessage = (event: MessageEvent<string>) => answer(event.data);
-  thread.onerror = () => answer(JSON.stringify({ error: { kind: "failed", text: "the planner could not be loaded" } }));
-  return (question, manner) =>
-    new Promise((answered) => {
-      waiting.push({ question, manner, answered });
-      next();
-    });
 }
 
 /** The planner behind the page's own server. */
@@ -63,10 +73,10 @@ export class Planner {
   /** The native planner where there is one. */
   static async connect(): Promise<Planner> {
     const native = location.protocol.startsWith("http") && document.documentElement.dataset["planner"] === "native";
-    return new Planner(native ? server : worker());
+    return new Planner(native ? server : workers());
   }
 
-  private async json<T>(question: Question, manner: Manner = {}): Promise<Answer<T>> {
+  private async json<T>(question: Question, manner: Manner): Promise<Answer<T>> {
     try {
       return JSON.parse(await this.ask(question, manner)) as Answer<T>;
     } catch (error) {
@@ -74,16 +84,24 @@ export class Planner {
     }
   }
 
-  private about<T>(ask: string, more: object = {}, manner: Manner = {}): Promise<Answer<T>> {
-    return this.json<T>({ kind: "ask", text: JSON.stringify({ ask, ...more }) }, manner);
+  /** `plan` is the document of the plan that the question is about. */
+  private about<T>(ask: string, more: object, manner: Manner, plan?: string): Promise<Answer<T>> {
+    const key = JSON.stringify({ ask, ...more });
+    const text = plan === undefined ? key : JSON.stringify({ ask, ...more, plan });
+    return this.json<T>({ kind: "ask", text, key }, manner);
   }
 
-  catalog = () => this.about<Catalog>("catalog");
+  catalog = () => this.about<Catalog>("catalog", {}, { rank: "detail" });
   plan = (scenario: Scenario, manner: Manner) => this.about<Plan>("plan", { scenario }, manner);
-  explain = (scenario: Scenario, manner: Manner) => this.about<Explanation>("explain", { scenario }, manner);
-  roofline = (scenario: Scenario, manner: Manner) => this.about<Roofline>("roofline", { scenario }, manner);
-  export = (scenario: Scenario, engine: string, manner: Manner) => this.about<Exported>("export", { scenario, engine }, manner);
-  addConfig = (name: string, text: string) => this.json<Preset>({ kind: "config", name, text });
+  /** The numbers of a plan that was not improved by search, as in a sweep. */
+  numbers = (scenario: Scenario, manner: Manner) => this.about<Numbers>("numbers", { scenario }, manner);
+  explain = (scenario: Scenario, plan: Plan, manner: Manner) =>
+    this.about<Explanation>("explain", { scenario }, manner, plan.document);
+  roofline = (scenario: Scenario, plan: Plan, manner: Manner) =>
+    this.about<Roofline>("roofline", { scenario }, manner, plan.document);
+  export = (scenario: Scenario, plan: Plan, engine: string, manner: Manner) =>
+    this.about<Exported>("export", { scenario, engine }, manner, plan.document);
+  addConfig = (name: string, text: string) => this.json<Preset>({ kind: "config", name, text }, { rank: "answer" });
   addGguf = (name: string, header: Uint8Array, length: number) =>
-    this.json<Preset>({ kind: "gguf", name, header, length });
+    this.json<Preset>({ kind: "gguf", name, header, length }, { rank: "answer" });
 }

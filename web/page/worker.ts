@@ -2,25 +2,30 @@
 import init, { Planner } from "fulcrum-bindings";
 import type { Question } from "./messages";
 
-const ready = init({ module_or_path: "fulcrum.wasm" }).then(() => new Planner());
+let planner: Promise<Planner> | undefined;
 
-self.onmessage = async ({ data: question }: MessageEvent<Question>) => {
+// The module comes first, then questions.
+self.onmessage = async ({ data }: MessageEvent<WebAssembly.Module | Question>) => {
+  if (data instanceof WebAssembly.Module) {
+    planner = init({ module_or_path: data }).then(() => new Planner());
+    return;
+  }
   let text: string;
   try {
-    const planner = await ready;
-    switch (question.kind) {
-      case "ask":
-        text = planner.answer(question.text);
-        break;
-      case "config":
-        text = planner.add_config(question.name, question.text);
-        break;
-      case "gguf":
-        text = planner.add_gguf(question.name, question.header, question.length);
-        break;
-    }
+    text = answer((await planner)!, data);
   } catch (error) {
     text = JSON.stringify({ error: { kind: "failed", text: String(error) } });
   }
   self.postMessage(text);
 };
+
+function answer(planner: Planner, question: Question): string {
+  switch (question.kind) {
+    case "ask":
+      return planner.answer(question.text);
+    case "config":
+      return planner.add_config(question.name, question.text);
+    case "gguf":
+      return planner.add_gguf(question.name, question.header, question.length);
+  }
+}
