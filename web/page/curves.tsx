@@ -92,7 +92,9 @@ function Chart({ planner, state, curve }: { planner: Planner; state: State; curv
   }) as Omit<uPlot.Options, "width">;
   const said = (it: number | null | undefined) => (it === undefined ? "not known yet" : it === null ? "no plan" : it.toFixed(1));
   const words = rates.map((row) => row.map((it, at) => `${curve.values[at]}: ${said(it)}`).join(", "));
-  if (rates.length > 0 && rates.every((row) => row.every((it) => it === null))) return null;
+  // Where not even the first points have a plan, there is nothing to draw yet.
+  const answered = rates.flat().filter((it) => it !== undefined);
+  if (answered.length > 0 && answered.every((it) => it === null)) return null;
   const without = rates.map((row) => curve.values.filter((_, at) => row[at] === null).map(named).join(", "));
   return (
     <div>

@@ -20,7 +20,10 @@ export function useAnswer<T>(key: string, ask: ((signal: AbortSignal) => Promise
 }
 
 /** A message without what only a file's reader needs: its place in the question that the page wrote. */
-const said = (text: string) => text.replace(/^scenario:\d+:\d+: /, "").replace(/^nothing fits: /, "");
+function said(text: string): string {
+  const message = text.replace(/^scenario:\d+:\d+: /, "").replace(/^nothing fits: /, "");
+  return message.charAt(0).toUpperCase() + message.slice(1);
+}
 
 export function Failed({ failure }: { failure: Failure }) {
   return (

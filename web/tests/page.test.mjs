@@ -113,7 +113,7 @@ test("wrong names and what does not fit are said in words", async () => {
   await field("Name").fill("lama-3.1-8b");
   await field("Name").press("Tab");
   await page.getByRole("alert").first().waitFor();
-  assert.match(await page.getByRole("alert").first().innerText(), /^This cannot be answered. model is .*llama-3.1-8b/);
+  assert.match(await page.getByRole("alert").first().innerText(), /^This cannot be answered. Model is .*llama-3.1-8b/);
   await field("Name").fill("deepseek-v3");
   await field("Name").press("Tab");
   await page.getByText("Nothing fits.").waitFor();
