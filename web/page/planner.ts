@@ -23,6 +23,9 @@ async function answersOfTheBuild(): Promise<Record<string, string>> {
   }
 }
 
+/** How long an answer must stand before the rest is computed: who goes on changing controls wants answers alone. */
+const STILL_MS = 100;
+
 /** The planner in the browser: one worker for answers, so that they wait for nothing else, and one for the rest. */
 function workers(): Ask {
   const module = compiled();
@@ -30,9 +33,24 @@ function workers(): Ask {
   let second: Thread | undefined;
   let known = answersOfTheBuild();
   let isWarm = false;
+  let answering = 0;
   let answered: () => void;
   const hasAnswered = new Promise<void>((resolve) => (answered = resolve));
-  const other = () => (second ??= new Thread(module));
+  const other = () => {
+    second ??= new Thread(module);
+    if (answering > 0) second.pause();
+    return second;
+  };
+  /** Asks for an answer. Meanwhile nothing else begins: two workers may have to share a core. */
+  const answer = async (question: Question, manner: Manner) => {
+    answering += 1;
+    second?.pause();
+    const text = await first.ask(question, manner);
+    answering -= 1;
+    answered();
+    setTimeout(() => answering === 0 && second?.resume(), STILL_MS);
+    return text;
+  };
   return async (question, manner) => {
     if (question.kind !== "ask") {
       const text = await first.ask(question, manner);
@@ -46,8 +64,7 @@ function workers(): Ask {
     if (manner.rank === "answer") {
       // Where the answer is known, to ask all the same once compiles what the next one needs.
       isWarm = true;
-      const asked = first.ask(question, text === undefined ? manner : { rank: "answer" });
-      void asked.then(answered);
+      const asked = answer(question, text === undefined ? manner : { rank: "answer" });
       return text ?? asked;
     }
     // Until there is an answer, it has all cores.

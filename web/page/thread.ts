@@ -30,6 +30,7 @@ export class Thread {
   /** Why it cannot answer. */
   private broken: string | undefined;
   private ready = false;
+  private paused = false;
 
   constructor(module: Promise<WebAssembly.Module>) {
     this.worker.onmessage = (event: MessageEvent<string>) => this.answer(event.data);
@@ -51,12 +52,24 @@ export class Thread {
     });
   }
 
+  /** Begins nothing until it is resumed. */
+  pause() {
+    this.paused = true;
+  }
+
+  resume() {
+    this.paused = false;
+    this.next();
+  }
+
   private next() {
+    const unwanted = this.waiting.filter((it) => it.manner.signal?.aborted);
     this.waiting = this.waiting.filter((it) => !it.manner.signal?.aborted);
+    for (const { answered } of unwanted) answered(failed("nobody waits for this answer"));
     if (this.broken !== undefined) {
       for (const { answered } of this.waiting.splice(0)) answered(this.broken);
     }
-    if (!this.ready || this.asked !== undefined) return;
+    if (!this.ready || this.paused || this.asked !== undefined) return;
     const next = this.waiting.find((it) => it.manner.rank !== "later") ?? this.waiting[0];
     if (next === undefined) return;
     this.asked = next;
