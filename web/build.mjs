@@ -32,7 +32,7 @@ function bindgen() {
 /** The answers to the first view's questions. */
 async function answers() {
   const start = join(target, "bindings", "start.mjs");
-  await build({ entryPoints: [join(here, "page", "start.ts")], bundle: true, format: "esm", outfile: start });
+  await build({ entryPoints: [join(here, "page", "planner", "start.ts")], bundle: true, format: "esm", outfile: start });
   const { QUESTIONS } = await import(start);
   const { default: init, Planner } = await import(join(target, "bindings", "fulcrum_web.js"));
   await init({ module_or_path: readFileSync(join(out, "fulcrum.wasm")) });
@@ -48,7 +48,7 @@ if (!process.argv.includes("--no-wasm")) {
   run(bindgen(), wasm, "--target", "web", "--no-typescript", "--out-dir", join(target, "bindings"));
   copyFileSync(join(target, "bindings", "fulcrum_web_bg.wasm"), join(out, "fulcrum.wasm"));
   await build({
-    entryPoints: { worker: join(here, "page", "worker.ts") },
+    entryPoints: { worker: join(here, "page", "planner", "worker.ts") },
     alias: { "fulcrum-bindings": join(target, "bindings", "fulcrum_web.js") },
     define: { "import.meta.url": "self.location.href" },
     bundle: true,

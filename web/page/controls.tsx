@@ -1,8 +1,8 @@
 // The questions: machine, model, formats, load.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useState } from "preact/hooks";
-import type { Catalog } from "./answers";
-import type { Planner } from "./planner";
+import type { Catalog } from "./planner/answers";
+import type { Planner } from "./planner/planner";
 import { count } from "./quantities";
 import { KV, MODULES, OBJECTIVES, PARTS, WEIGHTS, type MachineChoice, type Parts, type State } from "./state";
 

@@ -1,8 +1,8 @@
 // How the answer changes with the length of the prompt and with the batch.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type uPlot from "uplot";
-import type { Numbers } from "./answers";
-import type { Planner } from "./planner";
+import type { Numbers } from "./planner/answers";
+import type { Planner } from "./planner/planner";
 import { axisStyle, colour, Plot } from "./plot";
 import { scenario, type Scenario, type State } from "./state";
 

@@ -3,10 +3,10 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
-import type { Answer, Catalog } from "./answers";
+import type { Answer, Catalog } from "./planner/answers";
 import { Controls } from "./controls";
 import { Curves } from "./curves";
-import { Planner } from "./planner";
+import { Planner } from "./planner/planner";
 import { Failed, Result } from "./results";
 import { fromAddress, toAddress, type State } from "./state";
 

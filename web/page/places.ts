@@ -1,5 +1,5 @@
 // Where layers compute and lie: parts, their shares, and the colour of each place.
-import type { Home, LayerGroup, Plan, Portion } from "./answers";
+import type { Home, LayerGroup, Plan, Portion } from "./planner/answers";
 import { percent } from "./quantities";
 
 const SUBLAYERS = ["qkv", "attention", "out", "ffn_up", "ffn_down", "router", "experts", "shared_expert"];

@@ -1,8 +1,8 @@
 // The answer for one machine.
 import { useEffect, useState } from "preact/hooks";
-import type { Answer, Explanation, Exported, Failure, Plan, Times } from "./answers";
+import type { Answer, Explanation, Exported, Failure, Plan, Times } from "./planner/answers";
 import { memory, mostly, shown, sublayers, tones } from "./places";
-import type { Manner, Planner } from "./planner";
+import type { Manner, Planner } from "./planner/planner";
 import { bytes, percent, rate, seconds } from "./quantities";
 import { RooflinePlot } from "./roofline";
 import { scenario, toAddress, type MachineChoice, type State } from "./state";

@@ -1,7 +1,7 @@
 // The operators of a plan under the rooflines of its devices.
 import { useMemo } from "preact/hooks";
 import type uPlot from "uplot";
-import type { DeviceRoof, OperatorPoint, Roofline } from "./answers";
+import type { DeviceRoof, OperatorPoint, Roofline } from "./planner/answers";
 import { axisStyle, colour, Plot } from "./plot";
 import { percent, scaled } from "./quantities";
 

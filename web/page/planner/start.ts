@@ -1,5 +1,5 @@
 // The questions of the first view. The build answers them, so that a visitor need not wait for the module.
-import { scenario, START } from "./state";
+import { scenario, START } from "../state";
 
 const [machine] = START.machines;
 const asked = scenario(START, machine!);

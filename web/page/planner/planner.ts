@@ -1,7 +1,7 @@
 // Asks the planner: `fulcrum web` where the page came from it, otherwise workers.
 import type { Answer, Catalog, Explanation, Exported, Numbers, Plan, Preset, Roofline } from "./answers";
 import type { Question } from "./messages";
-import type { Scenario } from "./state";
+import type { Scenario } from "../state";
 import { compiled, Thread } from "./thread";
 
 /** How a question is asked. */
