@@ -29,6 +29,17 @@ function bindgen() {
   return own;
 }
 
+/** The answers to the first view's questions. */
+async function answers() {
+  const start = join(target, "bindings", "start.mjs");
+  await build({ entryPoints: [join(here, "page", "planner", "start.ts")], bundle: true, format: "esm", outfile: start });
+  const { QUESTIONS } = await import(start);
+  const { default: init, Planner } = await import(join(target, "bindings", "fulcrum_web.js"));
+  await init({ module_or_path: readFileSync(join(out, "fulcrum.wasm")) });
+  const planner = new Planner();
+  return Object.fromEntries(QUESTIONS.map((question) => [question, planner.answer(question)]));
+}
+
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 if (!process.argv.includes("--no-wasm")) {
@@ -37,7 +48,7 @@ if (!process.argv.includes("--no-wasm")) {
   run(bindgen(), wasm, "--target", "web", "--no-typescript", "--out-dir", join(target, "bindings"));
   copyFileSync(join(target, "bindings", "fulcrum_web_bg.wasm"), join(out, "fulcrum.wasm"));
   await build({
-    entryPoints: { worker: join(here, "page", "worker.ts") },
+    entryPoints: { worker: join(here, "page", "planner", "worker.ts") },
     alias: { "fulcrum-bindings": join(target, "bindings", "fulcrum_web.js") },
     define: { "import.meta.url": "self.location.href" },
     bundle: true,
@@ -45,6 +56,7 @@ if (!process.argv.includes("--no-wasm")) {
     format: "iife",
     outdir: out,
   });
+  writeFileSync(join(out, "answers.json"), JSON.stringify(await answers()));
 }
 await build({
   entryPoints: { page: join(here, "page", "page.tsx") },
@@ -55,7 +67,7 @@ await build({
   legalComments: "none",
   outdir: out,
 });
-for (const file of ["index.html"]) copyFileSync(join(here, "page", file), join(out, file));
+copyFileSync(join(here, "page", "index.html"), join(out, "index.html"));
 const licences = ["preact", "uplot"].map((name) => {
   const folder = join(here, "node_modules", name);
   const version = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).version;
@@ -67,7 +79,11 @@ const embedded = join(here, "..", "server", "page");
 for (const file of ["index.html", "page.js", "page.css", "licences.txt"]) {
   copyFileSync(join(out, file), join(embedded, file));
 }
-for (const file of ["page.js", "page.css", "worker.js", "fulcrum.wasm"]) {
+// The native page has no module. This one fetches it while its scripts are read.
+const index = readFileSync(join(out, "index.html"), "utf8");
+const preload = ["fulcrum.wasm", "answers.json"].map((file) => `<link rel="preload" href="${file}" as="fetch" crossorigin />`);
+writeFileSync(join(out, "index.html"), index.replace("  </head>", `    ${preload.join("\n    ")}\n  </head>`));
+for (const file of ["page.js", "page.css", "worker.js", "answers.json", "fulcrum.wasm"]) {
   const path = join(out, file);
   if (!existsSync(path)) continue;
   const bytes = readFileSync(path);

@@ -1,8 +1,8 @@
 // The questions: machine, model, formats, load.
 import type { ComponentChildren } from "preact";
-import { useId, useState } from "preact/hooks";
-import type { Catalog } from "./answers";
-import type { Planner } from "./planner";
+import { useEffect, useId, useState } from "preact/hooks";
+import type { Catalog } from "./planner/answers";
+import type { Planner } from "./planner/planner";
 import { count } from "./quantities";
 import { KV, MODULES, OBJECTIVES, PARTS, WEIGHTS, type MachineChoice, type Parts, type State } from "./state";
 
@@ -16,14 +16,21 @@ function Field(props: { label: string; children: (id: string) => ComponentChildr
   );
 }
 
-function Choice(props: { label: string; value: string; of: readonly string[]; set: (value: string) => void }) {
+function Choice(props: {
+  label: string;
+  value: string;
+  of: readonly string[];
+  set: (value: string) => void;
+  /** What is shown for a value. */
+  words?: Record<string, string>;
+}) {
   const values = props.of.includes(props.value) ? props.of : [props.value, ...props.of];
   return (
     <Field label={props.label}>
       {(id) => (
         <select id={id} value={props.value} onChange={(event) => props.set(event.currentTarget.value)}>
           {values.map((value) => (
-            <option value={value}>{value === "" ? "none" : value}</option>
+            <option value={value}>{props.words?.[value] ?? value}</option>
           ))}
         </select>
       )}
@@ -31,9 +38,17 @@ function Choice(props: { label: string; value: string; of: readonly string[]; se
   );
 }
 
+/** What is typed into a field, and how to change it: it stays where the page is drawn anew meanwhile. */
+function useTyped(value: string): [string, (text: string) => void] {
+  const [typed, setTyped] = useState(value);
+  useEffect(() => setTyped(value), [value]);
+  return [typed, setTyped];
+}
+
 /** A text with suggestions: any spelling that the planner knows is right. */
 function Named(props: { label: string; value: string; of: { name: string; note: string }[]; set: (value: string) => void }) {
   const list = useId();
+  const [typed, setTyped] = useTyped(props.value);
   return (
     <Field label={props.label}>
       {(id) => (
@@ -41,7 +56,8 @@ function Named(props: { label: string; value: string; of: { name: string; note: 
           <input
             id={id}
             list={list}
-            value={props.value}
+            value={typed}
+            onInput={(event) => setTyped(event.currentTarget.value)}
             spellcheck={false}
             autocomplete="off"
             onChange={(event) => props.set(event.currentTarget.value.trim())}
@@ -58,9 +74,11 @@ function Named(props: { label: string; value: string; of: { name: string; note: 
 }
 
 function Count(props: { label: string; value: number; most: number; set: (value: number) => void }) {
+  const [typed, setTyped] = useTyped(String(props.value));
   const take = (text: string) => {
     const value = Math.round(Number(text));
     if (Number.isFinite(value) && value >= 1 && value <= props.most) props.set(value);
+    else setTyped(String(props.value));
   };
   return (
     <Field label={props.label}>
@@ -72,7 +90,8 @@ function Count(props: { label: string; value: number; most: number; set: (value:
           min={1}
           max={props.most}
           step={1}
-          value={props.value}
+          value={typed}
+          onInput={(event) => setTyped(event.currentTarget.value)}
           onChange={(event) => take(event.currentTarget.value)}
         />
       )}
@@ -135,7 +154,7 @@ function PartFields(props: {
 
 /** A model that is in no list: a `config.json`, or a GGUF file's first megabytes. */
 function OwnModel(props: { planner: Planner; added: (name: string) => void }) {
-  const [message, setMessage] = useState("");
+  const [message, setMessage] = useState({ text: "", wrong: false });
   const [url, setUrl] = useState("");
   const gguf = async (name: string, part: (bytes: number) => Promise<[ArrayBuffer, number]>) => {
     // The tokenizer's words stand in the header, so it may be long.
@@ -147,7 +166,7 @@ function OwnModel(props: { planner: Planner; added: (name: string) => void }) {
     }
   };
   const told = (name: string, wrong: string | undefined) => {
-    setMessage(wrong ?? `${name} was read`);
+    setMessage({ text: wrong ?? `${name} was read`, wrong: wrong !== undefined });
     if (wrong === undefined) props.added(name);
   };
   const file = async (chosen: File | undefined) => {
@@ -182,7 +201,7 @@ function OwnModel(props: { planner: Planner; added: (name: string) => void }) {
       <Field label="config.json or GGUF file">
         {(id) => <input id={id} type="file" accept=".json,.gguf" onChange={(it) => void file(it.currentTarget.files?.[0])} />}
       </Field>
-      <Field label="its address">
+      <Field label="or its address">
         {(id) => (
           <span class="pair">
             <input id={id} type="url" value={url} onInput={(it) => setUrl(it.currentTarget.value)} />
@@ -192,7 +211,9 @@ function OwnModel(props: { planner: Planner; added: (name: string) => void }) {
           </span>
         )}
       </Field>
-      <p role="status">{message}</p>
+      <p role="status" class={message.wrong ? "failed" : ""}>
+        {message.text}
+      </p>
     </details>
   );
 }
@@ -235,7 +256,7 @@ export function Controls(props: { catalog: Catalog; planner: Planner; state: Sta
         <Count label="Prompt tokens" value={state.prompt} most={4194304} set={(prompt) => change({ prompt })} />
         <Count label="Answer tokens" value={state.output} most={1048576} set={(output) => change({ output })} />
         <Count label="Sequences at once" value={state.batch} most={4096} set={(batch) => change({ batch })} />
-        <Choice label="Best at" value={state.objective} of={OBJECTIVES} set={(objective) => change({ objective })} />
+        <Choice label="Best at" value={state.objective} of={Object.keys(OBJECTIVES)} words={OBJECTIVES} set={(objective) => change({ objective })} />
       </fieldset>
     </form>
   );

@@ -1,12 +1,15 @@
 // How the answer changes with the length of the prompt and with the batch.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type uPlot from "uplot";
-import type { Planner } from "./planner";
+import type { Numbers } from "./planner/answers";
+import type { Planner } from "./planner/planner";
 import { axisStyle, colour, Plot } from "./plot";
-import { scenario, type State } from "./state";
+import { scenario, type Scenario, type State } from "./state";
 
 const LENGTHS = [512, 2048, 8192, 32768, 131072];
 const BATCHES = [1, 2, 4, 8, 16, 32, 64];
+
+const named = (value: number) => (value >= 1024 ? `${value / 1024}k` : String(value));
 
 interface Curve {
   title: string;
@@ -20,29 +23,36 @@ const CURVES: Curve[] = [
   { title: "tok/s over sequences at once", axis: "sequences", values: BATCHES, change: (state, batch) => ({ ...state, batch }) },
 ];
 
-type Rates = (number | null)[][];
+/** `null` where there is no plan, `undefined` where that is not known yet. */
+type Rates = (number | null | undefined)[][];
 
-/** The rates for each machine and value, filled in as they come. */
+/** How long the state must stay before its curves are asked for. */
+const STILL_MS = 300;
+
+/** The rates for each machine and value, filled in as they come: first without a search, then as the plan itself is found. */
 function useRates(planner: Planner, state: State, curve: Curve): Rates {
   const [rates, setRates] = useState<Rates>([]);
   const key = JSON.stringify(state);
   useEffect(() => {
     const asking = new AbortController();
     const { signal } = asking;
-    const found: Rates = state.machines.map(() => curve.values.map(() => null));
+    const found: Rates = state.machines.map(() => curve.values.map(() => undefined));
     setRates(found.map((row) => [...row]));
-    const fill = async () => {
+    const fill = async (numbers: (asked: Scenario) => Promise<Numbers | undefined>) => {
       for (const [at, value] of curve.values.entries()) {
         for (const [machine, choice] of state.machines.entries()) {
-          const plan = await planner.plan(scenario(curve.change(state, value), choice), { later: true, signal });
+          const answer = await numbers(scenario(curve.change(state, value), choice));
           if (signal.aborted) return;
-          found[machine]![at] = plan.answer?.numbers.decode_tokens_per_s ?? null;
+          found[machine]![at] = answer?.decode_tokens_per_s ?? null;
           setRates(found.map((row) => [...row]));
         }
       }
     };
-    // The answer itself comes first.
-    const timer = setTimeout(() => void fill(), 600);
+    const manner = { rank: "later", signal } as const;
+    const timer = setTimeout(async () => {
+      await fill(async (asked) => (await planner.numbers(asked, manner)).answer);
+      if (!signal.aborted) await fill(async (asked) => (await planner.plan(asked, manner)).answer?.numbers);
+    }, STILL_MS);
     return () => {
       asking.abort();
       clearTimeout(timer);
@@ -57,7 +67,7 @@ function Chart({ planner, state, curve }: { planner: Planner; state: State; curv
   const options = () => ({
     height: 200,
     padding: [null, 24, null, null] as uPlot.Padding,
-    legend: { show: rates.length > 1 },
+    legend: { show: rates.length > 1, live: false },
     scales: { x: { time: false, distr: 3, log: 2 }, y: { range: (_: uPlot, __: number, most: number): uPlot.Range.MinMax => [0, (most || 1) * 1.1] } },
     axes: [
       {
@@ -65,9 +75,9 @@ function Chart({ planner, state, curve }: { planner: Planner; state: State; curv
         label: curve.axis,
         splits: () => curve.values,
         filter: (_: uPlot, splits: number[]) => splits,
-        values: (_: uPlot, splits: number[]) => splits.map((it) => (it >= 1024 ? `${it / 1024}k` : String(it))),
+        values: (_: uPlot, splits: number[]) => splits.map(named),
       },
-      { ...axisStyle(), label: "tok/s", size: 60 },
+      { ...axisStyle(), label: "tok/s", size: 60, space: 25 },
     ],
     series: [
       { label: curve.axis },
@@ -80,8 +90,18 @@ function Chart({ planner, state, curve }: { planner: Planner; state: State; curv
       })),
     ],
   }) as Omit<uPlot.Options, "width">;
-  const words = rates.map((row) => row.map((it, at) => `${curve.values[at]}: ${it === null ? "does not fit" : it.toFixed(1)}`).join(", "));
-  return <Plot title={curve.title} words={words.join("; ")} data={data} options={options} />;
+  const said = (it: number | null | undefined) => (it === undefined ? "not known yet" : it === null ? "no plan" : it.toFixed(1));
+  const words = rates.map((row) => row.map((it, at) => `${curve.values[at]}: ${said(it)}`).join(", "));
+  // Where not even the first points have a plan, there is nothing to draw yet.
+  const answered = rates.flat().filter((it) => it !== undefined);
+  if (answered.length > 0 && answered.every((it) => it === null)) return null;
+  const without = rates.map((row) => curve.values.filter((_, at) => row[at] === null).map(named).join(", "));
+  return (
+    <div>
+      <Plot title={curve.title} words={words.join("; ")} data={data} options={options} />
+      {without.map((values, at) => values !== "" && <small>{rates.length > 1 ? `Machine ${"AB"[at]}: no` : "No"} plan at {values}. </small>)}
+    </div>
+  );
 }
 
 export function Curves({ planner, state }: { planner: Planner; state: State }) {

@@ -3,14 +3,20 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
-import type { Catalog, Failure } from "./answers";
+import type { Answer, Catalog } from "./planner/answers";
 import { Controls } from "./controls";
 import { Curves } from "./curves";
-import { Planner } from "./planner";
+import { Planner } from "./planner/planner";
 import { Failed, Result } from "./results";
 import { fromAddress, toAddress, type State } from "./state";
 
-function Page({ planner, catalog }: { planner: Planner; catalog: Catalog }) {
+/** Until it is known: the answer comes first. */
+const UNKNOWN: Catalog = { machines: [], cpus: [], gpus: [], links: [], models: [], engines: [] };
+
+function Page({ planner }: { planner: Planner }) {
+  const [catalog, setCatalog] = useState<Answer<Catalog>>({ answer: UNKNOWN });
+  useEffect(() => void planner.catalog().then(setCatalog), []);
+  const known = catalog.answer ?? UNKNOWN;
   const [state, setState] = useState<State>(() => fromAddress(location.hash));
   const set = (state: State) => {
     history.replaceState(null, "", toAddress(state));
@@ -30,8 +36,9 @@ function Page({ planner, catalog }: { planner: Planner; catalog: Catalog }) {
           your machine.
         </p>
       </header>
+      {catalog.error && <Failed failure={catalog.error} />}
       <main>
-        <Controls catalog={catalog} planner={planner} state={state} set={set} />
+        <Controls catalog={known} planner={planner} state={state} set={set} />
         <div class="answers">
           <div class={`results of-${state.machines.length}`}>
             {state.machines.map((machine, at) => (
@@ -40,7 +47,7 @@ function Page({ planner, catalog }: { planner: Planner; catalog: Catalog }) {
                 state={state}
                 machine={machine}
                 title={state.machines.length > 1 ? `Machine ${"AB"[at]}` : "The plan"}
-                engines={catalog.engines}
+                engines={known.engines}
                 setEngine={(engine) => set({ ...state, engine })}
               />
             ))}
@@ -49,7 +56,8 @@ function Page({ planner, catalog }: { planner: Planner; catalog: Catalog }) {
         </div>
       </main>
       <footer>
-        Bands hold 80 % of such times where the parts' rates are as uncertain as they say.{" "}
+        80 %: of ten machines of these parts, eight should be in this range, if the parts' rates are as uncertain as their
+        sources say.{" "}
         <a href="licences.txt">Licences</a>
       </footer>
     </>
@@ -59,10 +67,7 @@ function Page({ planner, catalog }: { planner: Planner; catalog: Catalog }) {
 async function start() {
   const root = document.getElementById("page")!;
   render(<p role="status">loading the planner …</p>, root);
-  const planner = await Planner.connect();
-  const catalog = await planner.catalog();
-  const failure: Failure | undefined = catalog.error;
-  render(failure ? <Failed failure={failure} /> : <Page planner={planner} catalog={catalog.answer!} />, root);
+  render(<Page planner={await Planner.connect()} />, root);
 }
 
 void start();

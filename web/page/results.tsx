@@ -1,27 +1,34 @@
 // The answer for one machine.
 import { useEffect, useState } from "preact/hooks";
-import type { Answer, Explanation, Exported, Failure, Home, LayerGroup, Plan, Sublayer, Times } from "./answers";
-import type { Manner, Planner } from "./planner";
+import type { Answer, Explanation, Exported, Failure, Plan, Times } from "./planner/answers";
+import { memory, mostly, shown, sublayers, tones } from "./places";
+import type { Manner, Planner } from "./planner/planner";
 import { bytes, percent, rate, seconds } from "./quantities";
 import { RooflinePlot } from "./roofline";
 import { scenario, toAddress, type MachineChoice, type State } from "./state";
 
 /** An answer to a question that is asked anew when `key` changes. */
-export function useAnswer<T>(key: string, ask: ((manner: Manner) => Promise<Answer<T>>) | null): Answer<T> | null {
+export function useAnswer<T>(key: string, ask: ((signal: AbortSignal) => Promise<Answer<T>>) | null): Answer<T> | null {
   const [answered, setAnswered] = useState<{ key: string; answer: Answer<T> } | null>(null);
   useEffect(() => {
     const asking = new AbortController();
     const { signal } = asking;
-    if (ask !== null) void ask({ signal }).then((answer) => signal.aborted || setAnswered({ key, answer }));
+    if (ask !== null) void ask(signal).then((answer) => signal.aborted || setAnswered({ key, answer }));
     return () => asking.abort();
   }, [key, ask === null]);
   return answered?.key === key ? answered.answer : null;
 }
 
+/** A message without what only a file's reader needs: its place in the question that the page wrote. */
+function said(text: string): string {
+  const message = text.replace(/^scenario:\d+:\d+: /, "").replace(/^nothing fits: /, "");
+  return message.charAt(0).toUpperCase() + message.slice(1);
+}
+
 export function Failed({ failure }: { failure: Failure }) {
   return (
     <div class="failed" role="alert">
-      <strong>{failure.kind === "infeasible" ? "Nothing fits." : "This cannot be answered."}</strong> {failure.text}
+      <strong>{failure.kind === "infeasible" ? "Nothing fits." : "This cannot be answered."}</strong> {said(failure.text)}
     </div>
   );
 }
@@ -39,21 +46,21 @@ function Headline({ plan }: { plan: Plan }) {
         <dd>
           <b data-figure="rate">{tokens === null ? "–" : rate(tokens)}</b> tok/s
         </dd>
-        <dd class="band">{band}</dd>
+        <dd class="band">{band && `80 %: ${band}`}</dd>
       </div>
       <div>
         <dt>first token after</dt>
         <dd>
           <b data-figure="ttft">{seconds(numbers.ttft_s)}</b>
         </dd>
-        <dd class="band">{first}</dd>
+        <dd class="band">{first && `80 %: ${first}`}</dd>
       </div>
       <div>
         <dt>energy of a token</dt>
         <dd>
           <b>{numbers.energy_per_token_j === null ? "–" : `${rate(numbers.energy_per_token_j)} J`}</b>
         </dd>
-        <dd class="band">devices, waiting included</dd>
+        <dd class="band">{numbers.energy_per_token_j === null ? "a part's power is not known" : "all devices, idle ones too"}</dd>
       </div>
     </dl>
   );
@@ -72,7 +79,7 @@ function Memories({ plan }: { plan: Plan }) {
         return (
           <div class="memory">
             <span>
-              {name}: {bytes(total)} of {bytes(holds)}
+              {memory(name)}: {bytes(total)} of {bytes(holds)}
             </span>
             <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" role="img" aria-label={`${name}: ${words.join(", ") || "empty"}`}>
               {use &&
@@ -89,41 +96,25 @@ function Memories({ plan }: { plan: Plan }) {
   );
 }
 
-const SUBLAYERS = ["qkv", "attention", "out", "ffn_up", "ffn_down", "experts"];
-
-/** Where the larger part of something is. */
-const mostly = (home: Home): string =>
-  typeof home === "string" ? home : Object.entries(home).sort((a, b) => b[1] - a[1])[0]?.[0] ?? "";
-
-const shown = (home: Home): string =>
-  typeof home === "string"
-    ? home
-    : Object.entries(home)
-        .map(([name, share]) => `${name} ${percent(share)}`)
-        .join(" + ");
-
-function sublayers(group: LayerGroup): [string, Sublayer][] {
-  const known = Object.entries(group).filter((it): it is [string, Sublayer] => typeof it[1] === "object" && "home" in it[1]);
-  const order = (name: string) => (SUBLAYERS.indexOf(name) + 1 || 99);
-  return known.sort((a, b) => order(a[0]) - order(b[0]));
-}
-
 /** A column for each layer, a row for each part: where it computes, and below, thin, where its weights lie. */
 function LayerPicture({ plan }: { plan: Plan }) {
   const names = [...new Set(plan.layers.flatMap((group) => sublayers(group).map(([name]) => name)))];
   const layers = plan.layers.reduce((sum, group) => sum + group.count, 0);
-  const places = [...new Set(plan.layers.flatMap((group) => sublayers(group).flatMap(([, it]) => [mostly(it.decode), mostly(it.home)])))];
-  const tone = (place: string) => `place-${places.indexOf(place) % 5}`;
+  const tone = tones(plan);
   const cells = (name: string, row: number) =>
-    plan.layers.map((group) => {
-      const part = sublayers(group).find(([known]) => known === name)?.[1];
-      if (part === undefined) return null;
-      return (
-        <g>
-          <rect class={tone(mostly(part.decode))} x={group.first} y={row * 10} width={group.count} height="6" />
-          <rect class={tone(mostly(part.home))} x={group.first} y={row * 10 + 6} width={group.count} height="2" />
-        </g>
-      );
+    plan.layers.flatMap((group) => {
+      const portions = sublayers(group).find(([known]) => known === name)?.[1] ?? [];
+      return portions.map((portion, at) => {
+        const before = portions.slice(0, at).reduce((sum, it) => sum + it.share, 0);
+        const own = [portion];
+        const bar = { x: group.first, width: group.count };
+        return (
+          <g>
+            <rect {...bar} class={tone.get(mostly(own, "decode"))} y={row * 10 + 6 * before} height={6 * portion.share} />
+            <rect {...bar} class={tone.get(mostly(own, "home"))} y={row * 10 + 6 + 2 * before} height={2 * portion.share} />
+          </g>
+        );
+      });
     });
   return (
     <div class="picture">
@@ -142,10 +133,10 @@ function LayerPicture({ plan }: { plan: Plan }) {
         {names.map(cells)}
       </svg>
       <p class="legend">
-        {places.map((place) => (
+        {[...tone].map(([place, tone]) => (
           <span>
             <svg viewBox="0 0 1 1" aria-hidden="true">
-              <rect class={tone(place)} width="1" height="1" />
+              <rect class={tone} width="1" height="1" />
             </svg>
             {place}
           </span>
@@ -189,9 +180,9 @@ function LayerTable({ plan }: { plan: Plan }) {
                 <tr class={at === 0 ? "begins" : ""}>
                   <td>{at === 0 ? (group.count === 1 ? group.first : `${group.first}–${group.first + group.count - 1}`) : ""}</td>
                   <td>{name}</td>
-                  <td>{shown(part.home)}</td>
-                  <td class={`on-${mostly(part.prefill)}`}>{shown(part.prefill)}</td>
-                  <td class={`on-${mostly(part.decode)}`}>{shown(part.decode)}</td>
+                  <td>{shown(part, "home")}</td>
+                  <td class={`on-${mostly(part, "prefill")}`}>{shown(part, "prefill")}</td>
+                  <td class={`on-${mostly(part, "decode")}`}>{shown(part, "decode")}</td>
                 </tr>
               )),
             )}
@@ -208,18 +199,20 @@ function Rules({ plan }: { plan: Plan }) {
       <th scope="row">{name}</th>
       <td>{seconds(times.ttft_s)}</td>
       <td>{times.tpot_s === null ? "–" : rate(plan.numbers.batch / times.tpot_s)}</td>
+      <td>{seconds(times.ttft_s + (times.tpot_s ?? 0) * (plan.numbers.output_tokens - 1))}</td>
     </tr>
   );
   return (
     <section>
-      <h3>Beside simple rules</h3>
-      <div class="scroll" tabIndex={0} role="region" aria-label="beside simple rules">
+      <h3>What simple rules and published systems would do</h3>
+      <div class="scroll" tabIndex={0} role="region" aria-label="simple rules and published systems">
         <table>
           <thead>
             <tr>
               <th scope="col">placement</th>
               <th scope="col">first token</th>
               <th scope="col">tok/s</th>
+              <th scope="col">whole answer</th>
             </tr>
           </thead>
           <tbody>
@@ -233,25 +226,29 @@ function Rules({ plan }: { plan: Plan }) {
 }
 
 function Upgrades({ explained }: { explained: Explanation }) {
-  const all = [...explained.parts, ...explained.more.map((it) => ({ ...it, what: `10 % more ${it.what}` }))];
+  const tenth = (what: string) => (what.startsWith("launches") ? `10 % shorter ${what}` : `10 % more ${what}`);
+  const all = [...explained.parts, ...explained.more.map((it) => ({ ...it, what: tenth(it.what) }))];
   const gains = all.filter((it) => it.gain > 0.005).sort((a, b) => b.gain - a.gain);
   return (
     <section>
-      <h3>What binds, and what more would bring</h3>
+      <h3>What limits it, and what would make it faster</h3>
       <ul>
         {explained.binding.map((it) => (
           <li>
-            {it.phase === "prefill" ? "The prompt" : "Each token"} is bound by {it.bound_by === "chain" ? "the chain of its tasks" : it.bound_by}.
+            {it.phase === "prefill" ? "The prompt" : "Each token"}
+            {it.bound_by === "chain"
+              ? " keeps no part of the machine busy all the time: each task waits for the one before it."
+              : ` is limited by the ${it.bound_by}.`}
           </li>
         ))}
       </ul>
       {gains.length === 0 ? (
-        <p>Nothing that was tried brings more than 0.5 %.</p>
+        <p>None of the larger parts that were tried saves more than 0.5 % of the time.</p>
       ) : (
         <ul>
           {gains.map((it) => (
             <li>
-              {it.what}: {percent(it.gain)} less time
+              {it.what[0]!.toUpperCase() + it.what.slice(1)}: {percent(it.gain)} less time
             </li>
           ))}
         </ul>
@@ -305,13 +302,22 @@ export function Result(props: {
   const { planner, state } = props;
   const asked = scenario(state, props.machine);
   const key = JSON.stringify(asked);
-  const plan = useAnswer(key, (manner) => planner.plan(asked, manner));
-  const found = plan?.answer !== undefined;
-  const explained = useAnswer(key, found ? (manner) => planner.explain(asked, manner) : null);
-  const roofline = useAnswer(key, found ? (manner) => planner.roofline(asked, manner) : null);
-  const exported = useAnswer(`${key} ${state.engine}`, found ? (manner) => planner.export(asked, state.engine, manner) : null);
+  const plan = useAnswer(key, (signal) => planner.plan(asked, { rank: "answer", signal }));
+  const found = plan?.answer;
+  const about = <T,>(ask: (plan: Plan, manner: Manner) => Promise<Answer<T>>) =>
+    found === undefined ? null : (signal: AbortSignal) => ask(found, { rank: "detail", signal });
+  const explained = useAnswer(key, about((plan, manner) => planner.explain(asked, plan, manner)));
+  const exported = useAnswer(`${key} ${state.engine}`, about((plan, manner) => planner.export(asked, plan, state.engine, manner)));
+  const roofline = useAnswer(key, about((plan, manner) => planner.roofline(asked, plan, manner)));
   if (plan === null) return <article aria-busy="true" class="result"><h2>{props.title}</h2><p role="status">planning …</p></article>;
-  if (plan.answer === undefined) return <article class="result"><h2>{props.title}</h2><Failed failure={plan.error} /></article>;
+  if (plan.answer === undefined) {
+    return (
+      <article class="result" data-ready={toAddress(state)}>
+        <h2>{props.title}</h2>
+        <Failed failure={plan.error} />
+      </article>
+    );
+  }
   return (
     <article class="result" data-ready={toAddress(state)}>
       <h2>{props.title}</h2>
@@ -327,7 +333,7 @@ export function Result(props: {
         <label>
           engine{" "}
           <select value={state.engine} onChange={(event) => props.setEngine(event.currentTarget.value)}>
-            {props.engines.map((engine) => (
+            {(props.engines.length > 0 ? props.engines : [state.engine]).map((engine) => (
               <option>{engine}</option>
             ))}
           </select>

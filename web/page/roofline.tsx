@@ -1,7 +1,7 @@
 // The operators of a plan under the rooflines of its devices.
 import { useMemo } from "preact/hooks";
 import type uPlot from "uplot";
-import type { DeviceRoof, OperatorPoint, Roofline } from "./answers";
+import type { DeviceRoof, OperatorPoint, Roofline } from "./planner/answers";
 import { axisStyle, colour, Plot } from "./plot";
 import { percent, scaled } from "./quantities";
 
@@ -82,6 +82,7 @@ export function RooflinePlot({ roofline }: { roofline: Roofline }) {
   const data = useMemo((): uPlot.AlignedData => [at, ...drawn.map((it) => it.values)], [roofline]);
   const options = () => ({
     height: 260,
+    legend: { show: false },
     padding: [null, 24, null, null] as uPlot.Padding,
     scales: { x: { time: false, distr: 3 as const }, y: { distr: 3 as const } },
     axes: [
@@ -96,7 +97,13 @@ export function RooflinePlot({ roofline }: { roofline: Roofline }) {
   return (
     <section>
       <h3>Under the roofline</h3>
-      <Plot title="what operators reach (rings: prompt, dots: answer) under what the devices could" words={words.join("; ")} data={data} options={options} />
+      <Plot title="What each operator reaches, and the most that its device could" words={words.join("; ")} data={data} options={options} />
+      <p class="legend">
+        {roofline.devices.map((device) => (
+          <span class={device.name.startsWith("cpu") ? "on-cpu" : "on-gpu"}>{device.name}</span>
+        ))}
+        <small>line: the most that it could; ring: an operator of the prompt; dot: of the answer</small>
+      </p>
       <details>
         <summary>Operator by operator</summary>
         <div class="scroll" tabIndex={0} role="region" aria-label="operators under the roofline">

@@ -31,7 +31,12 @@ export const WEIGHTS = [
   "mxfp4", "nvfp4",
 ];
 export const KV = ["bf16", "fp8", "q8_0", "q4_0"];
-export const OBJECTIVES = ["latency", "tpot", "throughput", "energy"];
+export const OBJECTIVES = {
+  latency: "latency: the whole answer",
+  tpot: "tpot: each token",
+  throughput: "throughput: all sequences",
+  energy: "energy",
+};
 export const MODULES = [
   "2x DDR4-3200", "2x DDR5-4800", "2x DDR5-5600", "2x DDR5-6000", "2x DDR5-6400", "4x DDR5-4800", "8x DDR4-3200",
   "8x DDR5-4800", "8x DDR5-5600", "12x DDR5-4800", "12x DDR5-6400",

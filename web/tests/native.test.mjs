@@ -23,6 +23,13 @@ const scenarios = machines.flatMap((machine) =>
 const near = (a, b) => Math.abs(a - b) <= 1e-6 * Math.max(Math.abs(a), Math.abs(b));
 const value = (text) => Number.parseFloat(text);
 
+test("the answers that the page was built with are the module's", () => {
+  const answers = JSON.parse(readFileSync(join(web, "dist", "answers.json"), "utf8"));
+  assert.equal(Object.keys(answers).length, 5);
+  const planner = new Planner();
+  for (const [question, answer] of Object.entries(answers)) assert.equal(planner.answer(question), answer, question);
+});
+
 test(`the native plan, ${scenarios.length} times`, () => {
   const folder = mkdtempSync(join(tmpdir(), "native-"));
   const planner = new Planner();

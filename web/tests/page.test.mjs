@@ -89,12 +89,31 @@ test("two machines stand side by side, and the address holds the state", async (
   assert.deepEqual(await page.locator("[data-figure=rate]").allInnerTexts(), rates);
 });
 
+test("a part that several devices share is drawn, and curves end at what the plan says", async () => {
+  await fresh();
+  await changed("GPU (empty: none)", "rtx-3060");
+  await changed("Name", "qwen3-30b-a3b");
+  assert.match(await page.locator(".names").innerText(), /experts/);
+  await page.getByText("Layer by layer").click();
+  assert.match(await page.getByRole("region", { name: "the layers" }).innerText(), /experts\s+hbm \d+ % \+ dram \d+ %/);
+  // The chart over sequences begins with the one that is asked about.
+  const rate = Number(await figure("rate")).toFixed(1);
+  const chart = page.getByRole("img", { name: /^tok\/s over sequences at once: 1: / });
+  await page.waitForFunction(
+    (words) => [...document.querySelectorAll("[aria-label]")].some((it) => it.getAttribute("aria-label").startsWith(words)),
+    `tok/s over sequences at once: 1: ${rate},`,
+    { timeout: 60_000 },
+  );
+  await page.waitForFunction(() => !/not known yet/.test(document.querySelector(".curves").innerHTML), null, { timeout: 60_000 });
+  assert.match(await chart.getAttribute("aria-label"), /64: \d/);
+});
+
 test("wrong names and what does not fit are said in words", async () => {
   await fresh();
   await field("Name").fill("lama-3.1-8b");
   await field("Name").press("Tab");
   await page.getByRole("alert").first().waitFor();
-  assert.match(await page.getByRole("alert").first().innerText(), /llama-3.1-8b/);
+  assert.match(await page.getByRole("alert").first().innerText(), /^This cannot be answered. Model is .*llama-3.1-8b/);
   await field("Name").fill("deepseek-v3");
   await field("Name").press("Tab");
   await page.getByText("Nothing fits.").waitFor();

@@ -101,6 +101,38 @@ mod tests {
     }
 
     #[test]
+    fn a_point_of_a_curve_is_near_the_plan_and_never_better() {
+        let session = PageSession::default();
+        for model in ["opt-1.3b", "llama-3.1-70b"] {
+            let time = |ask_for: &str, pointer: &str| {
+                let answer = ask(&session, json!({"ask": ask_for, "scenario": scenario(model)}));
+                let number = |key: &str| answer.pointer(&format!("{pointer}/{key}")).and_then(Value::as_f64);
+                number("ttft_s").expect("a time") + 7.0 * number("tpot_s").expect("a time")
+            };
+            let (point, plan) = (time("numbers", "/answer"), time("plan", "/answer/numbers"));
+            assert!((0.999 * plan..1.2 * plan).contains(&point), "{model}: {point} beside {plan}");
+        }
+    }
+
+    #[test]
+    fn a_session_explains_and_exports_a_plan_that_another_made() {
+        let (first, second) = (PageSession::default(), PageSession::default());
+        let (scenario, other) = (scenario("llama-3.1-70b"), scenario("opt-125m"));
+        let plan = ask(&first, json!({"ask": "plan", "scenario": scenario}))["answer"]["document"].clone();
+        for question in ["explain", "roofline", "export"] {
+            let mut asked = json!({"ask": question, "scenario": scenario});
+            if question == "export" {
+                asked["engine"] = json!("llama.cpp");
+            }
+            let mut known = asked.clone();
+            known["plan"] = plan.clone();
+            assert_eq!(ask(&second, known), ask(&first, asked), "{question}");
+        }
+        let known = json!({"ask": "roofline", "plan": plan, "scenario": other});
+        assert_eq!(ask(&second, known)["error"]["kind"], "input");
+    }
+
+    #[test]
     fn a_model_that_is_brought_again_is_planned_again() {
         let session = PageSession::default();
         let config = |layers: u64| {

@@ -3,7 +3,7 @@
 use super::answers;
 use super::recent_plans::RecentPlans;
 use crate::error::{Error, OrError, Result};
-use crate::pipeline::{CachedCatalog, PreparedScenario, ResolvedPlan};
+use crate::pipeline::{CachedCatalog, PreparedScenario, plan_numbers};
 use scenarios::Document;
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,20 +19,31 @@ pub(super) enum PageQuestion {
         /// The scenario.
         scenario: Value,
     },
+    /// The numbers of the solver's plan, without a search around it: for the points of a curve.
+    Numbers {
+        /// The scenario.
+        scenario: Value,
+    },
     /// What binds the plan, and what more of each resource would bring.
     Explain {
         /// The scenario.
         scenario: Value,
+        /// The document of its plan, where the page has it: it is then not planned again.
+        plan: Option<String>,
     },
     /// The plan's operators under the rooflines of its devices.
     Roofline {
         /// The scenario.
         scenario: Value,
+        /// The document of its plan, where the page has it: it is then not planned again.
+        plan: Option<String>,
     },
     /// The plan as an engine's options.
     Export {
         /// The scenario.
         scenario: Value,
+        /// The document of its plan, where the page has it: it is then not planned again.
+        plan: Option<String>,
         /// The engine's name.
         engine: String,
     },
@@ -40,19 +51,24 @@ pub(super) enum PageQuestion {
 
 impl PageQuestion {
     pub(super) fn answer(&self, catalog: &CachedCatalog, recent: &RecentPlans) -> Result<Value> {
-        let planned = |scenario: &Value| recent.plan(scenario, || planned(scenario, catalog));
+        let planned = |scenario: &Value| recent.plan(scenario, || prepared(scenario, catalog)?.plan());
+        let known = |scenario: &Value, plan: &Option<String>| match plan {
+            Some(document) => recent.plan(scenario, || prepared(scenario, catalog)?.known_plan(document)),
+            None => planned(scenario),
+        };
         match self {
             Self::Catalog => answers::catalog(),
             Self::Plan { scenario } => answers::plan(&*planned(scenario)?),
-            Self::Explain { scenario } => answers::explanation(&*planned(scenario)?),
-            Self::Roofline { scenario } => planned(scenario)?.roofline(),
-            Self::Export { scenario, engine } => answers::export(&*planned(scenario)?, engine),
+            Self::Numbers { scenario } => Ok(plan_numbers(&prepared(scenario, catalog)?.plan_document()?)),
+            Self::Explain { scenario, plan } => answers::explanation(&*known(scenario, plan)?),
+            Self::Roofline { scenario, plan } => known(scenario, plan)?.roofline(),
+            Self::Export { scenario, plan, engine } => answers::export(&*known(scenario, plan)?, engine),
         }
     }
 }
 
-/// The plan of a scenario that lies in no file.
-fn planned(scenario: &Value, catalog: &CachedCatalog) -> Result<ResolvedPlan> {
+/// A scenario that lies in no file.
+fn prepared(scenario: &Value, catalog: &CachedCatalog) -> Result<PreparedScenario> {
     let document = Document::from_yaml("scenario", &scenario.to_string()).or_input()?;
     let prepared = PreparedScenario::cached(&document.scenario_with(&[]).or_input()?, catalog)?;
     if prepared.serving().is_some() {
@@ -60,5 +76,5 @@ fn planned(scenario: &Value, catalog: &CachedCatalog) -> Result<ResolvedPlan> {
             "the page plans a batch: `fulcrum sim` simulates requests that come and go",
         ));
     }
-    prepared.plan()
+    Ok(prepared)
 }

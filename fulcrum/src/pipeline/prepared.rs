@@ -201,6 +201,20 @@ impl PreparedScenario {
         Ok(ResolvedPlan { trials, ..self.resolve_plan(plan, chosen.machine)? })
     }
 
+    /// A plan of this scenario that was made before, from its document.
+    ///
+    /// # Errors
+    /// The document is no plan, or one for another machine or model.
+    pub(crate) fn known_plan(&self, document: &str) -> Result<ResolvedPlan> {
+        let plan = Plan::from_yaml(document, "plan").or_input()?;
+        let fingerprints = self.machine_fingerprints();
+        let machine = fingerprints.iter().position(|own| *own == plan.machine.fingerprint);
+        match machine {
+            Some(machine) if plan.model.name == self.model().name => self.resolve_plan(plan, machine),
+            _ => Err(Error::input("the plan was made for another machine or model")),
+        }
+    }
+
     /// The best plan of `scenario`, which this is, among what llama.cpp, or an engine that places
     /// tensors as it does, makes of its options.
     ///

@@ -35,24 +35,25 @@ pub enum Profile {
 impl Profile {
     /// Reads a profile of any kind. `file` is its name in messages.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, FileError> {
-        let keys = yaml::top_keys(text, file)?;
+        let parsed = yaml::ParsedText::parse(text, file)?;
+        let keys = parsed.top_keys()?;
         let has = |key: &str| keys.iter().any(|k| k == key);
         if has("machine") {
             Machine::from_yaml(text, file).map(Profile::Machine)
         } else if has("host") {
             Host::from_yaml(text, file).map(|host| Profile::Host(Box::new(host)))
         } else if has("parts") {
-            read_part(text, file, |_: &Composition| Ok(())).map(Profile::Composition)
+            read_part(&parsed, |_: &Composition| Ok(())).map(Profile::Composition)
         } else if has("gpu") {
-            read_part(text, file, GpuPart::check).map(Profile::Gpu)
+            read_part(&parsed, GpuPart::check).map(Profile::Gpu)
         } else if has("cpu") {
-            read_part(text, file, CpuPart::check).map(Profile::Cpu)
+            read_part(&parsed, CpuPart::check).map(Profile::Cpu)
         } else if has("link") {
-            read_part(text, file, LinkPart::check).map(Profile::Link)
+            read_part(&parsed, LinkPart::check).map(Profile::Link)
         } else if has("cxl") {
-            read_part(text, file, CxlPart::check).map(Profile::Cxl)
+            read_part(&parsed, CxlPart::check).map(Profile::Cxl)
         } else if has("nvme") {
-            read_part(text, file, |_: &NvmePart| Ok(())).map(Profile::Nvme)
+            read_part(&parsed, |_: &NvmePart| Ok(())).map(Profile::Nvme)
         } else {
             let kinds = "`machine`, `host`, `parts`, `gpu`, `cpu`, `link`, `cxl` or `nvme`";
             Err(yaml::refuse(
@@ -81,11 +82,10 @@ impl Profile {
 
 /// Reads a part and checks the rules between its keys.
 fn read_part<T: DeserializeOwned>(
-    text: &str,
-    file: &str,
+    parsed: &yaml::ParsedText<'_>,
     check: impl Fn(&T) -> Result<(), Refusal>,
 ) -> Result<Box<T>, FileError> {
-    let part: T = yaml::read(text, file)?;
-    check(&part).map_err(|refusal| refusal.located(text, file))?;
+    let part: T = parsed.read()?;
+    check(&part).map_err(|refusal| refusal.located(parsed.text, parsed.file))?;
     Ok(Box::new(part))
 }

@@ -49,12 +49,46 @@ fn prefix(key: &str) -> String {
 
 /// Reads a document. `file` is its name in messages.
 pub fn read<T: DeserializeOwned>(text: &str, file: &str) -> Result<T, FileError> {
-    let document = parse::parse(text).map_err(|problem| located(&problem, text, file))?;
-    let root = &document.root;
-    let value = T::deserialize(root).map_err(|problem| located(&problem.placed(root.place), text, file))?;
-    match document.second {
-        None => Ok(value),
-        Some(place) => Err(located(&Problem::new(Kind::SecondDocument).placed(place), text, file)),
+    ParsedText::parse(text, file)?.read()
+}
+
+/// A text that was parsed once, for readers that look at its keys before they know its type.
+pub(crate) struct ParsedText<'t> {
+    pub text: &'t str,
+    /// Its name in messages.
+    pub file: &'t str,
+    document: parse::Document<'t>,
+}
+
+impl<'t> ParsedText<'t> {
+    /// Parses a text. `file` is its name in messages.
+    pub fn parse(text: &'t str, file: &'t str) -> Result<Self, FileError> {
+        let document = parse::parse(text).map_err(|problem| located(&problem, text, file))?;
+        Ok(Self { text, file, document })
+    }
+
+    /// See [`read`].
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, FileError> {
+        let Self { text, file, document } = self;
+        let root = &document.root;
+        let value =
+            T::deserialize(root).map_err(|problem| located(&problem.placed(root.place), text, file))?;
+        match document.second {
+            None => Ok(value),
+            Some(place) => Err(located(&Problem::new(Kind::SecondDocument).placed(place), text, file)),
+        }
+    }
+
+    /// See [`top_keys`].
+    pub fn top_keys(&self) -> Result<Vec<String>, FileError> {
+        let root = &self.document.root;
+        let key = |(key, _): &(Node<'_>, Node<'_>)| key.text().unwrap_or_default().to_owned();
+        let refused = |kind| Err(located(&Problem::of_node(kind, root), self.text, self.file));
+        match &root.kind {
+            NodeKind::Map(entries) => Ok(entries.iter().map(key).collect()),
+            NodeKind::Empty => refused(Kind::Empty),
+            _ => refused(Kind::NotMap),
+        }
     }
 }
 
@@ -79,14 +113,7 @@ pub fn refuse(text: &str, file: &str, path: &[&str], message: String) -> FileErr
 
 /// The keys of the document's top level, which tell the kinds of files apart.
 pub fn top_keys(text: &str, file: &str) -> Result<Vec<String>, FileError> {
-    let document = parse::parse(text).map_err(|problem| located(&problem, text, file))?;
-    let key = |(key, _): &(Node<'_>, Node<'_>)| key.text().unwrap_or_default().to_owned();
-    let root = &document.root;
-    match &root.kind {
-        NodeKind::Map(entries) => Ok(entries.iter().map(key).collect()),
-        NodeKind::Empty => Err(located(&Problem::of_node(Kind::Empty, root), text, file)),
-        _ => Err(located(&Problem::of_node(Kind::NotMap, root), text, file)),
-    }
+    ParsedText::parse(text, file)?.top_keys()
 }
 
 /// A problem with the file's name and what the text says at its place.

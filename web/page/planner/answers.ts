@@ -17,6 +17,7 @@ export interface Numbers extends Times {
   model: string;
   formats: string;
   batch: number;
+  output_tokens: number;
   chosen: string;
   decode_tokens_per_s: number | null;
   energy_per_token_j: number | null;
@@ -33,7 +34,12 @@ export interface Sublayer {
   decode: Home;
 }
 
-export type LayerGroup = { first: number; count: number } & Record<string, Sublayer | number>;
+/** A part of a matrix whose parts lie in several places. */
+export interface Portion extends Sublayer {
+  share: number;
+}
+
+export type LayerGroup = { first: number; count: number } & Record<string, Sublayer | Portion[] | number>;
 
 export interface Plan {
   numbers: Numbers;

@@ -1,5 +1,5 @@
 declare module "fulcrum-bindings" {
-  export default function init(options: { module_or_path: string }): Promise<unknown>;
+  export default function init(options: { module_or_path: WebAssembly.Module }): Promise<unknown>;
   export class Planner {
     answer(question: string): string;
     add_config(name: string, text: string): string;
