@@ -25,10 +25,12 @@ fn planning(criterion: &mut Criterion) {
             formats: &found.formats.allowed[0],
         };
         let problem = Problem { cost_model, requirements: found.requirements, draft: None };
-        let score =
-            |placement: &_, chunk| sim::estimate(cost_model, placement, &found.requirements.workload, chunk);
         criterion.bench_function(&format!("{name}/{batch}x{prompt}"), |bencher| {
-            bencher.iter(|| planner::plan(&problem, &score).expect("it fits"));
+            bencher.iter(|| {
+                // The scorer of `fulcrum plan`, which knows nothing at first.
+                let score = sim::scorer(cost_model, found.requirements.workload);
+                planner::plan(&problem, &*score).expect("it fits")
+            });
         });
     }
 }

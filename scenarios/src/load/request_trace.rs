@@ -50,6 +50,8 @@ pub struct RequestTrace<R> {
     first: Option<f64>,
     /// Time of the most recent request.
     last: Option<f64>,
+    /// The most recent minute in Azure's form, and its time.
+    minute: (String, f64),
     /// Whether `text` is a line that is read but not yet parsed.
     pending: bool,
     over: bool,
@@ -78,6 +80,7 @@ impl<R: BufRead> RequestTrace<R> {
             text: String::new(),
             first: None,
             last: None,
+            minute: (String::new(), 0.0),
             pending: false,
             over: false,
         };
@@ -136,7 +139,10 @@ impl<R: BufRead> RequestTrace<R> {
                 let (Some(at), Some(prompt), Some(output), None) = fields else {
                     return Err(self.wrong("three fields are wanted: when, prompt tokens, output tokens"));
                 };
-                let time = if self.form == TraceForm::Azure { timestamp(at) } else { at.parse().ok() };
+                let time = match self.form {
+                    TraceForm::Azure => timestamp(at, &mut self.minute),
+                    TraceForm::Fulcrum | TraceForm::Mooncake => at.parse().ok(),
+                };
                 let time = time.ok_or_else(|| self.wrong(&format!("'{at}' is not a time")))?;
                 let tokens = |text: &str| {
                     text.parse().map_err(|_| self.wrong(&format!("'{text}' is not a whole number of tokens")))
@@ -176,23 +182,32 @@ impl<R: BufRead> Iterator for RequestTrace<R> {
 }
 
 /// Seconds since 1970 of a time like `2023-11-16 18:15:46.6805900` (proleptic Gregorian calendar).
-fn timestamp(text: &str) -> Option<f64> {
+/// `last` is the minute that was read last, and its time: many requests arrive within a minute.
+fn timestamp(text: &str, last: &mut (String, f64)) -> Option<f64> {
+    let (minute, second) = text.trim_end_matches('Z').rsplit_once(':')?;
+    let second: f64 = second.parse().ok()?;
+    if last.0 != minute {
+        *last = (minute.to_owned(), minute_time(minute)?);
+    }
+    (0.0..61.0).contains(&second).then(|| last.1 + second)
+}
+
+/// Seconds since 1970 of a minute like `2023-11-16 18:15`.
+fn minute_time(text: &str) -> Option<f64> {
     let (date, time) = text.split_once([' ', 'T'])?;
     let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let mut time = time.trim_end_matches('Z').split(':');
-    let (hour, minute) = (time.next()?.parse::<i64>().ok()?, time.next()?.parse::<i64>().ok()?);
-    let second: f64 = time.next()?.parse().ok()?;
+    let (hour, minute) = time.split_once(':')?;
+    let (hour, minute) = (hour.parse::<i64>().ok()?, minute.parse::<i64>().ok()?);
     let possible = (1970..3000).contains(&year)
         && (1..=12).contains(&month)
         && (1..=31).contains(&day)
         && (0..24).contains(&hour)
-        && (0..60).contains(&minute)
-        && (0.0..61.0).contains(&second);
+        && (0..60).contains(&minute);
     // Years begin in March here, so that the leap day is the last day of a year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
-    possible.then(|| (days * 86_400 + hour * 3600 + minute * 60) as f64 + second)
+    possible.then(|| (days * 86_400 + hour * 3600 + minute * 60) as f64)
 }
 
 #[cfg(test)]
@@ -216,6 +231,21 @@ mod tests {
         assert_eq!(read_mooncake[0].at, Seconds::ZERO);
         let own = "arrival_s,prompt_tokens,output_tokens\n0.5,10,20\n0.5,1,2\n";
         assert_eq!(read(own).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_minute_that_was_read_before_gives_the_same_time() {
+        let times =
+            ["2024-02-28 23:59:59.5", "2024-02-28 23:59:60.25", "2024-02-29T00:00:01Z", "2024-02-28 23:59:1"];
+        let mut last = (String::new(), 0.0);
+        for time in times {
+            assert_eq!(timestamp(time, &mut last), timestamp(time, &mut (String::new(), 0.0)), "{time}");
+        }
+        for wrong in
+            ["2024-02-28 23:59", "23:59:1", "2024-02-28 23:60:1", "2024-02-28 23:59:61", ":1", "1:2:3:4"]
+        {
+            assert_eq!(timestamp(wrong, &mut last), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -142,7 +142,10 @@ impl HeadShapes {
     fn doubt(&self, s: &AttentionShape) -> (f64, bool) {
         let far = |measured: &[u64], x: u64| {
             let distance = |m: u64| (m as f64 / x as f64).ln().abs();
-            measured.iter().map(|&m| distance(m)).fold(f64::INFINITY, f64::min)
+            match measured.contains(&x) {
+                true => 0.0,
+                false => measured.iter().map(|&m| distance(m)).fold(f64::INFINITY, f64::min),
+            }
         };
         let within = |measured: &[u64], x: u64| {
             measured.first().is_some_and(|&m| m <= x) && measured.last().is_some_and(|&m| m >= x)
@@ -151,7 +154,10 @@ impl HeadShapes {
         let inside =
             within(&self.kv_heads, s.kv_heads) && within(dims, s.head_dim) && within(&self.groups, group);
         let measured_largest = dims.last().copied().unwrap_or(0).max(LARGEST_DIM);
-        let large = (s.head_dim as f64 / measured_largest as f64).ln().max(0.0);
+        let large = match s.head_dim > measured_largest {
+            true => (s.head_dim as f64 / measured_largest as f64).ln(),
+            false => 0.0,
+        };
         let doubt =
             FAR_HEADS * far(&self.kv_heads, s.kv_heads) + FAR_DIM * far(dims, s.head_dim) + FAR_LARGE * large;
         (doubt, inside)

@@ -40,27 +40,32 @@ impl<const N: usize> Lattice<N> {
     /// The value at a place, linear between nodes, and the distance from the lattice (the sum over
     /// the axes; 0 inside). Outside, the nearest place of the boundary gives the value.
     pub(crate) fn at(&self, place: &[f64; N]) -> (f64, f64) {
+        const { assert!(N <= 4, "there are as many corners as fit in the array") };
         let mut outside = 0.0;
-        let mut corner = [(0, 0, 0.0); N];
-        for ((axis, &x), corner) in self.axes.iter().zip(place).zip(&mut corner) {
+        // The corners around the place, with their numbers and weights, one axis after the other.
+        let mut corners = [(0, 1.0); 16];
+        let mut count = 1;
+        for (axis, &x) in self.axes.iter().zip(place) {
             let last = axis.len() - 1;
             outside += (axis[0] - x).max(x - axis[last]).max(0.0);
-            let low = axis.iter().rposition(|&a| a <= x).unwrap_or(0).min(last.saturating_sub(1));
+            let below = axis.partition_point(|&a| a <= x).saturating_sub(1);
+            let low = below.min(last.saturating_sub(1));
             let high = (low + 1).min(last);
             let width = axis[high] - axis[low];
             let share = if width > 0.0 { ((x - axis[low]) / width).clamp(0.0, 1.0) } else { 0.0 };
-            *corner = (low, high, share);
-        }
-        let mut sum = 0.0;
-        for choice in 0..1_usize << N {
-            let (mut index, mut weight) = (0, 1.0);
-            for (i, (axis, &(low, high, share))) in self.axes.iter().zip(&corner).enumerate() {
-                let upper = choice >> i & 1 == 1;
-                index = index * axis.len() + if upper { high } else { low };
-                weight *= if upper { share } else { 1.0 - share };
+            // Corners of no weight are left out.
+            let both = share > 0.0;
+            for corner in 0..count {
+                let (index, weight) = corners[corner];
+                corners[corner] = (index * axis.len() + low, weight * (1.0 - share));
+                if both {
+                    corners[count + corner] = (index * axis.len() + high, weight * share);
+                }
             }
-            sum += weight * self.values[index];
+            count <<= usize::from(both);
         }
+        let sum =
+            corners[..count].iter().fold(0.0, |sum, &(index, weight)| sum + weight * self.values[index]);
         (sum, outside)
     }
 }
@@ -68,6 +73,7 @@ impl<const N: usize> Lattice<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn plane() -> Lattice<2> {
         let places = [1.0, 2.0, 4.0].into_iter().flat_map(|x| [0.0, 10.0].map(|y| [x, y]));
@@ -79,6 +85,45 @@ mod tests {
     fn a_plane_is_read_exactly_between_its_nodes_and_carried_on_outside() {
         assert_eq!(plane().at(&[3.0, 5.0]), (4.0, 0.0));
         assert_eq!(plane().at(&[8.0, -1.0]), (12.0, 5.0));
+    }
+
+    /// The sum over all corners, those of no weight too.
+    fn sum_of_corners<const N: usize>(lattice: &Lattice<N>, place: &[f64; N]) -> f64 {
+        let corners = (0..1_usize << N).map(|choice| {
+            let mut corner = (0, 1.0);
+            for (i, (axis, &x)) in lattice.axes.iter().zip(place).enumerate() {
+                let last = axis.len() - 1;
+                let low = axis.iter().rposition(|&a| a <= x).unwrap_or(0).min(last.saturating_sub(1));
+                let high = (low + 1).min(last);
+                let width = axis[high] - axis[low];
+                let share = if width > 0.0 { ((x - axis[low]) / width).clamp(0.0, 1.0) } else { 0.0 };
+                let (at, weight) = if choice >> i & 1 == 1 { (high, share) } else { (low, 1.0 - share) };
+                corner = (corner.0 * axis.len() + at, corner.1 * weight);
+            }
+            corner
+        });
+        corners.fold(0.0, |sum, (index, weight)| sum + weight * lattice.values[index])
+    }
+
+    proptest! {
+        #[test]
+        fn corners_of_no_weight_change_no_bit(
+            values in prop::collection::vec(-2.0..2.0f64, 24),
+            place in prop::array::uniform4(prop_oneof![-1.0..4.0f64, (-1i32..4).prop_map(f64::from)]),
+        ) {
+            let axes: [&[f64]; 4] = [&[0.0, 1.0, 2.0], &[0.0, 2.0], &[1.0], &[0.0, 0.5, 1.0, 3.0]];
+            let mut nodes = Vec::new();
+            for &a in axes[0] {
+                for &b in axes[1] {
+                    for &c in axes[2] {
+                        nodes.extend(axes[3].iter().map(|&d| [a, b, c, d]));
+                    }
+                }
+            }
+            let nodes: Vec<_> = nodes.into_iter().zip(values).collect();
+            let lattice = Lattice::from_nodes(&nodes).unwrap();
+            prop_assert_eq!(lattice.at(&place).0.to_bits(), sum_of_corners(&lattice, &place).to_bits());
+        }
     }
 
     #[test]

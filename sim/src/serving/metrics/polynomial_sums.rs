@@ -23,11 +23,14 @@ impl PolynomialSums {
     /// Adds `times` pairs with the same `n`. The first has `p`, and each further one has `rise`
     /// more.
     pub fn add(&mut self, n: u64, p: u64, rise: u64, times: u64) {
+        // Pairs of tokens, and of steps, are counted in 64 bits.
+        let pairs = |number: u64| u128::from(number * number.saturating_sub(1) / 2);
+        let (new_pairs, step_pairs) = (pairs(n - 1), pairs(times));
         let [n, p, rise, times] = [n - 1, p, rise, times].map(u128::from);
-        let sum = times * p + rise * (times * times.saturating_sub(1) / 2);
+        let sum = times * p + rise * step_pairs;
         self.count += times;
         self.n += times * n;
-        self.nn += times * (n * n.saturating_sub(1) / 2);
+        self.nn += times * new_pairs;
         self.p += sum;
         self.np += n * sum;
     }

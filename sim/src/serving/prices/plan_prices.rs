@@ -5,20 +5,20 @@ use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::prices::kinks::ContextKinks;
 use crate::serving::prices::step_line::StepLine;
 use crate::serving::prices::task_prices::{
-    BatchDependence, dependent_price, entering_rows, only_device, rows_step, sampled_rows, task_kinds,
-    task_price,
+    AttentionTime, BatchDependence, attention_cost, attention_time, dependent_price, entering_rows,
+    only_device, rows_step, sampled_rows, task_kinds, task_price,
 };
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
 use planner::{Action, CostModel, Lane, PhasePrograms, Program, Task};
 use rustc_hash::FxHashMap;
-use scenarios::{Operator, Phase};
+use scenarios::{Operator, Phase, Step};
 
 /// Steps are priced at this many token counts per octave, with straight lines between them.
 const POINTS_PER_OCTAVE: f64 = 16.0;
 
-/// The number of simulated batches that are remembered. Then all are forgotten, so that memory does
+/// The number of simulated batches, and of each task's steps of attention, that are remembered. Then all are forgotten, so that memory does
 /// not grow with the number of requests.
 const REMEMBERED: usize = 1 << 16;
 
@@ -39,6 +39,8 @@ pub struct PlanPrices<'a> {
     /// Contexts at which the time of attention bends.
     kinks: ContextKinks,
     lines: FxHashMap<LineKey, StepLine>,
+    /// The line of each number of decodes that was asked for last: contexts change slowly.
+    last_lines: FxHashMap<u64, StepLine>,
     simulated: FxHashMap<BatchKey, SimTime>,
 }
 
@@ -85,6 +87,8 @@ struct SerialPrices {
     device: DeviceId,
     /// The different tasks, with the count of each, by [`BatchDependence`].
     tasks: [Vec<(Task, f64)>; BatchDependence::COUNT],
+    /// For each task of attention, its times by the chunk or the decodes that it attends for.
+    attention: Vec<FxHashMap<Step, AttentionTime>>,
     /// Seconds of the tasks that depend on the tokens alone, by tokens.
     by_tokens: FxHashMap<u64, f64>,
     /// Seconds of the tasks that depend on the sampled sequences alone, by sequences.
@@ -98,8 +102,9 @@ impl SerialPrices {
         for (task, count) in task_kinds(program) {
             tasks[BatchDependence::from_task(&task, cost_model.model) as usize].push((task, count));
         }
+        let attention = vec![FxHashMap::default(); tasks[BatchDependence::Attention as usize].len()];
         let (by_tokens, by_sampled) = Default::default();
-        Some(Self { device, tasks, by_tokens, by_sampled })
+        Some(Self { device, tasks, attention, by_tokens, by_sampled })
     }
 
     fn seconds(
@@ -122,9 +127,30 @@ impl SerialPrices {
                 sum
             }
         };
-        let mut each = self.sum(cost_model, BatchDependence::Attention, batch)?;
+        let mut each = self.attention(cost_model, batch)?;
         each += self.sum(cost_model, BatchDependence::NewAndPastTokens, batch)?;
         Ok(first + (last - first) * share + once + each)
+    }
+
+    /// Seconds of attention.
+    fn attention(&mut self, cost_model: &CostModel<'_>, batch: &Batch<'_>) -> Result<f64, MissingRate> {
+        let mut sum = 0.0;
+        let tasks = &self.tasks[BatchDependence::Attention as usize];
+        for ((task, count), known) in tasks.iter().zip(&mut self.attention) {
+            let time = attention_time(cost_model, task, batch, |step| {
+                if let Some(&time) = known.get(step) {
+                    return Ok(time);
+                }
+                if known.len() == REMEMBERED {
+                    known.clear();
+                }
+                let time = AttentionTime::new(&attention_cost(cost_model, task, step)?);
+                known.insert(*step, time);
+                Ok(time)
+            });
+            sum += count * time?.alone.get();
+        }
+        Ok(sum)
     }
 
     /// Seconds of the tasks that depend on the tokens alone, for `tokens` tokens.
@@ -167,6 +193,7 @@ impl<'a> PlanPrices<'a> {
             serial_decode: serial(&programs.decode),
             kinks: ContextKinks::new(cost_model.model),
             lines: FxHashMap::default(),
+            last_lines: FxHashMap::default(),
             simulated: FxHashMap::default(),
         }
     }
@@ -269,6 +296,22 @@ impl StepPrices for PlanPrices<'_> {
     /// A straight line over mean contexts of a quarter of an octave, or up to where attention
     /// bends.
     fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate> {
+        // A line's first tokens may belong to the stretch before: see below.
+        if let Some(&line) = self.last_lines.get(&decodes)
+            && line.from < tokens
+            && tokens < line.until
+        {
+            return Ok(line);
+        }
+        let line = self.line(decodes, tokens)?;
+        self.last_lines.insert(decodes, line);
+        Ok(line)
+    }
+}
+
+impl PlanPrices<'_> {
+    /// The line of `decodes` sequences at `tokens`, which is priced once.
+    fn line(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate> {
         const STRETCHES: f64 = 4.0;
         let mean = tokens as f64 / decodes as f64;
         let stretch = (mean.log2() * STRETCHES).floor().max(0.0) as u32;
@@ -311,4 +354,53 @@ fn priced_neighbours(tokens: u64) -> (u64, u64) {
     let step = ((1u64 << octave) as f64 / POINTS_PER_OCTAVE).max(1.0) as u64;
     let low = tokens / step * step;
     (low, if low == tokens { low } else { low + step })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hwprofiles::{DType, Library};
+    use planner::Placement;
+    use proptest::prelude::*;
+    use scenarios::{Formats, Model};
+
+    impl PlanPrices<'_> {
+        fn forget_what_was_asked(&mut self) {
+            self.last_lines.clear();
+            for serial in [&mut self.serial_prefill, &mut self.serial_decode].into_iter().flatten() {
+                serial.attention.iter_mut().for_each(FxHashMap::clear);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
+        #[test]
+        fn prices_that_are_remembered_are_those_that_are_computed(
+            decodes in 1u64..6, first in 1u64..2000,
+            series in prop::collection::vec((0u64..40, 0u64..40, 1u64..30), 1..200),
+        ) {
+            let machine = Library::default().machine("h100-sxm").unwrap();
+            let model = Model::preset("llama-3.1-8b").unwrap();
+            let bf16 = DType::Bf16;
+            let formats = Formats { weights: bf16.into(), kv: bf16, activations: bf16 };
+            let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
+            let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
+            let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
+            let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+            let mut prices = PlanPrices::new(cost_model, &programs);
+            let mut plain = PlanPrices::new(cost_model, &programs);
+            let mut tokens = first * decodes;
+            for (up, down, new) in series {
+                // Contexts go up and down, over the ends of stretches too.
+                tokens = (tokens + up).saturating_sub(down).max(decodes);
+                plain.forget_what_was_asked();
+                prop_assert_eq!(prices.decode(decodes, tokens).unwrap(), plain.decode(decodes, tokens).unwrap());
+                let chunks = [PrefillChunk { new, past: 16 * (up % 3) }];
+                let batch = Batch { chunks: &chunks, decodes, decode_tokens: tokens, sampled: decodes + 1 };
+                plain.forget_what_was_asked();
+                prop_assert_eq!(prices.step(&batch).unwrap(), plain.step(&batch).unwrap());
+            }
+        }
+    }
 }

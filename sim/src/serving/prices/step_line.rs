@@ -29,13 +29,32 @@ impl StepLine {
 
     /// The time of one step over `tokens`.
     pub fn at(&self, tokens: u64) -> SimTime {
-        self.series(tokens, 0, 1)
+        let later = i128::from(tokens) - i128::from(self.from);
+        let time = i128::from(self.base) + i128::from(self.per_token) * later;
+        u64::try_from(time.max(0)).map_or(SimTime::MAX, SimTime::from_picos)
     }
 
     /// The time of `steps` steps, the first over `tokens`, each over `growth` tokens more than the
     /// one before: Σ_{i < steps} base + per_token · (tokens − from + i · growth). Stops at
     /// [`SimTime::MAX`].
     pub fn series(&self, tokens: u64, growth: u64, steps: u64) -> SimTime {
+        match self.small_series(tokens, growth, steps) {
+            Some(sum) => SimTime::from_picos(sum.max(0) as u64),
+            None => self.large_series(tokens, growth, steps),
+        }
+    }
+
+    /// The sum in 64 bits, which are enough for three months.
+    fn small_series(&self, tokens: u64, growth: u64, steps: u64) -> Option<i64> {
+        let small = |number: u64| i64::try_from(number).ok();
+        let (tokens, from, steps) = (small(tokens)?, small(self.from)?, small(steps)?);
+        let first = small(self.base)?.checked_add(self.per_token.checked_mul(tokens - from)?)?;
+        let pairs = steps.checked_mul(steps - 1)? / 2;
+        let rise = self.per_token.checked_mul(small(growth)?)?.checked_mul(pairs)?;
+        steps.checked_mul(first)?.checked_add(rise)
+    }
+
+    fn large_series(&self, tokens: u64, growth: u64, steps: u64) -> SimTime {
         let (slope, steps) = (i128::from(self.per_token), i128::from(steps));
         let first = i128::from(self.base) + slope * (i128::from(tokens) - i128::from(self.from));
         let sum = steps * first + slope * i128::from(growth) * (steps * (steps - 1) / 2);
@@ -50,14 +69,26 @@ impl StepLine {
         }
         // The last step begins when the others have ended.
         let (mut begun, mut too_many) = (1, most);
+        let about = self.steps_in(tokens, growth, within);
+        let mut near = [about, about + 1, about.saturating_sub(1)].into_iter();
         while too_many - begun > 1 {
-            let middle = begun.midpoint(too_many);
+            let middle = near.find(|steps| (begun + 1..too_many).contains(steps));
+            let middle = middle.unwrap_or(begun.midpoint(too_many));
             match self.series(tokens, growth, middle - 1) < within {
                 true => begun = middle,
                 false => too_many = middle,
             }
         }
         begun
+    }
+
+    /// About how many such steps take `time`, rounded up: the root of their sum, which is a square
+    /// in their number.
+    fn steps_in(&self, tokens: u64, growth: u64, time: SimTime) -> u64 {
+        let square = 0.5 * self.per_token as f64 * growth as f64;
+        let linear = self.at(tokens).picos() as f64 - square;
+        let root = (linear * linear + 4.0 * square * time.picos() as f64).sqrt();
+        ((2.0 * time.picos() as f64 / (linear + root)).ceil() as u64).min(u64::MAX - 1)
     }
 
     /// The same line with `time` added to every step.
@@ -84,9 +115,22 @@ mod tests {
         }
 
         #[test]
-        fn steps_that_begin_in_time_are_counted(
-            base in 1u64..1000, per_token in 0i64..40, growth in 0u64..50, most in 1u64..100, within in 0u64..100_000,
+        fn sixty_four_bits_give_what_more_bits_give(
+            (base, per_token) in (any::<u64>(), -1_000_000i64..1 << 40), from in any::<u32>(),
+            (tokens, growth, steps) in (any::<u32>(), 0u64..10_000, 0u64..1 << 24),
+            shift in 0u32..64,
         ) {
+            let line = StepLine { from: from.into(), until: u64::MAX, base: base >> shift, per_token };
+            prop_assert_eq!(line.series(tokens.into(), growth, steps), line.large_series(tokens.into(), growth, steps));
+            prop_assert_eq!(line.at(tokens.into()), line.large_series(tokens.into(), 0, 1));
+        }
+
+        #[test]
+        fn steps_that_begin_in_time_are_counted(
+            base in 1u64..1000, per_token in -1i64..40, growth in 0u64..50, most in 1u64..100, within in 0u64..100_000,
+        ) {
+            // A falling line stays above zero.
+            let base = if per_token < 0 { base + 10_000 } else { base };
             let line = StepLine { from: 0, until: u64::MAX, base, per_token };
             let counted = (1..most).filter(|&before| line.series(7, growth, before).picos() < within).count() as u64;
             prop_assert_eq!(line.steps_begun(7, growth, most, SimTime::from_picos(within)), counted + 1);

@@ -1,10 +1,11 @@
 //! The price of a task in a step of many sequences, and the part of the batch that it depends on.
 
-use crate::serving::prices::batch::Batch;
+use crate::serving::prices::batch::{Batch, PrefillChunk};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
 use planner::{Action, CostModel, Lane, MicroBatch, Program, Task, TaskCost};
 use rustc_hash::FxHashMap;
 use scenarios::{LayerKind, Mixer, Model, Operator, Phase, Step, Sublayer};
+use smallvec::SmallVec;
 
 /// What tasks have in common that cost the same in every batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -154,46 +155,92 @@ pub(crate) fn dependent_price(
     }
 }
 
-/// The price of attention of each chunk and of the decodes. Where a fitted kernel computes chunks
-/// and decodes in one call, it is the time of that call; elsewhere they are computed one after the
-/// other, launched once. The decodes count as sequences of the mean context, because the time of
-/// their attention depends on the sum of their tokens. Where it saturates, this is exact if all
-/// contexts are on the same side of the bend, and too much if they are not.
+/// The price of attention of each chunk and of the decodes: see [`attention_time`].
 fn attention_price(
     cost_model: &CostModel<'_>,
     task: &Task,
     batch: &Batch<'_>,
 ) -> Result<TaskCost, MissingRate> {
-    let mut steps = Vec::with_capacity(batch.chunks.len() + 1);
-    for chunk in batch.chunks {
-        let (new_tokens, past_tokens) = (chunk.new, chunk.past);
-        steps.push(Step { phase: Phase::Prefill, batch: 1, new_tokens, past_tokens });
+    let steps = attention_steps(cost_model.model, batch);
+    let costs = steps.iter().map(|step| attention_cost(cost_model, task, step));
+    let costs = costs.collect::<Result<SmallVec<[_; 2]>, _>>()?;
+    let mut times = costs.iter().map(AttentionTime::new);
+    let time = attention_time(cost_model, task, batch, |_| Ok(times.next().expect("one for each step")))?;
+    let all = costs.iter().copied().reduce(sum_launched_once).expect("there is a step");
+    Ok(TaskCost { alone: time.alone, ..all })
+}
+
+/// The time of attention, and the part of it in which no bytes move.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttentionTime {
+    pub alone: Seconds,
+    overhead: Seconds,
+}
+
+impl AttentionTime {
+    pub fn new(cost: &TaskCost) -> Self {
+        Self { alone: cost.alone, overhead: cost.overhead }
     }
-    if let Some(past_tokens) = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes) {
-        steps.push(decode_step(cost_model.model, batch.decodes, past_tokens));
+
+    /// Both, launched once.
+    fn launched_once(self, other: Self) -> Self {
+        let longer = if other.alone > self.alone { other } else { self };
+        Self { alone: self.alone + (other.alone - other.overhead), overhead: longer.overhead }
     }
-    let together = mixed_time(cost_model, task, batch);
-    let (mut all, mut longest): (Option<TaskCost>, _) = (None, Seconds::ZERO);
-    for step in &steps {
-        let one = attention_cost(cost_model, task, step)?;
+}
+
+/// The time of attention of each chunk and of the decodes. Where a fitted kernel computes chunks
+/// and decodes in one call, it is the time of that call; elsewhere they are computed one after the
+/// other, launched once. The decodes count as sequences of the mean context, because the time of
+/// their attention depends on the sum of their tokens. Where it saturates, this is exact if all
+/// contexts are on the same side of the bend, and too much if they are not.
+///
+/// `time` is that of [`attention_cost`] in one such step.
+pub(crate) fn attention_time(
+    cost_model: &CostModel<'_>,
+    task: &Task,
+    batch: &Batch<'_>,
+    mut time: impl FnMut(&Step) -> Result<AttentionTime, MissingRate>,
+) -> Result<AttentionTime, MissingRate> {
+    let steps = attention_steps(cost_model.model, batch);
+    let mut all = time(&steps[0])?;
+    let mut longest = all.alone;
+    for step in &steps[1..] {
+        let one = time(step)?;
         longest = longest.max(one.alone);
-        all = Some(match all {
-            None => one,
-            Some(sum) => sum_launched_once(sum, one),
-        });
+        all = all.launched_once(one);
     }
-    match (all, together) {
+    Ok(match mixed_time(cost_model, task, batch) {
         // One call takes no less time than any part of it.
-        (Some(all), Some(time)) => Ok(TaskCost { alone: longest.max(all.overhead + time), ..all }),
-        (Some(all), None) => Ok(all),
-        (None, _) => cost_model
-            .task_cost(task, &Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 }),
+        Some(together) => AttentionTime { alone: longest.max(all.overhead + together), ..all },
+        None => all,
+    })
+}
+
+/// A step for each chunk, and one for the decodes; an empty one if there are neither.
+fn attention_steps(model: &Model, batch: &Batch<'_>) -> SmallVec<[Step; 4]> {
+    let chunks = batch.chunks.iter().map(|&PrefillChunk { new: new_tokens, past: past_tokens }| Step {
+        phase: Phase::Prefill,
+        batch: 1,
+        new_tokens,
+        past_tokens,
+    });
+    let past_tokens = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes);
+    let decode = past_tokens.map(|past_tokens| decode_step(model, batch.decodes, past_tokens));
+    let mut steps: SmallVec<[Step; 4]> = chunks.chain(decode).collect();
+    if steps.is_empty() {
+        steps.push(Step { phase: Phase::Decode, batch: 0, new_tokens: 1, past_tokens: 0 });
     }
+    steps
 }
 
 /// The price of attention in `step`. Where a kernel reads the cache for each beam, it takes no less
 /// time than reading as many sequences, in part from the L2.
-fn attention_cost(cost_model: &CostModel<'_>, task: &Task, step: &Step) -> Result<TaskCost, MissingRate> {
+pub(crate) fn attention_cost(
+    cost_model: &CostModel<'_>,
+    task: &Task,
+    step: &Step,
+) -> Result<TaskCost, MissingRate> {
     let together = cost_model.task_cost(task, step)?;
     let details = |device: DeviceId| &cost_model.machine.device(device).details;
     let share = match task.lane {
@@ -219,8 +266,8 @@ fn decode_step(model: &Model, sequences: u64, past_tokens: u64) -> Step {
 /// where the batch has only one of them, or no such call is known.
 fn mixed_time(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Option<Seconds> {
     let past_tokens = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes)?;
-    let [new, past] = batch.equivalent_chunk().map(|tokens| tokens.round() as u64);
     let decode = decode_step(cost_model.model, batch.decodes, past_tokens);
+    let [new, past] = batch.equivalent_chunk().map(|tokens| tokens.round() as u64);
     let prefill = Step { phase: Phase::Prefill, batch: 1, new_tokens: new, past_tokens: past };
     // A chunk of one token is a decode.
     (new > 1).then(|| cost_model.mixed_attention_time(task, &prefill, &decode))?
@@ -236,12 +283,8 @@ fn sum_launched_once(one: TaskCost, other: TaskCost) -> TaskCost {
         (Some((link, a)), Some((_, b))) => Some((link, a + b)),
         (carried, None) | (None, carried) => carried,
     };
+    let AttentionTime { alone, overhead } =
+        AttentionTime::new(&one).launched_once(AttentionTime::new(&other));
     let longer = if other.alone > one.alone { other } else { one };
-    TaskCost {
-        alone: one.alone + (other.alone - other.overhead),
-        loads,
-        carried,
-        flop: one.flop + other.flop,
-        ..longer
-    }
+    TaskCost { alone, overhead, loads, carried, flop: one.flop + other.flop, ..longer }
 }

@@ -97,7 +97,7 @@ impl DecodingSet {
     /// Blocks that the next step needs: one for each sequence whose known tokens but the last fill
     /// their blocks, and those of windows that are not full.
     pub fn growth(&self) -> u64 {
-        let growing = if self.sequence.grows() { self.class_counts[self.growing_class(0)] } else { 0 };
+        let growing = if self.sequence.grows() { self.class_counts[self.growing_class()] } else { 0 };
         growing + self.filled(|known| [known - 1, known])
     }
 
@@ -108,7 +108,7 @@ impl DecodingSet {
             return windows;
         }
         let size = self.class_counts.len() as u64;
-        let rest = (1..=steps % size).map(|later| self.class_counts[self.growing_class(later)]);
+        let rest = self.growing_counts().take((steps % size) as usize);
         steps / size * self.count + rest.sum::<u64>() + windows
     }
 
@@ -136,14 +136,20 @@ impl DecodingSet {
         }
         let mut steps = free / self.count * size;
         let mut left = free % self.count;
-        loop {
-            let growth = self.class_counts[self.growing_class(steps % size + 1)];
+        for growth in self.growing_counts() {
             if steps >= most || growth > left {
-                return steps.min(most);
+                break;
             }
             left -= growth;
             steps += 1;
         }
+        steps.min(most)
+    }
+
+    /// The number of sequences that need a block in each step after the next one.
+    fn growing_counts(&self) -> impl Iterator<Item = u64> + '_ {
+        let (later, first) = self.class_counts.split_at(self.growing_class());
+        later.iter().rev().chain(first.iter().rev()).copied().cycle()
     }
 
     /// The same by halving: more steps never need fewer blocks.
@@ -194,10 +200,10 @@ impl DecodingSet {
         (known as i64 - self.steps as i64).rem_euclid(self.class_counts.len() as i64) as usize
     }
 
-    /// The class of the sequences that need a block `later` steps after the next one. Their known
-    /// tokens are then 1 more than full blocks.
-    fn growing_class(&self, later: u64) -> usize {
-        (1 - (self.steps + later) as i64).rem_euclid(self.class_counts.len() as i64) as usize
+    /// The class of the sequences that need a block in the next step. Their known tokens are 1 more
+    /// than full blocks. A step later it is the class before.
+    fn growing_class(&self) -> usize {
+        (1 - self.steps as i64).rem_euclid(self.class_counts.len() as i64) as usize
     }
 }
 
