@@ -185,7 +185,10 @@ impl CostModel<'_> {
         let device = self.machine.device(device);
         let flow = StageFlow::new(device, step);
         let step = &flow.micro_batch;
-        let work = shared.work(operator, self.formats, step, rows, flow.traffic(traffic));
+        let work = match device.ranks {
+            None => whole,
+            Some(_) => shared.work(operator, self.formats, step, rows, flow.traffic(traffic)),
+        };
         let reading = shared.ranks * flow.in_flight;
         let kept = (work.weights + work.kv_read + work.kv_written) * reading;
         let loads = self.loads([(home, kept), (device.memory, work.activations * reading)]);
@@ -256,6 +259,7 @@ impl CostModel<'_> {
             return None;
         };
         let device = self.machine.device(id);
+        let rates = device.attention.get(&self.formats.kv).filter(|rates| rates.knows_mixed())?;
         let is_elsewhere = matches!(source, OperandSource::InPlace(memory) if *memory != device.memory);
         if is_elsewhere || device.details.grouped_attention == Some(false) {
             return None;
@@ -273,7 +277,6 @@ impl CostModel<'_> {
                 _ => None,
             }
         };
-        let rates = device.attention.get(&self.formats.kv).filter(|rates| rates.knows_mixed())?;
         Some(rates.mixed_time(&shape(prefill)?, &shape(decode)?)?.time)
     }
 

@@ -1,8 +1,8 @@
 //! The memory of a placement without its programs.
 
 use crate::cost::cost_model::CostModel;
-use crate::memory::{MemoryUsage, usage_of_placement};
-use crate::placement::{Placement, Slice};
+use crate::memory::{MemoryUsage, different_layers, usage_of_placement};
+use crate::placement::{LayerPlacement, Placement, Slice, Slices};
 use crate::program::{LowerError, PhasePrograms, RunExtent};
 use hwprofiles::{Machine, MemoryId};
 use scenarios::{Phase, Sublayer};
@@ -17,15 +17,17 @@ pub fn footprint(
     placement: &Placement,
 ) -> Result<Vec<MemoryUsage>, LowerError> {
     let CostModel { machine, model, formats } = cost_model;
-    if !has_all_links(machine, placement) {
+    let layers = different_layers(placement);
+    if !has_all_links(machine, placement, &layers) {
         // The programs may not need the missing link.
         PhasePrograms::lower(machine, model, &placement.outline())?;
     }
-    Ok(usage_of_placement(machine, model, formats, placement, extent))
+    Ok(usage_of_placement(machine, model, formats, (placement, &layers), extent))
 }
 
-/// Whether there is a link between any two devices, and for everything that is streamed.
-fn has_all_links(machine: &Machine, placement: &Placement) -> bool {
+/// Whether there is a link between any two devices, and for everything that is streamed. `layers`
+/// are the different layers.
+fn has_all_links(machine: &Machine, placement: &Placement, layers: &[(&LayerPlacement, u64)]) -> bool {
     let linked = |from: MemoryId, to: MemoryId| machine.link_between(from, to).is_some();
     let own = |device| machine.device(device).memory;
     let mut devices = machine.device_ids().flat_map(|a| machine.device_ids().map(move |b| (a, b)));
@@ -34,9 +36,12 @@ fn has_all_links(machine: &Machine, placement: &Placement) -> bool {
         machine.reads_in_place(device, home)
             || linked(home, own(device)) && (sublayer != Sublayer::Attention || linked(own(device), home))
     };
+    let all_fetched = |(sublayer, slices): (Sublayer, &Slices)| {
+        let phases = [Phase::Prefill, Phase::Decode];
+        slices.iter().all(|slice| phases.iter().all(|&phase| fetched(slice, phase, sublayer)))
+    };
     devices.all(|(a, b)| a == b || linked(own(a), own(b)))
-        && placement.sublayers().all(|(_, sublayer, slices)| {
-            let phases = [Phase::Prefill, Phase::Decode];
-            slices.iter().all(|slice| phases.iter().all(|&phase| fetched(slice, phase, sublayer)))
-        })
+        && all_fetched((Sublayer::Embed, &placement.embed))
+        && all_fetched((Sublayer::Head, &placement.head))
+        && layers.iter().flat_map(|(layer, _)| layer.iter()).all(all_fetched)
 }

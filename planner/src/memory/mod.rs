@@ -13,4 +13,4 @@ pub use usage::{
 };
 
 pub(crate) use scratch::{is_gpu, operator_scratch};
-pub(crate) use usage::{overfilled, shared_cache_bytes, usage_of_placement};
+pub(crate) use usage::{different_layers, overfilled, shared_cache_bytes, usage_of_placement};

@@ -165,20 +165,20 @@ pub fn usage(
 
 /// Equal to [`usage`] without the programs: what they need depends on which tasks they have and not
 /// on how often.
+/// `layers` are its different layers.
 pub(crate) fn usage_of_placement(
     machine: &Machine,
     model: &Model,
     formats: &Formats,
-    placement: &Placement,
+    (placement, layers): (&Placement, &[(&LayerPlacement, u64)]),
     extent: &RunExtent,
 ) -> Vec<MemoryUsage> {
-    let layers = different_layers(placement);
-    let working_memory = WorkingMemory::of_layers(machine, model, formats, extent, placement, &layers);
-    counted(machine, model, formats, (placement, &layers), extent, working_memory)
+    let working_memory = WorkingMemory::of_layers(machine, model, formats, extent, placement, layers);
+    counted(machine, model, formats, (placement, layers), extent, working_memory)
 }
 
 /// Each layer of `placement` once, in the order of the first of its kind, with their number.
-fn different_layers(placement: &Placement) -> Vec<(&LayerPlacement, u64)> {
+pub(crate) fn different_layers(placement: &Placement) -> Vec<(&LayerPlacement, u64)> {
     let mut layers: Vec<(&LayerPlacement, u64)> = Vec::new();
     // Most layers are like the one before, or like the one before that.
     for layer in &placement.layers {

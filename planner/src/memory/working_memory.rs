@@ -3,7 +3,7 @@
 use crate::memory::scratch::{is_gpu, operator_scratch, scratch_bytes};
 use crate::memory::usage::{StagingSlot, activation_buffers, shared_cache_bytes, staging_slots};
 use crate::placement::{LayerPlacement, ModelShare, Placement, Slices};
-use crate::program::{PhasePrograms, RunExtent};
+use crate::program::{ALL_BUFFERS, PhasePrograms, RunExtent};
 use hwprofiles::{Bytes, DeviceId, Machine};
 use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Phase, Sublayer};
 use std::collections::BTreeMap;
@@ -43,10 +43,11 @@ impl WorkingMemory {
         layers: &[(&LayerPlacement, u64)],
     ) -> Self {
         let mut needs = Self { buffers: BTreeMap::new(), scratch: BTreeMap::new(), slots: BTreeMap::new() };
+        let mut rows = vec![[0; ALL_BUFFERS.len()]; machine.devices.len()];
         for phase in [Phase::Prefill, Phase::Decode] {
             let mut add = |kind: Option<LayerKind>, sublayer: Sublayer, slices: &Slices| {
                 let shape = model.shape_or_ends(kind);
-                needs.add_operators(machine, shape, extent, phase, (sublayer, slices));
+                needs.add_operators(machine, shape, extent, phase, (sublayer, slices), &mut rows);
                 needs.add_slots(machine, shape, formats, extent, phase, (sublayer, slices));
             };
             add(None, Sublayer::Embed, &placement.embed);
@@ -55,9 +56,14 @@ impl WorkingMemory {
             }
             add(None, Sublayer::Head, &placement.head);
         }
+        for (device, rows) in machine.device_ids().zip(rows) {
+            let used = ALL_BUFFERS.into_iter().filter(|&buffer| rows[buffer as usize] > 0);
+            needs.buffers.extend(used.map(|buffer| ((device, buffer), rows[buffer as usize])));
+        }
         needs
     }
 
+    /// `most_rows` are the rows of each device's buffers.
     fn add_operators(
         &mut self,
         machine: &Machine,
@@ -65,6 +71,7 @@ impl WorkingMemory {
         extent: &RunExtent,
         phase: Phase,
         (sublayer, slices): (Sublayer, &Slices),
+        most_rows: &mut [[u64; ALL_BUFFERS.len()]],
     ) {
         for &operator in sublayer.operators(shape) {
             let slices = if operator.is_matmul() { &slices[..] } else { &slices[..1] };
@@ -72,7 +79,7 @@ impl WorkingMemory {
                 for &buffer in operator.reads().iter().chain([&operator.writes()]) {
                     let logits = buffer == ActivationBuffer::Logits;
                     let rows = if logits { extent.sampled() } else { extent.rows(phase) };
-                    let most = self.buffers.entry((device, buffer)).or_insert(0);
+                    let most = &mut most_rows[device.0][buffer as usize];
                     *most = rows.max(*most);
                 }
                 // A GPU's scratch is the same whatever it computes.

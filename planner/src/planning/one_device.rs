@@ -49,8 +49,9 @@ impl Problem<'_> {
         }
         let rule = (first.name.clone(), first.times);
         let Some(best) = self.best_chunk(goal, &alone, first, scorer)? else { return Ok(None) };
-        let least =
-            goal.value(&self.bounds(&best)?, &DeviceWork::default()) * (1.0 - SearchBudget::PLAN.min_gain);
+        let bounds = self.bounds(&best)?;
+        let best = ScoredPlacement { bounds: Some(bounds), ..best };
+        let least = goal.value(&bounds, &DeviceWork::default()) * (1.0 - SearchBudget::PLAN.min_gain);
         if least < best.value * ENOUGH || !goal.keeps(&best.times) {
             return Ok(None);
         }

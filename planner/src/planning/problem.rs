@@ -42,6 +42,8 @@ pub(crate) struct ScoredPlacement {
     pub times: PhaseTimes,
     /// The objective.
     pub value: f64,
+    /// The rooflines of its phases, where they were asked for.
+    pub bounds: Option<PhaseTimes>,
     /// The restriction under which the solver found it.
     pub restriction: Restriction,
 }
@@ -67,8 +69,8 @@ impl Problem<'_> {
         scorer: &Scorer<'_>,
     ) -> Result<ScoredPlacement, PlannerError> {
         let (times, value) = self.simulated(goal, &placement, chunk, scorer)?;
-        let (name, restriction) = (name.to_owned(), Restriction::NONE);
-        Ok(ScoredPlacement { name, placement, chunk, times, value, restriction })
+        let (name, bounds, restriction) = (name.to_owned(), None, Restriction::NONE);
+        Ok(ScoredPlacement { name, placement, chunk, times, value, bounds, restriction })
     }
 
     /// The simulated times of `placement`, and the objective.
@@ -90,7 +92,8 @@ impl Problem<'_> {
     /// The rooflines of a placement's phases.
     pub(crate) fn bounds(&self, scored: &ScoredPlacement) -> Result<PhaseTimes, PlannerError> {
         let batch_steps = BatchSteps::new(&self.requirements.workload, scored.chunk);
-        Roofline::run_bounds(&self.cost_model, &scored.placement, &batch_steps)
+        let computed = || Roofline::run_bounds(&self.cost_model, &scored.placement, &batch_steps);
+        scored.bounds.map_or_else(computed, Ok)
     }
 
     /// The bytes of a simulated placement in each memory.

@@ -189,7 +189,7 @@ fn timestamp(text: &str, last: &mut (String, f64)) -> Option<f64> {
     if last.0 != minute {
         *last = (minute.to_owned(), minute_time(minute)?);
     }
-    (0.0..61.0).contains(&second).then(|| last.1 + second)
+    (0.0..61.0).contains(&second).then_some(last.1 + second)
 }
 
 /// Seconds since 1970 of a minute like `2023-11-16 18:15`.

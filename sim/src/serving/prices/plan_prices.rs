@@ -18,8 +18,8 @@ use scenarios::{Operator, Phase, Step};
 /// Steps are priced at this many token counts per octave, with straight lines between them.
 const POINTS_PER_OCTAVE: f64 = 16.0;
 
-/// The number of simulated batches, and of each task's steps of attention, that are remembered. Then all are forgotten, so that memory does
-/// not grow with the number of requests.
+/// The number of simulated batches, and of each task's steps of attention, that are remembered.
+/// Then all are forgotten, so that memory does not grow with the number of requests.
 const REMEMBERED: usize = 1 << 16;
 
 /// A plan's step prices.
