@@ -6,7 +6,7 @@ use crate::text::terminal::{out_json, outln};
 use clap::{Args, Subcommand};
 use fit::MachineFitArguments;
 use fulcrum::{Error, OrError, Result, machine_library, this_host_file};
-use hwprofiles::Profile;
+use hwprofiles::{Machine, PartSheet, Profile, ProfileError};
 use serde_json::json;
 
 /// Machines and their parts: list the shipped profiles, show one, check a file, fit a GPU to
@@ -23,7 +23,7 @@ enum MachineAction {
     List,
     /// Show a machine or a part: devices, memories, links and where their numbers come from.
     Show {
-        /// `this`, a shipped name, or a file.
+        /// `this`, a shipped name, a file, or words: "8x H200".
         machine: String,
     },
     /// Check the file of a machine or a part: what is wrong is an error, what is suspicious is
@@ -85,16 +85,7 @@ fn list(json: bool) -> Result {
 }
 
 fn show(name: &str, json: bool) -> Result {
-    let library = machine_library();
-    let profile = library.profile(name).or_input()?;
-    let sheet = profile.sheet();
-    // A part is shown as in its file. A GPU or a CPU that makes a machine by itself is shown as
-    // that machine too.
-    let machine = match (&sheet, &profile) {
-        (None, _) => Some(library.machine(name).or_input()?),
-        (Some(_), Profile::Gpu(_) | Profile::Cpu(_)) => library.machine(name).ok(),
-        (Some(_), _) => None,
-    };
+    let (sheet, machine) = shown(name)?;
     if json {
         let mut shown = serde_json::Map::new();
         if let Some(sheet) = &sheet {
@@ -118,6 +109,23 @@ fn show(name: &str, json: bool) -> Result {
         outln!("{machine}");
     }
     Ok(())
+}
+
+/// A part as in its file, and the machine of that name: a GPU or a CPU that makes a machine by
+/// itself is both. Words are a machine alone.
+fn shown(name: &str) -> Result<(Option<PartSheet>, Option<Machine>)> {
+    let library = machine_library();
+    let profile = match library.profile(name) {
+        Err(ProfileError::Unknown { .. }) => return Ok((None, Some(fulcrum::machine(name)?))),
+        profile => profile.or_input()?,
+    };
+    let sheet = profile.sheet();
+    let machine = match (&sheet, &profile) {
+        (None, _) => Some(library.machine(name).or_input()?),
+        (Some(_), Profile::Gpu(_) | Profile::Cpu(_)) => library.machine(name).ok(),
+        (Some(_), _) => None,
+    };
+    Ok((sheet, machine))
 }
 
 fn check(name: &str, json: bool) -> Result {
