@@ -103,14 +103,14 @@ function MachineFields(props: { catalog: Catalog; machine: MachineChoice; set: (
   const { catalog, machine, set } = props;
   const options = (parts: { name: string; summary: string }[]) =>
     parts.map(({ name, summary }) => ({ name, note: summary }));
-  const kind = "named" in machine ? "a known machine" : "parts";
+  const kind = "named" in machine ? "a name or words" : "parts";
   const change = (kind: string) => set(kind === "parts" ? { parts: PARTS } : { named: "rtx4090-desktop" });
   return (
     <>
-      <Choice label="Described by" value={kind} of={["parts", "a known machine"]} set={change} />
+      <Choice label="Described by" value={kind} of={["parts", "a name or words"]} set={change} />
       {"named" in machine ? (
         <Named
-          label="Machine"
+          label="Machine, as RTX 4090, i7-14700K, 64 GB"
           value={machine.named}
           of={[...options(catalog.machines), ...options(catalog.gpus)]}
           set={(named) => set({ named })}

@@ -68,8 +68,10 @@ test("every control changes the answer as it should", async () => {
   assert.match(await page.locator("article").innerText(), /qwen3-30b-a3b on .*5090/);
   await page.getByLabel("engine").selectOption("vllm");
   await page.waitForFunction(() => /vllm serve|cannot|vllm/.test(document.querySelector("article").innerText));
-  await changed("Described by", "a known machine");
+  await changed("Described by", "a name or words");
   assert.match(await page.locator("article").innerText(), /rtx4090-desktop/);
+  await changed("Machine, as RTX 4090, i7-14700K, 64 GB", "RTX 3060, Ryzen 5 5600, 32 GB DDR4-3200");
+  assert.match(await page.locator("article").innerText(), /on rtx-3060-12, ryzen-5600, 32 GB/);
 });
 
 test("two machines stand side by side, and the address holds the state", async () => {

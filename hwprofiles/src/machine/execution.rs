@@ -76,9 +76,9 @@ pub struct EngineExecution {
     /// Where it does not, it takes the time of a cache with as many KV heads as query heads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grouped_attention: Option<bool>,
-    /// The multiple to which its GPU kernels of sparse latent attention fill up the heads of a rank.
-    /// Such kernels score latent vectors, in prompts too: each token reads positions of its own, so
-    /// no expanded keys can be shared.
+    /// The multiple to which its GPU kernels of sparse latent attention fill up a rank's heads. Such
+    /// kernels score latent vectors, in prompts too: each token reads positions of its own, so no
+    /// expanded keys can be shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparse_heads: Option<Sourced<u64>>,
     /// The share of a GPU's bandwidth at which decode attention of a beam search reads the cache

@@ -1,10 +1,10 @@
 //! Machines in words: `RTX 4090, i7-14700K, 64 GB DDR5-6000`, `8x H200`.
 
-mod described;
-mod line;
-mod phrases;
+mod described_machine;
+mod line_words;
+mod machine_line;
 
-pub use described::WordedMachine;
+pub use described_machine::WordedMachine;
 
 use crate::files::ProfileError;
 use crate::library::Library;
@@ -24,7 +24,7 @@ impl WordedMachine {
     /// A word that nobody knows, or nothing to compute with: the error says what was understood,
     /// what is missing, and the nearest names.
     pub fn read(line: &str) -> Result<Self, ProfileError> {
-        line::read_line(line)?.compose()
+        machine_line::read_line(line)?.compose()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Several GPUs: groups that compute as one device, and layers over several devices.
 
 use crate::cases::cases;
-use hwprofiles::{Bytes, BytesPerSec, DType, GroupDivision, Library, Machine, Seconds, yaml};
+use hwprofiles::{
+    Bytes, BytesPerSec, DType, EngineExecution, GroupDivision, Library, Machine, Seconds, yaml,
+};
 use planner::{
     Action, CostModel, Lane, MicroBatch, OperandSource, PhasePrograms, Placement, PlannerError, Problem,
     Task, plan, usage,
@@ -173,11 +175,8 @@ fn norms_over_all_heads_sum_two_numbers_for_each_token_over_the_gpus() {
 #[test]
 fn kernels_of_sparse_latent_attention_take_their_heads_filled_up() {
     let model = Model::preset("glm-5").unwrap();
-    let engine = |changes: &str| {
-        let text = format!("engine: fulcrum\nexecution: {changes}\n");
-        yaml::read::<scenarios::EngineProfile>(&text, "engine.yaml").unwrap().execution
-    };
-    let sparse = engine("{sparse_heads: {value: 64, source: {estimated: {reason: a test}}}}");
+    let sparse = "sparse_heads: {value: 64, source: {estimated: {reason: a test}}}";
+    let sparse: EngineExecution = yaml::read(sparse, "engine.yaml").unwrap();
     let plain = gpus("h100-sxm", 8).with_tensor_parallel(8).unwrap();
     let group = plain.run_by(&sparse);
     let step = Step::prefill(1, 8192);

@@ -174,7 +174,7 @@ fn latent_shape(latent: LatentAttention, heads: u64, shape: AttentionShape) -> A
 }
 
 /// Attention to latent vectors: one KV head holds their numbers, half of them as its keys and half
-/// as its values, so that bytes are right. The number of query heads is chosen so that the FLOP are.
+/// as its values, so that bytes are right. There are as many query heads as make the FLOP right.
 fn over_latent_vectors(latent: LatentAttention, heads: u64, shape: AttentionShape) -> AttentionShape {
     let head_dim = latent.kv_numbers().div_ceil(2);
     let flop_per_pair = latent.flop_per_pair(Phase::Decode);

@@ -7,7 +7,7 @@ use crate::parts::{
     Composition, CpuPart, DramChoice, GpuChoice, GpuPart, MemoryModules, PartNames, SocketsChoice,
 };
 use crate::units::{Bytes, Sourced};
-use crate::words::phrases::ModuleWords;
+use crate::words::line_words::ModuleWords;
 
 /// What macOS lends the GPU of the memory unless told otherwise.
 const LENT_BY_MACOS: f64 = 0.75;

@@ -3,8 +3,8 @@
 use crate::files::ProfileError;
 use crate::library::similar_names;
 use crate::units::Bytes;
-use crate::words::described::{DescribedMachine, PartKind, part_kind};
-use crate::words::phrases::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
+use crate::words::described_machine::{DescribedMachine, PartKind, part_kind};
+use crate::words::line_words::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
 
 /// The longest name of a part, in words.
 const LONGEST: usize = 8;
@@ -248,7 +248,7 @@ fn is_idle(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::described::WordedMachine;
+    use crate::words::described_machine::WordedMachine;
 
     /// Machines of people who published what they measured, in their words.
     const USERS: &str = include_str!("users_machines.txt");
