@@ -76,8 +76,8 @@ pub struct EngineExecution {
     /// Where it does not, it takes the time of a cache with as many KV heads as query heads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grouped_attention: Option<bool>,
-    /// The multiple to which its GPU kernels of sparse latent attention fill up a rank's heads. Such
-    /// kernels score latent vectors, in prompts too: each token reads positions of its own, so no
+    /// The multiple to which its GPU kernels of sparse latent attention fill up a rank's heads.
+    /// They score latent vectors, in prompts too: each token reads positions of its own, so no
     /// expanded keys can be shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparse_heads: Option<Sourced<u64>>,
