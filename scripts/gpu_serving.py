@@ -73,7 +73,7 @@ def changes(row):
     # AIConfigurator's generator (benchmark rules of 0.12) writes these sizes for the runs of its own client, whose lengths
     # are powers of two: batches of as many as there are users, in steps with room for one prompt and 1,500 tokens more.
     users = int(row["concurrency"])
-    if "group" not in row and row["backend"] in ("trtllm", "vllm") and "70B" not in row["model"] and lengths[0] & (lengths[0] - 1) == 0:
+    if row["gemm_dtype"] != "published" and row["backend"] in ("trtllm", "vllm") and "70B" not in row["model"] and lengths[0] & (lengths[0] - 1) == 0:
         return [f"max_num_seqs: {users}", f"max_num_batched_tokens: {users + lengths[0] + 1500}"]
     return []
 
@@ -105,7 +105,7 @@ def scenario(row, own, options):
 model: {MODELS[model]}
 dtype: {{weights: {weights}, kv: {kv}}}
 tensor_parallel: {row["tensor_parallel"]}
-expert_parallel: {"true" if row.get("group") == "tep" else "false"}
+expert_parallel: {"true" if row.get("division") == "tep" else "false"}
 workload:
   concurrency: {users}
   requests: {row["requests"]}{prompts(row)}
@@ -136,13 +136,17 @@ def gpu_serving(path):
 
 
 def h200_serving(path):
-    """Rows of 8 H200 in vLLM. Medians are given, and how many prompts there were."""
+    """Rows of 8 H200 in vLLM. Medians are given, and how many prompts there were.
+
+    A file's name says how the GPUs divide the model: `tp`, all matrices; `tep`, all but whole experts; `dep`, experts, with
+    attention apart on each GPU, which is simulated as `tp`.
+    """
     for row in csv.DictReader(open(path)):
         yield {
             "gpu": "h200_sxm", "backend": "vllm", "backend_version": "", "model": row["model"], "gemm_dtype": "published",
             "tensor_parallel": 8, "prompt_tokens": row["isl"], "output_tokens": row["osl"],
             "concurrency": int(row["concurrency"]), "requests": int(row["prompts"]), "statistic": "p50",
-            "group": re.search("_(tp|tep|dep)8_", row["file"])[1],
+            "division": re.search("_(tp|tep|dep)8_", row["file"])[1],
             "ttft_ms": float(row["median_ttft_s"]) * 1e3, "tpot_ms": float(row["median_tpot_s"]) * 1e3,
         }  # fmt: skip
 
@@ -150,7 +154,7 @@ def h200_serving(path):
 def groups_of(row):
     size = "one GPU" if row["tensor_parallel"] == 1 else "several"
     model = row["model"].split("/")[-1].removesuffix("-FP8").removesuffix("-Instruct")
-    of_model = (f'{model} {row["backend"]} {row["gpu"].split("_")[0]} {row.get("group", "")}', "any number")
+    of_model = (f'{model} {row["backend"]} {row["gpu"].split("_")[0]} {row.get("division", "")}', "any number")
     return [(row["backend"], size), (row["gpu"], size), of_model, ("all", size), ("all", "any number")]
 
 

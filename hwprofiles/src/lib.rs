@@ -87,4 +87,4 @@ pub use units::{
     FlopPerSec, GROUP, Hertz, Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError,
     Watts, Years, nearest,
 };
-pub use words::WordedMachine;
+pub use words::UnderstoodMachine;

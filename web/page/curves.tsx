@@ -9,7 +9,7 @@ import { scenario, type Scenario, type State } from "./state";
 const LENGTHS = [512, 2048, 8192, 32768, 131072];
 const BATCHES = [1, 2, 4, 8, 16, 32, 64];
 
-const named = (value: number) => (value >= 1024 ? `${value / 1024}k` : String(value));
+const shortened = (value: number) => (value >= 1024 ? `${value / 1024}k` : String(value));
 
 interface Curve {
   title: string;
@@ -75,7 +75,7 @@ function Chart({ planner, state, curve }: { planner: Planner; state: State; curv
         label: curve.axis,
         splits: () => curve.values,
         filter: (_: uPlot, splits: number[]) => splits,
-        values: (_: uPlot, splits: number[]) => splits.map(named),
+        values: (_: uPlot, splits: number[]) => splits.map(shortened),
       },
       { ...axisStyle(), label: "tok/s", size: 60, space: 25 },
     ],
@@ -95,7 +95,7 @@ function Chart({ planner, state, curve }: { planner: Planner; state: State; curv
   // Where not even the first points have a plan, there is nothing to draw yet.
   const answered = rates.flat().filter((it) => it !== undefined);
   if (answered.length > 0 && answered.every((it) => it === null)) return null;
-  const without = rates.map((row) => curve.values.filter((_, at) => row[at] === null).map(named).join(", "));
+  const without = rates.map((row) => curve.values.filter((_, at) => row[at] === null).map(shortened).join(", "));
   return (
     <div>
       <Plot title={curve.title} words={words.join("; ")} data={data} options={options} />

@@ -31,6 +31,7 @@ pub fn summary(planned: &ResolvedPlan) -> String {
     };
     let predicted = &planned.plan.predicted;
     let mut text = heading(planned);
+    text += &planned.machine.assumptions();
     text += &draft_line(planned);
     text += &format!("  {:<16} {:>12} {:>8} {:>12} {:>8}\n", "", "TTFT", "tok/s", "TPOT", "tok/s");
     text += &row("this plan", &predicted.simulated);

@@ -101,3 +101,20 @@ fn measurements_are_shared_without_names_and_paths() {
     place.refused("share missing.json", 2, &["missing.json"]);
     place.refused("share this.yaml", 2, &["this.yaml"]);
 }
+
+#[test]
+fn a_machine_in_words_is_planned_and_what_is_assumed_is_told() {
+    let scenario = "machine: RTX 3060, 32 GB
+model: llama-3.2-1b
+workload: {batch: 1, prompt_tokens: 64, output_tokens: 8}
+";
+    let place = Place::with(&[("s.yaml", scenario.as_bytes())]);
+    let shown = place.stdout("plan s.yaml -o plan.yaml");
+    let told =
+        "llama-3.2-1b on rtx-3060-12, 32 GB: batch 1, 64 prompt + 8 output tokens, planned\nassumed: CPU ";
+    assert!(shown.starts_with(told), "{shown}");
+    // The plan names the machine in the same words.
+    assert!(place.stdout("explain plan.yaml").starts_with("llama-3.2-1b on rtx-3060-12, 32 GB"));
+    let unclear = "plan s.yaml --set machine=RTX-3061";
+    place.refused(unclear, 2, &["machine", "did you mean"]);
+}

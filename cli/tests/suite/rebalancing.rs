@@ -12,7 +12,7 @@ fn day(name: &str) -> Value {
 }
 
 /// Engines that rebalance keep the limits almost as often as the plan that would have been the best
-/// to follow all day; four points less are allowed (a request of 120 is 0.8).
+/// to follow all day; five points less are allowed (a request of 120 is 0.8).
 #[track_caller]
 fn assert_as_good_as_hindsight(name: &str) {
     let day = day(name);
@@ -20,7 +20,7 @@ fn assert_as_good_as_hindsight(name: &str) {
     let share = |key: &str| rebalancing[key].as_f64().expect("a share");
     let (with, best) = (share("slo_attainment"), share("best_plan_slo_attainment"));
     println!("{name}: {with:.3} with rebalancing, {best:.3} with {}", rebalancing["best_plan"]);
-    assert!(with >= best - 0.04, "{with} and {best}");
+    assert!(with >= best - 0.05, "{with} and {best}");
     assert_eq!(Some(with), day["slo_attainment"].as_f64());
     let plans = rebalancing["plans"].as_array().expect("plans");
     assert!(plans.len() > 3 && plans.iter().all(|plan| plan["slo_attainment"].as_f64() <= Some(best)));

@@ -1,7 +1,7 @@
 //! A machine that advice is given for.
 
 use crate::error::{OrError, Result};
-use hwprofiles::{Composition, Library, Machine, PartNames, WordedMachine};
+use hwprofiles::{Composition, Library, Machine, PartNames, UnderstoodMachine};
 
 /// A machine that advice is given for.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub struct AdvisedMachine {
 }
 
 impl AdvisedMachine {
-    /// The machine that a line of words describes: see [`WordedMachine::read`].
+    /// The machine that a line of words describes: see [`UnderstoodMachine::read`].
     ///
     /// ```
     /// let machine = fulcrum::AdvisedMachine::from_words("2x RTX 3090, EPYC 7543, 256 GB")?;
@@ -26,9 +26,9 @@ impl AdvisedMachine {
     /// ```
     ///
     /// # Errors
-    /// Those of [`WordedMachine::read`]; parts that do not go together.
+    /// Those of [`UnderstoodMachine::read`]; parts that do not go together.
     pub fn from_words(line: &str) -> Result<Self> {
-        let WordedMachine { parts, assumed, names } = WordedMachine::read(line).or_input()?;
+        let UnderstoodMachine { parts, assumed, names } = UnderstoodMachine::read(line).or_input()?;
         Self::composed(names, parts, assumed)
     }
 

@@ -71,7 +71,7 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
         capacity: CAPACITY_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         model: scenarios[0].model().name.clone(),
-        question: question_in_words(&question, &scenarios[0]),
+        question: question_in_words(&question, &scenarios),
         answer: vec![],
         unit: question.load.unit.name().to_owned(),
         load: question.load.amount,
@@ -81,8 +81,9 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
     Ok(report.with_answer())
 }
 
-/// The question, as the report repeats it.
-fn question_in_words(question: &CapacityQuestion, scenario: &PreparedScenario) -> Vec<String> {
+/// The question, as the report repeats it, and what is assumed of its machines.
+fn question_in_words(question: &CapacityQuestion, scenarios: &[PreparedScenario]) -> Vec<String> {
+    let scenario = &scenarios[0];
     let growth = match question.growth {
         0.0 => String::new(),
         growth => format!(", {:+.0} % each year", growth * 100.0),
@@ -96,7 +97,7 @@ fn question_in_words(question: &CapacityQuestion, scenario: &PreparedScenario) -
         }
         _ => String::new(),
     };
-    vec![
+    let mut lines = vec![
         format!(
             "{}: {}{thinking} for {} years{growth}, {:.0} % of the time",
             scenario.model().name,
@@ -110,7 +111,13 @@ fn question_in_words(question: &CapacityQuestion, scenario: &PreparedScenario) -
             limits.collect::<Vec<_>>().join(", ")
         )
         .replace(".0000 %", " %"),
-    ]
+    ];
+    for (option, scenario) in question.machines.iter().zip(scenarios) {
+        if let Some(machine) = scenario.machines().iter().find(|machine| !machine.assumed.is_empty()) {
+            lines.push(format!("{}: assumed {}", option.name, machine.assumed.join("; ")));
+        }
+    }
+    lines
 }
 
 /// The question for one machine.

@@ -154,9 +154,14 @@ pub(crate) fn read_testbed(name: &str, value: &Value) -> Result<Testbed> {
             };
             machine.or_input()?.with_tensor_parallel(bed.tensor_parallel).or_input()?
         }
-        None => {
-            Machine { name: name.to_owned(), note: None, devices: vec![], memories: vec![], links: vec![] }
-        }
+        None => Machine {
+            name: name.to_owned(),
+            note: None,
+            assumed: vec![],
+            devices: vec![],
+            memories: vec![],
+            links: vec![],
+        },
     };
     let mut unstated_capacities = Vec::new();
     for (name, rates) in &bed.memories.0 {

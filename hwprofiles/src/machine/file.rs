@@ -283,6 +283,7 @@ impl MachineFile {
         let mut machine = Machine {
             name: self.machine,
             note: self.note,
+            assumed: vec![],
             devices: self.devices.0.into_iter().map(device).collect(),
             memories: self.memories.0.into_iter().map(memory).collect(),
             links: self.links.0.into_iter().map(link).collect(),

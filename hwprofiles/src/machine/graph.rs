@@ -11,6 +11,9 @@ pub struct Machine {
     pub name: String,
     /// A note for readers: which published testbed it is, and which of its numbers are unknown.
     pub note: Option<String>,
+    /// What nobody said, and is assumed, where the machine was described in words. Files do not
+    /// hold it.
+    pub assumed: Vec<String>,
     /// What computes, in the order of the file.
     pub devices: Vec<Device>,
     /// What stores, in the order of the file.

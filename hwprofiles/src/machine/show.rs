@@ -16,6 +16,7 @@ impl fmt::Display for Machine {
         if let Some(note) = &self.note {
             writeln!(f, "{}", wrapped(note, "", 0))?;
         }
+        f.write_str(&self.assumptions())?;
         for device in &self.devices {
             self.fmt_device(device, &mut notes, f)?;
         }
@@ -40,6 +41,14 @@ impl fmt::Display for Machine {
 }
 
 impl Machine {
+    /// What is assumed of the machine, in lines of at most 80 columns; empty where nothing is.
+    pub fn assumptions(&self) -> String {
+        match &self.assumed[..] {
+            [] => String::new(),
+            assumed => wrapped(&assumed.join("; "), "assumed: ", 2) + "\n",
+        }
+    }
+
     fn fmt_device(&self, device: &Device, notes: &mut Footnotes, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = device.kind.name();
         let memory = shortened(&self.memory(device.memory).name, 20);

@@ -276,6 +276,7 @@ impl<'m> Grouping<'m> {
         Machine {
             name: machine.name.clone(),
             note: machine.note.clone(),
+            assumed: machine.assumed.clone(),
             devices: machine.device_ids().filter(|&id| !gone(id)).map(device).collect(),
             memories: kept.iter().map(memory).collect(),
             links,

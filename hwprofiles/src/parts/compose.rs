@@ -98,6 +98,7 @@ impl MachineParts {
         let mut machine = Machine {
             name: name.to_owned(),
             note: None,
+            assumed: Vec::new(),
             devices: Vec::new(),
             memories: Vec::new(),
             links: Vec::new(),

@@ -21,9 +21,9 @@ const SERVER_MODULE: &str = "16 GB";
 /// The link of a GPU where nobody says it.
 const USUAL_LINK: &str = "pcie4-x16";
 
-/// A machine in words, as it was understood.
+/// What was understood of a machine in words.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WordedMachine {
+pub struct UnderstoodMachine {
     /// What it is made of, in words: `rtx-4090 24 GB`, `i7-14700k`.
     pub parts: Vec<String>,
     /// What nobody said and is assumed.
@@ -32,7 +32,7 @@ pub struct WordedMachine {
     pub names: PartNames,
 }
 
-impl WordedMachine {
+impl UnderstoodMachine {
     /// The machine of these parts, with `gpus` GPUs where the words say of one kind only which.
     ///
     /// # Errors
@@ -42,9 +42,9 @@ impl WordedMachine {
         if let Some(gpu) = parts.gpu.as_mut().filter(|gpu| gpu.count == 1) {
             gpu.count = gpus.max(1);
         }
-        let assumed = self.assumed.join("; ");
-        let note = (!assumed.is_empty()).then(|| format!("assumed: {assumed}"));
-        Library::default().compose(&Composition { name: Some(self.parts.join(", ")), note, parts })
+        let composition = Composition { name: Some(self.parts.join(", ")), note: None, parts };
+        let machine = Library::default().compose(&composition)?;
+        Ok(Machine { assumed: self.assumed.clone(), ..machine })
     }
 }
 
@@ -168,7 +168,7 @@ impl DescribedMachine {
     ///
     /// # Errors
     /// Parts that do not go together.
-    pub fn compose(mut self) -> Result<WordedMachine, ProfileError> {
+    pub fn compose(mut self) -> Result<UnderstoodMachine, ProfileError> {
         let mut assumed = std::mem::take(&mut self.unused);
         assumed.iter_mut().for_each(|unused| *unused = format!("not used: {unused}"));
         let gpu = self.chosen_gpu(&mut assumed);
@@ -215,7 +215,7 @@ impl DescribedMachine {
         if parts.is_empty() {
             parts.push(names.cpu.clone());
         }
-        Ok(WordedMachine { parts, assumed, names })
+        Ok(UnderstoodMachine { parts, assumed, names })
     }
 
     /// The kind of GPU that is used: one on a card rather than one in the CPU, of several the one

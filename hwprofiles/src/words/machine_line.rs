@@ -248,12 +248,12 @@ fn is_idle(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::described_machine::WordedMachine;
+    use crate::words::described_machine::UnderstoodMachine;
 
     /// Machines of people who published what they measured, in their words.
     const USERS: &str = include_str!("users_machines.txt");
 
-    fn machine(line: &str) -> WordedMachine {
+    fn machine(line: &str) -> UnderstoodMachine {
         let read = read_line(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         read.compose().unwrap_or_else(|error| panic!("{line}: {error}"))
     }

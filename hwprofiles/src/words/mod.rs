@@ -4,18 +4,18 @@ mod described_machine;
 mod line_words;
 mod machine_line;
 
-pub use described_machine::WordedMachine;
+pub use described_machine::UnderstoodMachine;
 
 use crate::files::ProfileError;
 use crate::library::Library;
 use crate::machine::Machine;
 
-impl WordedMachine {
+impl UnderstoodMachine {
     /// What `line` says: parts by their names, sizes, modules, a link. What it leaves out is
-    /// assumed, and [`WordedMachine::assumed`] says so.
+    /// assumed, and [`UnderstoodMachine::assumed`] says so.
     ///
     /// ```
-    /// let words = hwprofiles::WordedMachine::read("2x RTX 3090, EPYC 7543, 256 GB")?;
+    /// let words = hwprofiles::UnderstoodMachine::read("2x RTX 3090, EPYC 7543, 256 GB")?;
     /// assert_eq!(words.machine(1)?.identical_gpus().len(), 2);
     /// # Ok::<(), hwprofiles::ProfileError>(())
     /// ```
@@ -40,7 +40,7 @@ impl Library {
             found => return found,
         };
         let is_file = [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
-        match WordedMachine::read(name) {
+        match UnderstoodMachine::read(name) {
             Ok(words) => words.machine(gpus),
             Err(unclear) if name.contains([' ', ',']) && !is_file => Err(unclear),
             Err(_) => Err(unknown),

@@ -228,8 +228,12 @@ fn words_are_a_machine_where_they_are_neither_a_name_nor_a_file() {
     assert_eq!((gpus.len(), server.name.as_str()), (8, "8x h200-sxm 141 GB"));
     let one = library.machine("h200-sxm").unwrap();
     assert_eq!(server.device(gpus[0]).gemm, one.device(one.identical_gpus()[0]).gemm);
-    let note = server.note.unwrap_or_default();
-    assert!(note.starts_with("assumed: CPU xeon-8480p; ") && note.contains("link pcie5-x16"), "{note}");
+    let told = server.assumptions();
+    assert!(told.starts_with("assumed: CPU xeon-8480p; ") && told.contains("link pcie5-x16"), "{told}");
+    assert_eq!(
+        (one.assumptions(), server.with_tensor_parallel(8).unwrap().assumptions()),
+        (String::new(), told)
+    );
     assert_eq!(called("h200-sxm", 1), one, "a name needs no words");
     assert_eq!(called("H200, EPYC 9654, 1 TB", 4).identical_gpus().len(), 4, "as many as a group wants");
     let error = |name: &str| library.machine_called(name, 1).expect_err(name).to_string();

@@ -95,6 +95,14 @@ impl LayerPlacement {
         self.kind.sublayers().iter().copied().zip(self.sublayers.iter())
     }
 
+    /// The sublayers that `other`, a layer of the same kind, places otherwise, with their slices
+    /// here and there.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<(Sublayer, Slices, Slices)> {
+        let both = self.iter().zip(other.sublayers.iter());
+        let different = both.filter(|((_, here), there)| here != there);
+        different.map(|((sublayer, here), there)| (sublayer, here.clone(), there.clone())).collect()
+    }
+
     /// The memory of its cache; `None` in a layer without a mixer.
     pub fn kv_home(&self) -> Option<MemoryId> {
         self.kind.has_mixer().then(|| self.slices(Sublayer::Attention)[0].home)

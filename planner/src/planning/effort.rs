@@ -17,7 +17,7 @@ impl Effort {
     /// are needed: for each of many questions whose plans nobody reads.
     pub const NUMBERS: Self = Self { placements: 0, beside_rules: false };
     /// For one plan.
-    pub const PLAN: Self = Self::new(160);
+    pub const PLAN: Self = Self::new(240);
 
     /// A number of placements.
     pub const fn new(placements: u32) -> Self {

@@ -8,7 +8,7 @@
 
 use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::placement::{LayerPlacement, Pipelining};
+use crate::placement::{LayerPlacement, Pipelining, Slices};
 use crate::plan::{BestRule, SearchSummary};
 use crate::planning::edits::{ChunkedPlacement, Edits, LayerSet, Order};
 use crate::planning::effort::Effort;
@@ -19,6 +19,7 @@ use crate::search::Goal;
 use hwprofiles::Ratio;
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
+use scenarios::{LayerKind, Sublayer};
 
 /// The least gain of a round that is worth another one.
 const WORTH: f64 = 5e-4;
@@ -36,7 +37,7 @@ const OVERHEAD: usize = 5;
 /// Models of fewer layers have the budget of this many: their edits are as many.
 const FEW: usize = 32;
 /// Starts are worth a search if they are within this share of the best.
-const NEAR: f64 = 1.3;
+const NEAR: f64 = 1.03;
 
 /// The search around placements of one problem.
 pub(crate) struct Improvement<'a, 's> {
@@ -58,8 +59,10 @@ pub(crate) struct Improvement<'a, 's> {
     slopes: FxHashMap<LayerChange, Option<Judgement>>,
 }
 
-/// A layer, another placement of it, and the chunk and the pipelining around it.
-type LayerChange = (LayerPlacement, LayerPlacement, u64, Pipelining);
+/// What changes in a layer of a kind: each sublayer that is placed otherwise, before and after; the
+/// chunk and the pipelining around it. The other sublayers change little of what it brings, so
+/// layers that differ in them share it: most sets of layers are those of an edit before.
+type LayerChange = (LayerKind, Vec<(Sublayer, Slices, Slices)>, u64, Pipelining);
 
 /// An objective, and bytes of each memory.
 type Judgement = (f64, Vec<i128>);
@@ -245,7 +248,9 @@ impl<'a, 's> Improvement<'a, 's> {
             let used = alike.map(|other| other.layer.clone());
             let changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer, alone)).collect();
             let ChunkedPlacement { placement, chunk } = &from.candidate;
-            let change = |to: &LayerPlacement| (layer.clone(), to.clone(), *chunk, placement.pipelining);
+            let change = |to: &LayerPlacement| {
+                (layer.kind, layer.differences(to), *chunk, placement.pipelining)
+            };
             let new: Vec<&LayerPlacement> =
                 changes.iter().filter(|to| !self.slopes.contains_key(&change(to))).collect();
             let before = from.candidate.excerpt(&window);
@@ -333,9 +338,9 @@ impl<'a, 's> Improvement<'a, 's> {
 
     /// The first `most` of `slopes` that do not edit the same sublayers too often.
     fn different<'t>(sets: &[LayerSet], slopes: &[&'t Slope], most: usize) -> Vec<&'t Slope> {
-        let edited = |slope: &Slope| -> (usize, Vec<bool>) {
-            let before = &sets[slope.set].layer.sublayers;
-            (slope.set, before.iter().zip(slope.to.sublayers.iter()).map(|(a, b)| a != b).collect())
+        let edited = |slope: &Slope| -> (usize, Vec<Sublayer>) {
+            let changes = sets[slope.set].layer.differences(&slope.to).into_iter();
+            (slope.set, changes.map(|(sublayer, ..)| sublayer).collect())
         };
         let mut kept: Vec<&Slope> = Vec::new();
         for &slope in slopes {

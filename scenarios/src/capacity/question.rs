@@ -28,7 +28,7 @@ use crate::load::arrivals::Requests;
 use crate::load::offered_load::{LoadUnit, OfferedLoad};
 use crate::question::scenario::Scenario;
 use hwprofiles::{Dollars, RequestsPerSec, Watts};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// How many machines a load takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,10 +140,8 @@ impl Document {
         currencies: &Currencies,
     ) -> Result<MachineOption, ScenarioError> {
         let path = format!("capacity.machines.{index}");
-        let named = Value::Object([("machine".to_owned(), value.clone())].into_iter().collect());
-        let are_parts = ["cpu", "gpu"].iter().any(|part| value.get(part).is_some());
-        let entries = if value.is_string() || are_parts { &named } else { value };
-        let section = DocumentSection::at(&self.source, &path, entries)?;
+        let entries = machine_entries(value);
+        let section = DocumentSection::at(&self.source, &path, &entries)?;
         section.only(&MACHINE_KEYS)?;
         let mut document = self.clone();
         let machine = section.get("machine").or(self.root.get("machine"));
@@ -181,6 +179,26 @@ impl Document {
             idle_power: power("idle_power")?,
             name,
         })
+    }
+}
+
+/// The keys of one machine of the list: a name or words stand for `machine`, and so do the parts of
+/// a machine, which may stand beside the other keys.
+fn machine_entries(value: &Value) -> Value {
+    let with_machine = |mut entries: Map<String, Value>, machine: Value| {
+        entries.insert("machine".to_owned(), machine);
+        Value::Object(entries)
+    };
+    match value {
+        Value::String(_) => with_machine(Map::new(), value.clone()),
+        Value::Object(keys)
+            if !keys.contains_key("machine") && (keys.contains_key("cpu") || keys.contains_key("gpu")) =>
+        {
+            let is_part = |(key, _): &(String, Value)| !MACHINE_KEYS.contains(&key.as_str());
+            let (parts, others): (Map<_, _>, Map<_, _>) = keys.clone().into_iter().partition(is_part);
+            with_machine(others, Value::Object(parts))
+        }
+        _ => value.clone(),
     }
 }
 

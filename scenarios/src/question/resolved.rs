@@ -10,11 +10,11 @@ use crate::model::operators::formats::{Formats, WeightClass};
 use crate::model::transformer::Model;
 use crate::question::engine_choice::EngineChoice;
 use crate::question::format_choice::FormatChoice;
-use crate::question::lookup::{Catalog, Reference};
+use crate::question::lookup::{Catalog, MachineSpec, Reference};
 use crate::question::placement_choice::{OffloadOptions, PlacementChoice};
 use crate::question::requirements::Requirements;
 use crate::question::scenario::Scenario;
-use hwprofiles::{EngineExecution, Machine};
+use hwprofiles::{EngineExecution, Machine, ProfileError};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Scenario {
         }
         let speculative = self.find_draft(&model, &workload, catalog)?;
         let formats = self.format_choice(&model)?;
-        let machines = catalog.machines(&self.machine, &self.groups)?;
+        let machines = catalog.machines(&self.machine, &self.groups).map_err(|error| self.misnamed(error))?;
         let mut engine = self.engine.clone();
         if let Some(machine) = machines.first() {
             engine.profile.serving.adapt_to(machine);
@@ -152,6 +152,20 @@ impl Scenario {
     /// The error for the value `value` of the key at `path`.
     pub fn refuse(&self, path: &[String], value: String, wanted: String) -> ScenarioError {
         self.wrong(&path.join("."), value, wanted)
+    }
+
+    /// The error at its place, where the machine's name, or the words for it, are wrong. Errors
+    /// within the machine's file tell their own place.
+    fn misnamed(&self, error: ScenarioError) -> ScenarioError {
+        let MachineSpec::Named(reference) = &self.machine else { return error };
+        let wanted = match &error {
+            ScenarioError::Machine(ProfileError::Unknown { name, known }) if *name == reference.text => {
+                format!("neither a file nor a shipped profile; {known}")
+            }
+            ScenarioError::Machine(unclear @ ProfileError::Unclear { .. }) => unclear.to_string(),
+            _ => return error,
+        };
+        self.wrong("machine", Value::String(reference.text.clone()).to_string(), wanted)
     }
 
     /// The error for a wrong value.

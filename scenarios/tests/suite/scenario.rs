@@ -65,12 +65,13 @@ capacity:
     - h100-sxm
     - 8x H200
     - {cpu: xeon-8480p, dram: {capacity: 1 TB}, gpu: {part: h200-sxm, count: 4}, link: pcie5-x16}
-    - {cpu: xeon-8480p, dram: {capacity: 1 TB}}
+    - {cpu: xeon-8480p, dram: {capacity: 1 TB}, price: 20000 USD}
     - {name: one, machine: {cpu: xeon-8480p, dram: {capacity: 1 TB}, gpu: l4, link: pcie4-x16}}
 ";
     let question = Document::from_yaml("s.yaml", text).unwrap().capacity().unwrap();
     let names: Vec<_> = question.machines.iter().map(|machine| &*machine.name).collect();
     assert_eq!(names, ["h100-sxm", "8x H200", "4x h200-sxm", "xeon-8480p", "one"]);
+    assert_eq!(question.machines[3].price.as_ref().map(|price| price.get()), Some(20_000.0));
     let gpus = |option: &scenarios::MachineOption| {
         let resolved = option.scenario.resolve(&FileCatalog::default()).unwrap();
         resolved.machines.iter().map(|machine| machine.tensor_parallel()).max()

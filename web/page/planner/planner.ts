@@ -23,7 +23,7 @@ async function answersOfTheBuild(): Promise<Record<string, string>> {
   }
 }
 
-/** How long an answer must stand before the rest is computed: who goes on changing controls wants answers alone. */
+/** After an answer, how long nobody must ask for another one before details and curves are computed. */
 const STILL_MS = 100;
 
 /** The planner in the browser: one worker for answers, so that they wait for nothing else, and one for the rest. */
