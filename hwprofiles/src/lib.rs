@@ -18,8 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //! Between measured points time is interpolated. Outside them the efficiency at the boundary is
-//! used, and the [`Basis`] says so. Where nothing was measured the answer is [`MissingRate`], which
-//! names the command that measures it. Nothing is guessed.
+//! used, and the [`Basis`] says so. Where nothing was measured and no documented estimate
+//! stands in, the answer is [`MissingRate`], which names the command that measures it.
 //!
 //! # From measuring to a machine
 //! `fulcrum bench` fills a [`Host`]: rates of *teams* of 1, 2, … threads, curves of memory

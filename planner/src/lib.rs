@@ -38,10 +38,10 @@ pub use cost::{
 pub use engine_plan::plan_for_engine;
 pub use error::PlannerError;
 pub use explain::{
-    Axis, BreakEven, Brief, Busy, Explanation, Filled, PhaseBinding, Scope, Turn, Worth, explain,
+    Axis, BreakEven, Brief, Busy, Explanation, MemoryFill, PhaseBinding, Scope, TurningPoint, Worth, explain,
 };
 pub use export::{Export, ExportError, ExportTarget, UnknownExportTarget, export};
-pub use front::{Front, FrontPoint, Taken, front, label};
+pub use front::{Front, FrontPoint, PointCriteria, front, placement_label};
 pub use grid::{GridCell, GridScorer, plan_grid};
 pub use memory::{
     MemoryUsage, SequenceBytes, StagingSlot, activation_buffers, cache_bytes, rotation_table_bytes,

@@ -19,6 +19,9 @@ pub struct AdviseArguments {
     /// assumed and told. `this`, or a machine's file, too.
     #[arg(long, value_name = "WORDS")]
     machine: Option<String>,
+    /// The machine in words, without `--machine`.
+    #[arg(value_name = "WORDS", conflicts_with = "machine")]
+    words: Vec<String>,
     /// What the model is for: chat, code or batch.
     #[arg(long = "for", value_name = "PURPOSE", default_value_t)]
     purpose: Purpose,
@@ -54,7 +57,8 @@ pub struct AdviseArguments {
 impl AdviseArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
-        let machine = match self.machine.as_deref() {
+        let words = Some(self.words.join(" ")).filter(|words| !words.is_empty());
+        let machine = match self.machine.or(words).as_deref() {
             None => this_machine()?,
             Some(name) if name == "this" || Path::new(name).is_file() => {
                 AdvisedMachine::from_machine(fulcrum::machine(name)?)

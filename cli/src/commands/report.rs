@@ -2,7 +2,7 @@
 
 use crate::text::terminal::{errln, outln};
 use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
-use fulcrum::{OrError, Result, ResultPage};
+use fulcrum::{Error, OrError, Result, ResultPage};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -37,6 +37,11 @@ enum PlotFormat {
 impl ReportArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
+        let ending = self.out.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        if ending.is_some_and(|ending| !["html", "htm"].contains(&&*ending)) {
+            let message = "a name that ends in .html is wanted";
+            return Err(Error::input(format!("-o {}: {message}", self.out.display())));
+        }
         let ResultPage { report, files } = fulcrum::report(&self.results)?;
         report.write_html(&self.out).or_failed()?;
         if let Some(folder) = &self.plots {

@@ -115,6 +115,8 @@ workload: {batch: 1, prompt_tokens: 64, output_tokens: 8}
     assert!(shown.starts_with(told), "{shown}");
     // The plan names the machine in the same words.
     assert!(place.stdout("explain plan.yaml").starts_with("llama-3.2-1b on rtx-3060-12, 32 GB"));
+    place.refused("explain s.yaml", 2, &["s.yaml is a scenario", "fulcrum plan s.yaml -o plan.yaml"]);
+    place.refused("plan plan.yaml", 2, &["plan.yaml: a plan", "explain, export, sim and report"]);
     let unclear = "plan s.yaml --set machine=RTX-3061";
     place.refused(unclear, 2, &["machine", "did you mean"]);
 }

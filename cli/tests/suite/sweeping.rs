@@ -394,6 +394,14 @@ fn a_search_finds_the_largest_that_a_grid_shows() {
     let none = r#"sweep s.yaml --set slo={"tpot":"1ns"} --find workload.batch=1..64 -o none.csv"#;
     place.stdout(none);
     assert_eq!(column(&read(&place, "none.csv"), "status"), ["infeasible"]);
+    let free = place.stdout("sweep s.yaml --find workload.batch=1..4 -o free.csv");
+    let told = "workload.batch=4: the end of the range; no slo is set, so nothing stopped it";
+    assert!(free.contains(told), "{free}");
+    for name in ["x.html", "x.txt"] {
+        let words = [name, "a name that ends in .csv or .parquet is wanted"];
+        place.refused(&format!("sweep s.yaml {AXES} -o {name}"), 2, &words);
+    }
+    place.refused("report none.csv -o x.pdf", 2, &["x.pdf", "a name that ends in .html is wanted"]);
     place.refused("sweep s.yaml --find workload.batch=8..1 -o x.csv", 2, &["8..1"]);
     place.refused(
         "sweep s.yaml --find workload.batch=1..8 --set workload.batch=1,2 -o x.csv",

@@ -113,6 +113,43 @@ impl AdvisedEngine {
         usual.into_iter().map(str::to_owned).collect()
     }
 
+    /// Refuses a word that names no format that it runs, whatever the model is.
+    ///
+    /// # Errors
+    /// The nearest formats that it runs.
+    pub(super) fn check_format(self, word: &str) -> Result<()> {
+        let is_number = word.parse::<DType>().is_ok_and(DType::holds_weights);
+        match word.parse::<GgufFileType>() {
+            Ok(_) if self.reads_gguf() => Ok(()),
+            Ok(_) => Err(Error::input(format!(
+                "--format {word}: {self} reads no GGUF files: one of {} is wanted",
+                SAFETENSORS.join(", ")
+            ))),
+            Err(_) if is_number => Ok(()),
+            Err(_) => {
+                let near = self.near_formats(word);
+                Err(Error::input(format!(
+                    "--format '{word}' is not a format; did you mean {}? A kind of GGUF file (q4_k_m) or a number \
+                     format (fp8, int4) is wanted",
+                    near.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// At most three formats that it runs: those that begin with `word`, or the nearest.
+    fn near_formats(self, word: &str) -> Vec<&'static str> {
+        let others = GgufFileType::ALL.map(|entry| entry.1).into_iter().filter(|kind| !GGUF.contains(kind));
+        let files = GGUF.into_iter().chain(others).filter(|_| self.reads_gguf());
+        let known: Vec<_> = files.chain(SAFETENSORS).collect();
+        let plain = word.to_lowercase().replace('-', "_");
+        let begun = known.iter().copied().filter(|format| format.starts_with(&plain));
+        match begun.take(3).collect::<Vec<_>>() {
+            begun if begun.is_empty() => nearest(word, known),
+            begun => begun,
+        }
+    }
+
     /// The formats that `word` means for `model` with this engine.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ pub struct LeftOutModel {
 /// about, or where the model or the format is unknown. A model that does not fit is an answer: it
 /// is left out.
 pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &UpgradePrices) -> Result<Advice> {
+    question.format.as_deref().map_or(Ok(()), |word| question.engine.check_format(word))?;
     let site = EngineSite::new(&machine.machine, question)?;
     let one = question.model.as_deref().map(CataloguedModel::named).transpose()?;
     let catalog = match &one {
@@ -286,6 +287,17 @@ mod tests {
         assert!(refused("M4 Max, 64 GB", "vllm", None).contains("--engine llama.cpp runs here"));
         let told = refused("RTX 4090, i7-14700K, 64 GB", "ktransformers", Some("qwen3-8b"));
         assert!(told.contains("qwen3-8b") && told.contains("has none"), "{told}");
+        let format =
+            |engine: AdvisedEngine, word: &str| engine.check_format(word).err().map(|it| it.to_string());
+        let told = format(AdvisedEngine::LlamaCpp, "q4").expect("no format");
+        assert!(told.contains("--format 'q4' is not a format; did you mean q4_k_m, q4_0, "), "{told}");
+        assert!(
+            format(AdvisedEngine::Vllm, "q4_k_m").is_some_and(|told| told.contains("reads no GGUF files"))
+        );
+        assert_eq!(
+            ["q4_k_m", "Q8_0", "int4"].map(|word| format(AdvisedEngine::LlamaCpp, word)),
+            [None, None, None]
+        );
         assert!("lama.cpp".parse::<AdvisedEngine>().expect_err("no engine").contains("llama.cpp"));
     }
 

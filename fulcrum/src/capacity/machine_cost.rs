@@ -26,17 +26,20 @@ pub(crate) fn price(
         sum += price;
         figures.push(figure(&format!("{name}: {what}"), price.to_string(), source));
     };
-    for device in &machine.devices {
+    for (device, count) in counted_devices(machine) {
         let price = device.price.as_ref().ok_or_else(|| {
             Error::input(format!(
-                "{name}: device '{}' of {} has no price: write what the machine costs, like {{name: {name}, machine: …, price: \
+                "the price of '{}' is not known: write what the machine costs, like {{name: {name}, machine: …, price: \
                  50000 USD}}",
                 device.name,
-                machine.name
             ))
-        });
-        let price = price?;
-        add(device.name.clone(), price.value, source_of(&price.source));
+        })?;
+        let each = price.value / device.ranks() as f64;
+        let what = match count {
+            1 => device.name.clone(),
+            _ => format!("{count} × {}, {each} each", device.kind.name()),
+        };
+        add(what, each * count as f64, source_of(&price.source));
     }
     for memory in machine.memories.iter().filter(|memory| memory.stripes.is_empty()) {
         let usual = match memory.kind {
@@ -61,6 +64,20 @@ pub(crate) fn price(
     Ok((sum, figures))
 }
 
+/// The different devices of `machine`, each with how many there are of it, the ranks of a group
+/// included.
+fn counted_devices(machine: &Machine) -> Vec<(&Device, u64)> {
+    let alike = |one: &Device, other: &Device| one.kind == other.kind && one.price == other.price;
+    let mut counted: Vec<(&Device, u64)> = Vec::new();
+    for device in &machine.devices {
+        match counted.iter_mut().find(|(first, _)| alike(first, device)) {
+            Some((_, count)) => *count += device.ranks(),
+            None => counted.push((device, device.ranks())),
+        }
+    }
+    counted
+}
+
 /// The power of one machine: while it waits, and when it is busy.
 pub(crate) fn power(option: &MachineOption, machine: &Machine) -> Result<[Watts; 2]> {
     if let Some(busy) = option.power {
@@ -71,10 +88,9 @@ pub(crate) fn power(option: &MachineOption, machine: &Machine) -> Result<[Watts;
         let name = &option.name;
         let busy = device.power.as_ref().ok_or_else(|| {
             Error::input(format!(
-                "{name}: device '{}' of {} has no power: write what the machine draws, like {{name: {name}, machine: …, power: \
+                "the power of '{}' is not known: write what the machine draws, like {{name: {name}, machine: …, power: \
                  2 kW}}",
                 device.name,
-                machine.name
             ))
         });
         let busy = busy?.value;

@@ -15,7 +15,9 @@ use reports::capacity::{
     BandedValue, Bottleneck, CAPACITY_VERSION, Candidate, CapacityReport, CapacityResult, Figure, Fleet,
     FleetMachine, FleetTerms, GpuArrangement, sensitivity,
 };
-use scenarios::{CapacityQuestion, Document, LoadUnit, MachineOption, Requests, Step, ThinkTime};
+use scenarios::{
+    CapacityQuestion, Document, EngineProfile, LoadUnit, MachineOption, Requests, Step, ThinkTime,
+};
 
 /// Says which machine serves the load of `document` within its limits, how many of them, and what
 /// that costs.
@@ -111,6 +113,7 @@ fn question_in_words(question: &CapacityQuestion, scenarios: &[PreparedScenario]
             limits.collect::<Vec<_>>().join(", ")
         )
         .replace(".0000 %", " %"),
+        format!("simulated with {}", engine_in_words(&scenario.engine().profile)),
     ];
     for (option, scenario) in question.machines.iter().zip(scenarios) {
         if let Some(machine) = scenario.machines().iter().find(|machine| !machine.assumed.is_empty()) {
@@ -118,6 +121,11 @@ fn question_in_words(question: &CapacityQuestion, scenarios: &[PreparedScenario]
         }
     }
     lines
+}
+
+/// An engine's name, with its version where one was asked for.
+fn engine_in_words(EngineProfile { engine, version, .. }: &EngineProfile) -> String {
+    version.as_ref().map_or(engine.clone(), |version| format!("{engine} {version}"))
 }
 
 /// The question for one machine.

@@ -291,7 +291,7 @@ impl PreparedScenario {
 
     /// The document of the solver's plan alone, for one of many questions.
     pub(crate) fn plan_document(&self) -> Result<Plan> {
-        Ok(self.choose(Effort::NUMBERS)?.plan)
+        Ok(self.choose(Effort::SWEEP)?.plan)
     }
 
     fn choose(&self, effort: Effort) -> Result<ChosenFormats> {

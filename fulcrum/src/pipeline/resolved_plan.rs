@@ -75,6 +75,13 @@ impl ResolvedPlan {
     /// # Errors
     /// The text is no plan, or its machine or model is missing or another than it was.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self> {
+        let keys = yaml::top_keys(text, file).unwrap_or_default();
+        if keys.iter().any(|key| key == "workload" || key == "machine")
+            && !keys.iter().any(|key| key == "plan")
+        {
+            let run = format!("run `fulcrum plan {file} -o plan.yaml` first");
+            return Err(Error::input(format!("{file} is a scenario, and a plan is wanted: {run}")));
+        }
         let origin = Plan::from_yaml(text, file).or_input()?.from.ok_or_else(|| {
             Error::input(format!(
                 "{file}: from is missing: it names the machine and the model, see `fulcrum plan`"

@@ -18,11 +18,12 @@ const COMPARED: [(&str, &str, bool); 3] = [
 pub(crate) struct RowHighlights<'c> {
     best: Vec<(&'static str, BestRow<'c>)>,
     columns: &'c SweepColumns,
-    /// Of each status but `ok`: the first row's number and message.
+    /// Of each status: the number and the message of the first row that has one.
     reasons: [Option<[String; 2]>; PointStatus::ALL.len()],
 }
 
-/// The fastest rows of a sweep, and the first reason of each kind for which points have no numbers.
+/// The fastest rows of a sweep, and the first message of each kind: why points have no numbers, or
+/// what is noted of those that have.
 #[derive(Debug, Default)]
 pub struct SweepHighlights {
     /// Each with what it is best by; its cells by the names of their columns.
@@ -46,7 +47,7 @@ impl<'c> RowHighlights<'c> {
         self.best.iter_mut().for_each(|(_, best)| best.see(row));
         let (cells, first) = (cells(row), 1 + self.columns.keys().count());
         let status = PointStatus::ALL.iter().position(|status| cells[first] == status.name());
-        if let Some(status) = status.filter(|status| PointStatus::ALL[*status] != PointStatus::Ok) {
+        if let Some(status) = status.filter(|_| !cells[first + 1].is_empty()) {
             self.reasons[status].get_or_insert_with(|| [cells[0].clone(), cells[first + 1].clone()]);
         }
     }

@@ -40,7 +40,7 @@ use file_digests::FileDigests;
 use journal::SweepJournal;
 use points::SweepPoints;
 use row::{PointAnswer, PointStatus, SweepColumns};
-use scenarios::{Document, GRID_LIMIT, Grid, Model, Requests, ScenarioError, SweepAxis};
+use scenarios::{Document, GRID_LIMIT, Grid, Model, Requests, ScenarioError, Slo, SweepAxis};
 use serde_json::{Value, json};
 use sim::CapacityBracket;
 use std::any::Any;
@@ -300,7 +300,17 @@ impl Sweep {
             Err(None) => [None, None],
             Err(Some(error)) => return Err(error),
         };
-        let point = best.map(|(_, point)| point).or(other).expect("a value was tried");
+        let mut point = best.map(|(_, point)| point).or(other).expect("a value was tried");
+        if let [Some(most), None] = ends {
+            let value = search.value(most);
+            let tried = self.grid.point_with(index, Some((&search.key, &value))).or_input()?;
+            let why = match tried.scenario.slo == Slo::default() {
+                true => "no slo is set, so nothing stopped it",
+                false => "the limits are kept up to there",
+            };
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            point.answer.note(&format!("{}={value}: the end of the range; {why}", search.key));
+        }
         Ok((point, ends))
     }
 

@@ -116,6 +116,14 @@ impl PointAnswer {
         Self { status, cells: format!("{words},{numbers}") }
     }
 
+    /// Says something of a point that has numbers, where messages of the others stand.
+    pub(crate) fn note(&mut self, message: &str) {
+        let begins = format!("{},,", PointStatus::Ok.name());
+        if let Some(rest) = self.cells.strip_prefix(&begins) {
+            self.cells = format!("{},{},{rest}", PointStatus::Ok.name(), quoted(&one_line(message)));
+        }
+    }
+
     /// Whether it has numbers, and this share of its requests keeps the limits where it has some.
     pub(crate) fn keeps(&self, share: f64) -> bool {
         let place = MEASURES.iter().position(|path| *path == ATTAINMENT);

@@ -5,7 +5,7 @@ use crate::library::shipped::{shipped, shipped_as};
 use crate::units::edits_between;
 
 /// Words that tell no part from another: makers, brands, tiers, and what systems append.
-const IDLE: &str = "nvidia geforce rtx gtx tesla amd radeon instinct ryzen epyc intel xeon platinum gold \
+const IDLE: &str = "nvidia geforce rtx gtx rx tesla amd radeon instinct ryzen epyc intel xeon platinum gold \
     silver scalable core i3 i5 i7 i9 apple cpu gpu processor graphics gen generation \
     blackwell workstation edition gb hbm2 hbm3 hbm3e gddr6";
 
@@ -33,6 +33,35 @@ const NAMED: usize = 3;
 
 /// Fewer letters than this are no beginning of a name.
 const LEAST: usize = 3;
+
+/// Brands of GPUs alone, and of CPUs alone: `RX 7600` and `Ryzen 7600` are two parts.
+pub(crate) const GPU_BRANDS: [&str; 5] = ["radeon", "geforce", "rtx", "gtx", "rx"];
+const CPU_BRANDS: [&str; 4] = ["ryzen", "epyc", "xeon", "threadripper"];
+
+/// `text` with a space between a GPU's brand and the number behind it: `rtx4070` → `rtx 4070`.
+fn brand_apart(text: &str) -> String {
+    let mut apart = String::new();
+    for word in text.to_lowercase().split_inclusive(|c: char| !c.is_alphanumeric()) {
+        let number = GPU_BRANDS.iter().find_map(|brand| Some((brand, word.strip_prefix(brand)?)));
+        match number.filter(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit())) {
+            Some((brand, rest)) => apart.extend([brand, " ", rest]),
+            None => apart.push_str(word),
+        }
+    }
+    apart
+}
+
+/// Whether the brands in `name` allow the profile `text`: those of GPUs no CPU, those of CPUs no
+/// GPU.
+fn allowed_by_brand(name: &str, text: &str) -> bool {
+    let lower = name.to_lowercase();
+    let has = |brands: &[&str]| lower.split(|c: char| !c.is_alphanumeric()).any(|it| brands.contains(&it));
+    match (has(&GPU_BRANDS), has(&CPU_BRANDS)) {
+        (true, false) => !text.starts_with("cpu:"),
+        (false, true) => !text.starts_with("gpu:"),
+        _ => true,
+    }
+}
 
 /// What tells a part from others, as one word: `Core i9-13900K` and `13900k` are the same.
 fn spelling(name: &str) -> String {
@@ -73,12 +102,22 @@ fn plain(word: &str) -> String {
 
 /// The shipped profile that `name` means in another spelling.
 pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
-    let wanted = spelling(name);
-    let otherwise = OTHERWISE.iter().find(|(other, _)| *other == wanted).map(|(_, shipped)| *shipped);
-    if wanted.is_empty() {
-        return None;
-    }
-    shipped().find(|(shipped, _)| otherwise.map_or_else(|| spelling(shipped) == wanted, |it| it == *shipped))
+    let apart = brand_apart(name);
+    let words = [spelling(name), spelling(&apart)];
+    let found = |wanted: &String| {
+        let otherwise = OTHERWISE.iter().find(|(other, _)| other == wanted).map(|(_, shipped)| *shipped);
+        shipped()
+            .filter(|(_, text)| !wanted.is_empty() && allowed_by_brand(&apart, text))
+            .find(|(shipped, _)| otherwise.map_or_else(|| spelling(shipped) == *wanted, |it| it == *shipped))
+    };
+    words.iter().find_map(found).or_else(|| with_graphics(&words[1]))
+}
+
+/// The Intel CPU that is the same part but for its graphics: `i5-13400F` computes as `i5-13400`.
+fn with_graphics(wanted: &str) -> Option<(&'static str, &'static str)> {
+    let own = wanted.strip_suffix('f')?;
+    let is_core = |name: &str| ["i3-", "i5-", "i7-", "i9-"].iter().any(|tier| name.starts_with(tier));
+    shipped().find(|(shipped, _)| is_core(shipped) && spelling(shipped) == own)
 }
 
 /// The shipped profile that `name` means, by its own name or in another spelling: its name and its
@@ -96,19 +135,25 @@ pub(crate) fn similar(name: &str) -> Option<String> {
 /// The shipped names that are nearest to `name`, at most three. Those that begin with it come
 /// before those that hold it, those that it begins with, and those with few other letters.
 pub fn similar_names(name: &str) -> Vec<&'static str> {
-    let wanted = spelling(name);
+    let apart = brand_apart(name);
+    let wanted = spelling(&apart);
+    let rank = |own: &str| {
+        let edits = edits_between(&wanted, own);
+        let begins = |long: &str, short: &str| short.len() >= LEAST && long.starts_with(short);
+        match () {
+            () if begins(own, &wanted) => Some((0, edits)),
+            () if wanted.len() >= LEAST && own.contains(&wanted) => Some((1, edits)),
+            () if begins(&wanted, own) => Some((2, edits)),
+            () if edits <= wanted.len() / 3 => Some((3, edits)),
+            () => None,
+        }
+    };
     let mut near: Vec<_> = shipped()
+        .filter(|(_, text)| allowed_by_brand(&apart, text))
         .filter_map(|(shipped, _)| {
-            let own = spelling(shipped);
-            let edits = edits_between(&wanted, &own);
-            let begins = |long: &str, short: &str| short.len() >= LEAST && long.starts_with(short);
-            let rank = match () {
-                () if begins(&own, &wanted) => 0,
-                () if wanted.len() >= LEAST && own.contains(&wanted) => 1,
-                () if begins(&wanted, &own) => 2,
-                () if edits <= wanted.len() / 3 => 3,
-                () => return None,
-            };
+            let others = OTHERWISE.iter().filter(|(_, means)| *means == shipped).map(|(other, _)| *other);
+            let own = rank(&spelling(shipped));
+            let (rank, edits) = others.filter_map(rank).chain(own).min()?;
             Some((rank, edits, shipped))
         })
         .collect();

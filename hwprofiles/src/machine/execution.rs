@@ -37,8 +37,8 @@ pub struct EngineExecution {
     /// Whether its CPU kernels use tile instructions (AMX).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_tiles: Option<bool>,
-    /// Multiply-adds of CPU products with quantised weights, for each value that the cores unpack
-    /// in the same time: blocks are unpacked, scaled and multiplied as integers by one kernel.
+    /// The rate of CPU products with quantised weights, as multiply-adds for each value that the
+    /// CPU could unpack in the same time: one kernel unpacks, scales and multiplies integers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_product: Option<Sourced<Ratio>>,
     /// What is left of that with weights of a format, where they differ: blocks of more scales, or

@@ -27,6 +27,11 @@ impl Basis {
             Basis::Estimated => "estimated",
         }
     }
+
+    /// Whether the shape is within what was measured.
+    pub fn is_measured(self) -> bool {
+        matches!(self, Self::Measured | Self::Interpolated)
+    }
 }
 
 /// What most of a time is spent on.

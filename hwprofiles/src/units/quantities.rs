@@ -63,7 +63,15 @@ const DOLLARS: UnitTable = &[("USD", 1.0)];
 
 const HERTZ: UnitTable = &[("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)];
 
-const RATE: UnitTable = &[("req/s", 1.0), ("req/min", 1.0 / 60.0), ("req/h", 1.0 / 3600.0)];
+/// Requests over time, each unit in its spellings; `req/s` is the one that is written.
+const RATE: UnitTable = &[
+    ("req/s", 1.0),
+    ("req/min", 1.0 / 60.0),
+    ("req/h", 1.0 / 3600.0),
+    ("requests/s", 1.0),
+    ("rps", 1.0),
+    ("qps", 1.0),
+];
 
 macro_rules! in_files_as_text {
     ($name:ident, $kind:literal, $table:ident) => {

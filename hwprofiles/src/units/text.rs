@@ -172,10 +172,13 @@ fn unit_for(value: f64, table: UnitTable) -> (&'static str, f64) {
     largest_below.or(smallest).unwrap_or(("", 1.0))
 }
 
-/// Units that are read but not written: binary ones, and those whose numbers are hard to compare.
+/// Units that are read but not written: binary ones, those whose numbers are hard to compare, and
+/// other spellings.
 fn is_written(name: &str) -> bool {
+    const READ_ONLY: [&str; 10] =
+        ["µs", "min", "h", "Wh", "kWh", "req/min", "req/h", "requests/s", "rps", "qps"];
     let binary = name.starts_with(|c: char| "KMGT".contains(c)) && name[1..].starts_with("iB");
-    !binary && !["µs", "min", "h", "Wh", "kWh", "req/min", "req/h"].contains(&name)
+    !binary && !READ_ONLY.contains(&name)
 }
 
 /// The exponent e where `factor` is 10^e.

@@ -1,7 +1,7 @@
 //! A machine in one line of words: `RTX 4090, i7-14700K, 64 GB DDR5-6000`.
 
 use crate::files::ProfileError;
-use crate::library::similar_names;
+use crate::library::{GPU_BRANDS, similar_names};
 use crate::units::Bytes;
 use crate::words::described_machine::{DescribedMachine, PartKind, part_kind};
 use crate::words::line_words::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
@@ -45,6 +45,8 @@ struct LineReader {
     /// A count that waits for its part.
     waiting: Option<u64>,
     before: Before,
+    /// A GPU's brand that stands before, apart from what it is the brand of.
+    brand: Option<String>,
     wrong: Vec<String>,
     /// A size without a word that says of what; a disk where another size is the memory.
     maybe_memory: Option<Bytes>,
@@ -52,7 +54,7 @@ struct LineReader {
 
 impl LineReader {
     fn read(&mut self, phrase: &Phrase) {
-        (self.before, self.waiting) = (Before::Nothing, None);
+        (self.before, self.waiting, self.brand) = (Before::Nothing, None, None);
         let mut at = 0;
         let mut strange: Vec<&str> = Vec::new();
         let mut families: Vec<&str> = Vec::new();
@@ -62,7 +64,11 @@ impl LineReader {
             if used == 0 {
                 let word = rest[0].as_str();
                 match word {
-                    word if listed(FAMILIES, word) => families.push(word),
+                    word if phrase.len() == 1 && word.parse::<f64>().is_ok() => self.unitless(word),
+                    word if listed(FAMILIES, word) => {
+                        self.brand = Some(word.to_owned()).filter(|word| GPU_BRANDS.contains(&&**word));
+                        families.push(word);
+                    }
                     word if is_idle(word) => {}
                     // "Windows 11" and "Ryzen 7" name no part; "RTX 4095" should.
                     word if word.parse::<f64>().is_ok() && (families.is_empty() || word.len() <= 2) => {}
@@ -76,6 +82,12 @@ impl LineReader {
         } else if !families.is_empty() {
             self.machine.unused.push(format!("'{}' is a family, not a part", families.join(" ")));
         }
+    }
+
+    /// A number by itself, which is no part.
+    fn unitless(&mut self, number: &str) {
+        let size = number.trim_start_matches(['-', '+']);
+        self.wrong.push(format!("'{number}' has no unit: say {size} GB for memory"));
     }
 
     fn refuse_strange(&mut self, words: &str) {
@@ -120,6 +132,9 @@ impl LineReader {
             self.machine.modules = Some(found);
             return used;
         }
+        if let Some(used) = self.negative(rest) {
+            return used;
+        }
         if let Some((bytes, used)) = size(rest) {
             return used + self.sized(bytes, &rest[used..]);
         }
@@ -151,6 +166,15 @@ impl LineReader {
             self.wrong.push("0 of a part hold nothing: leave it out, or say how many".to_owned());
         }
         1
+    }
+
+    /// Refuses a size below zero; returns the words that it took.
+    fn negative(&mut self, rest: &[String]) -> Option<usize> {
+        let amount = rest[0].strip_prefix('-')?.to_owned();
+        let words: Vec<_> = [amount].into_iter().chain(rest.get(1).cloned()).collect();
+        let (bytes, used) = size(&words)?;
+        self.wrong.push(format!("-{bytes} of memory is negative: say how much there is, as 64 GB"));
+        Some(used)
     }
 
     /// A size, with the words behind it; returns how many of those it took.
@@ -194,8 +218,10 @@ impl LineReader {
         if is_idle(&rest[0]) {
             return 0;
         }
+        let brand = self.brand.clone().filter(|_| rest[0].starts_with(|c: char| c.is_ascii_digit()));
         for used in (1..=rest.len().min(LONGEST)).rev() {
             let name = rest[..used].join(" ");
+            let name = brand.as_ref().map_or(name.clone(), |brand| format!("{brand} {name}"));
             let Some(part) = part_kind(&name, self.is_laptop) else { continue };
             self.take(part);
             return used;
@@ -205,6 +231,7 @@ impl LineReader {
 
     fn take(&mut self, part: PartKind) {
         let waiting = self.waiting.take();
+        self.brand = None;
         match part {
             PartKind::Gpu(gpu) => {
                 self.machine.add_gpu(gpu, waiting.unwrap_or(1));
@@ -291,6 +318,11 @@ mod tests {
             ("RTX 3090 x2, EPYC 7543", "2x rtx-3090 24 GB, epyc-7543"),
             ("Ryzen 7 7840HS, 32 GB", "radeon-780m, ryzen-7840hs"),
             ("Ryzen 7 7840HS, 32 GB, no GPU", "ryzen-7840hs"),
+            ("RTX4070, i5-13400F, 32 GB", "rtx-4070 12 GB, i5-13400, 32 GB"),
+            ("Radeon 7900 XTX, Ryzen 7900, 64 GB", "rx-7900-xtx 24 GB, ryzen-7900, 64 GB"),
+            ("rx7600, Ryzen 5 7600, 32 GB", "rx-7600 8 GB, ryzen-7600, 32 GB"),
+            ("RTX PRO 6000, i5-13600KF, 64 GB", "rtx-pro-6000 96 GB, i5-13600k, 64 GB"),
+            ("RTX 4090 desktop, 64 GB", "rtx-4090 24 GB, 64 GB"),
             ("2x Xeon Gold 6138, 384 GB, 1 TB SSD", "2x xeon-gold-6138, 384 GB"),
         ] {
             let found = machine(line);
@@ -320,6 +352,12 @@ mod tests {
             ("RTX 4090, 0 GB", &["0 GB of memory", "understood: rtx-4090"]),
             ("RTX 4090, PCIe 9.0 x16", &["the link pcie9-x16"]),
             ("0x RTX 4090", &["0 of a part"]),
+            ("RTX 4070, 32", &["'32' has no unit: say 32 GB for memory", "understood: rtx-4070"]),
+            ("RTX 4070, -32 GB", &["-32 GB of memory is negative", "understood: rtx-4070"]),
+            ("RTX 4070, i7-14700F", &["not known: 'i7-14700f'", "did you mean i7-14700k"]),
+            ("Radeon 7900, 64 GB", &["not known: 'radeon 7900'", "did you mean", "rx-7900-xt"]),
+            ("GTX1060, 64 GB", &["did you mean gtx-1"]),
+            ("RTX-3061", &["did you mean rtx-3060-12"]),
         ] {
             let told = read_line(line).expect_err(line).to_string();
             assert!(words.iter().all(|word| told.contains(word)), "{line}: {told}");

@@ -190,6 +190,10 @@ fn a_name_is_found_as_systems_and_people_write_it() {
         ("AMD Ryzen Threadripper PRO 7975WX 32-Cores", "threadripper-pro-7975wx"),
         ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "ryzen-ai-max-395"),
         ("Apple M1 Max", "apple-m1-max"),
+        ("RTX4070", "rtx-4070"),
+        ("Core i5-13400F", "i5-13400"),
+        ("RX 7600", "rx-7600"),
+        ("Ryzen 5 7600", "ryzen-7600"),
     ];
     for (name, shipped) in cases {
         assert_eq!(library.profile(name).expect(name), library.profile(shipped).unwrap(), "{name}");
@@ -213,6 +217,7 @@ fn an_unknown_name_is_answered_by_the_nearest_and_a_file_comes_first() {
     assert!(error("RTX 4060 Ti").ends_with("did you mean rtx-4060-ti-8, rtx-4060-ti-16?"));
     assert!(error("7975WX").ends_with("did you mean threadripper-pro-7975wx?"));
     assert!(error("i9-13900kk").contains("did you mean i9-13900k"));
+    assert!(error("RTX-3061").ends_with("did you mean rtx-3060-12?"));
     assert!(error("a toaster").ends_with("`fulcrum machine list` names those"));
     std::fs::write(folder.path().join("RTX 4090"), "name: own\nparts: {cpu: this}\n").unwrap();
     assert!(matches!(library.profile("RTX 4090").unwrap(), Profile::Composition(_)));

@@ -85,6 +85,9 @@ fn decimal_and_binary_units_differ_and_spelling_is_free() {
     assert_eq!("2 h".parse(), Ok(Seconds::new(7200.0)));
     assert_eq!("1.5 kWh".parse(), Ok(Joules::new(5.4e6)));
     assert_eq!("120 req/min".parse(), Ok(RequestsPerSec::new(2.0)));
+    for text in ["50 req/s", "50 requests/s", "50 rps", "50qps"] {
+        assert_eq!(text.parse::<RequestsPerSec>().map(RequestsPerSec::to_file_text), Ok("50 req/s".into()));
+    }
 }
 
 #[test]

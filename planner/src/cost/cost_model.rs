@@ -193,7 +193,7 @@ impl CostModel<'_> {
         let kept = (work.weights + work.kv_read + work.kv_written) * reading;
         let loads = self.loads([(home, kept), (device.memory, work.activations * reading)]);
         let rated = self.rated(device, (operator, step), home, &work)?;
-        let measured = matches!(rated.basis, Basis::Measured | Basis::Interpolated) && home == device.memory;
+        let measured = rated.basis.is_measured() && home == device.memory;
         let loads = if measured { self.within_measured_time(loads, rated.time) } else { loads };
         let time = |load: BandwidthUse| load.bytes / self.machine.memory(load.memory).bandwidth.value;
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);

@@ -50,7 +50,7 @@ pub enum Axis {
 
 /// Where the other device is better along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Turn {
+pub struct TurningPoint {
     /// At the plan's own size.
     pub already: bool,
     /// From this size on, above the plan's; absent where there is none.
@@ -79,10 +79,10 @@ pub struct BreakEven {
     /// The other device.
     pub other: String,
     /// Break-even along the batch.
-    pub batch: Turn,
+    pub batch: TurningPoint,
     /// Break-even along the prompt in prefill, along the context in decode; absent for matrices in
     /// decode, whose time does not depend on the context.
-    pub tokens: Option<(Axis, Turn)>,
+    pub tokens: Option<(Axis, TurningPoint)>,
 }
 
 /// Every comparison that the homes of weights and KV allow.
@@ -215,7 +215,7 @@ struct Duel<'a> {
 }
 
 impl Duel<'_> {
-    fn turns(&self, scope: Scope) -> Result<(Turn, Option<(Axis, Turn)>), MissingRate> {
+    fn turns(&self, scope: Scope) -> Result<(TurningPoint, Option<(Axis, TurningPoint)>), MissingRate> {
         let axis = match self.step.phase {
             Phase::Prefill => Some(Axis::PromptTokens),
             Phase::Decode => scope.includes(Sublayer::Attention).then_some(Axis::Context),
@@ -224,7 +224,7 @@ impl Duel<'_> {
         Ok((self.turn(Axis::Batch)?, tokens))
     }
 
-    fn turn(&self, axis: Axis) -> Result<Turn, MissingRate> {
+    fn turn(&self, axis: Axis) -> Result<TurningPoint, MissingRate> {
         let positions = self.here.cost_model.model.max_positions;
         let (own, most) = match axis {
             Axis::Batch => (self.step.batch, MOST_SEQUENCES),
@@ -247,8 +247,8 @@ impl Duel<'_> {
 
 /// The size beside `own` at which `better` becomes true: powers of two up to `most` first, then
 /// bisection.
-fn turn<E>(own: u64, most: u64, mut better: impl FnMut(u64) -> Result<bool, E>) -> Result<Turn, E> {
-    let mut turn = Turn { already: better(own)?, from: None, up_to: None, searched: most };
+fn turn<E>(own: u64, most: u64, mut better: impl FnMut(u64) -> Result<bool, E>) -> Result<TurningPoint, E> {
+    let mut turn = TurningPoint { already: better(own)?, from: None, up_to: None, searched: most };
     if turn.already {
         return Ok(turn);
     }

@@ -152,7 +152,7 @@ fn gains(text: &mut fmt::Formatter<'_>, more: &[Worth]) -> fmt::Result {
 
 impl Brief<'_> {
     fn memories(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = |filled: &&super::Filled| {
+        let share = |filled: &&super::MemoryFill| {
             (1e4 * filled.used.total().as_f64() / filled.holds.as_f64().max(1.0)) as u64
         };
         let mut fullest: Vec<_> = self.0.memories.iter().collect();

@@ -23,7 +23,7 @@ pub struct Explanation {
     /// The plan.
     pub plan: Plan,
     /// The bytes in each memory, in the machine's order.
-    pub memories: Vec<Filled>,
+    pub memories: Vec<MemoryFill>,
     /// The limits of prefill and of decode.
     pub binding: Vec<PhaseBinding>,
     /// Where another device would become better.
@@ -43,7 +43,7 @@ impl Explanation {
 
 /// A memory and the plan's bytes in it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Filled {
+pub struct MemoryFill {
     /// Its name.
     pub memory: String,
     /// Exact bytes by use.
@@ -67,7 +67,7 @@ pub fn explain(plan: &Plan, machine: &Machine, model: &Model) -> Result<Explanat
     let goal = Goal::new(machine, &plan.workload, plan.objective, plan.slo, &plan.costs)?;
     let filled = |memory: &hwprofiles::Memory| {
         let used = *plan.memory.get(&memory.name)?;
-        Some(Filled { memory: memory.name.clone(), used, holds: memory.capacity.value })
+        Some(MemoryFill { memory: memory.name.clone(), used, holds: memory.capacity.value })
     };
     let (more, parts) = worth(cost_model, &plan.workload, &goal)?;
     Ok(Explanation {

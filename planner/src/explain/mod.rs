@@ -9,7 +9,7 @@ mod text;
 mod worth;
 
 pub use binding::{Busy, PhaseBinding};
-pub use break_even::{Axis, BreakEven, Scope, Turn};
+pub use break_even::{Axis, BreakEven, Scope, TurningPoint};
 pub use brief::Brief;
-pub use explanation::{Explanation, Filled, explain};
+pub use explanation::{Explanation, MemoryFill, explain};
 pub use worth::Worth;

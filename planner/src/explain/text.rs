@@ -1,7 +1,7 @@
 //! An explanation as text, in lines of at most 80 columns.
 
 use super::binding::PhaseBinding;
-use super::break_even::{BreakEven, Scope, Turn};
+use super::break_even::{BreakEven, Scope, TurningPoint};
 use super::explanation::Explanation;
 use super::worth::Worth;
 use crate::explain::binding::{CHAIN, LAUNCHES};
@@ -183,13 +183,13 @@ fn break_even(text: &mut fmt::Formatter<'_>, row: &BreakEven, is_new: bool) -> f
     writeln!(text, "{}", line.trim_end())
 }
 
-fn in_words(turn: Turn) -> String {
+fn in_words(turn: TurningPoint) -> String {
     match turn {
-        Turn { already: true, .. } => "already".to_owned(),
-        Turn { from: None, up_to: None, .. } => "never".to_owned(),
-        Turn { from: Some(from), up_to: None, .. } => format!("from {from}"),
-        Turn { from: None, up_to: Some(up_to), .. } => format!("to {up_to}"),
-        Turn { from: Some(from), up_to: Some(up_to), .. } => format!("to {up_to}, from {from}"),
+        TurningPoint { already: true, .. } => "already".to_owned(),
+        TurningPoint { from: None, up_to: None, .. } => "never".to_owned(),
+        TurningPoint { from: Some(from), up_to: None, .. } => format!("from {from}"),
+        TurningPoint { from: None, up_to: Some(up_to), .. } => format!("to {up_to}"),
+        TurningPoint { from: Some(from), up_to: Some(up_to), .. } => format!("to {up_to}, from {from}"),
     }
 }
 

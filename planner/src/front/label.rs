@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// The devices that compute layers in decode, most layers first: `53 of 80 layers on gpu, 27 on
 /// cpu+gpu`.
-pub fn label(machine: &Machine, placement: &Placement) -> String {
+pub fn placement_label(machine: &Machine, placement: &Placement) -> String {
     let mut counts: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
     for layer in &placement.layers {
         let mut devices: Vec<_> = layer.sublayers.iter().flatten().map(|slice| slice.decode).collect();

@@ -7,5 +7,5 @@ mod pareto;
 mod table;
 mod tradeoff;
 
-pub use label::label;
-pub use pareto::{Front, FrontPoint, Taken, front};
+pub use label::placement_label;
+pub use pareto::{Front, FrontPoint, PointCriteria, front};

@@ -8,7 +8,7 @@
 //! the next limit. This is exact where each program is solved to the end; for large ones each point
 //! states how much is proven.
 
-use super::label::label;
+use super::label::placement_label;
 use super::tradeoff::{self, Solver, Tradeoff};
 use crate::error::PlannerError;
 use crate::planning::{Problem, Scorer};
@@ -32,7 +32,7 @@ const THOROUGH: SearchBudget = SearchBudget { all: true, ..SearchBudget::PLAN };
 
 /// The criteria of one placement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Taken {
+pub struct PointCriteria {
     /// Its times.
     pub times: PhaseTimes,
     /// Energy per output token, where the power of each device is known.
@@ -49,9 +49,9 @@ pub struct FrontPoint {
     /// Tokens per sequence that enter in one prefill step.
     pub prefill_chunk: u64,
     /// Criteria without contention, as the solver compares them.
-    pub bound: Taken,
+    pub bound: PointCriteria,
     /// Simulated criteria.
-    pub simulated: Taken,
+    pub simulated: PointCriteria,
     /// The proven share: within the limits of its search, nothing has a value (with the small
     /// weight on the other criteria) below this share of its own.
     pub proven: Option<Ratio>,
@@ -68,7 +68,7 @@ pub struct Front {
     pub points: Vec<FrontPoint>,
 }
 
-impl Taken {
+impl PointCriteria {
     /// The value of one criterion in seconds, joules or dollars; NaN where it is not known.
     pub(super) fn value(&self, criterion: Criterion) -> f64 {
         match criterion {
@@ -124,13 +124,13 @@ pub fn front(
         // suffers less from contention.
         for placement in space.placements(solution, &goal) {
             let work = device_work(&problem.cost_model, &placement, &batch_steps(chunk))?;
-            let taken = |times: PhaseTimes| Taken {
+            let taken = |times: PhaseTimes| PointCriteria {
                 times,
                 energy_per_token: goal.energy(&times, &work),
                 cost_per_token: goal.cost(&times, &work),
             };
             let point = FrontPoint {
-                placement: label(problem.cost_model.machine, &placement),
+                placement: placement_label(problem.cost_model.machine, &placement),
                 prefill_chunk: chunk,
                 bound: taken(bound),
                 simulated: taken(scorer(&placement, chunk)?),

@@ -1,6 +1,6 @@
 //! A front as a table, as text of 80 columns and as CSV.
 
-use super::pareto::{Front, FrontPoint, Taken};
+use super::pareto::{Front, FrontPoint, PointCriteria};
 use crate::search::Criterion;
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl Front {
         let mut text =
             format!("{},{},prefill_chunk,proven,beaten,placement\n", names.join(","), bounds.join(","));
         for point in &self.points {
-            let values = |taken: &Taken| {
+            let values = |taken: &PointCriteria| {
                 let values = self.criteria.iter().map(|&criterion| taken.value(criterion).to_string());
                 values.collect::<Vec<_>>().join(",")
             };

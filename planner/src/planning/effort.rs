@@ -13,9 +13,9 @@ pub struct Effort {
 impl Effort {
     /// No search around the solver's placements, and no rules with one number.
     pub const SOLVE: Self = Self::new(0);
-    /// The same without the rules that a plan is shown beside, where neither they nor the solver
-    /// are needed: for each of many questions whose plans nobody reads.
-    pub const NUMBERS: Self = Self { placements: 0, beside_rules: false };
+    /// For the many points of a sweep, whose plans nobody reads: the same, without the rules that a
+    /// plan is shown beside where one device is provably enough.
+    pub const SWEEP: Self = Self { placements: 0, beside_rules: false };
     /// For one plan.
     pub const PLAN: Self = Self::new(240);
 

@@ -30,9 +30,9 @@ pub struct ChosenFormats {
 
 /// Plans `problem` for each combination of `machines` (one machine with its GPUs grouped in several
 /// ways), `formats`, and no draft or `draft` on each device; with `forced` that placement in place
-/// of a plan. Returns the plan with the best
-/// objective within the limits, the first of equal ones. `identities` are the known identities of
-/// the machines; computing one takes as long as a small plan.
+/// of a plan. Returns the plan with the best objective within the limits, the first of equal ones.
+/// `identities` are the known identities of the machines; computing one takes as long as a small
+/// plan.
 ///
 /// # Errors
 /// The errors of [`crate::plan`]; with several combinations [`PlannerError::NoFormat`] with the

@@ -248,9 +248,8 @@ impl<'a, 's> Improvement<'a, 's> {
             let used = alike.map(|other| other.layer.clone());
             let changes: Vec<LayerPlacement> = used.chain(self.edits.of_layer(layer, alone)).collect();
             let ChunkedPlacement { placement, chunk } = &from.candidate;
-            let change = |to: &LayerPlacement| {
-                (layer.kind, layer.differences(to), *chunk, placement.pipelining)
-            };
+            let change =
+                |to: &LayerPlacement| (layer.kind, layer.differences(to), *chunk, placement.pipelining);
             let new: Vec<&LayerPlacement> =
                 changes.iter().filter(|to| !self.slopes.contains_key(&change(to))).collect();
             let before = from.candidate.excerpt(&window);

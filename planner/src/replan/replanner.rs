@@ -5,7 +5,6 @@
 //! of devices for each run of layers are priced. A decision interpolates between four nodes, scales
 //! each device's work, and searches the combinations of all runs for the least value of the longest
 //! of: the chain of all runs, and the busy time of each link and each memory.
-//! each memory is busy.
 
 use crate::cost::CostModel;
 use crate::error::PlannerError;

@@ -1,4 +1,4 @@
-//! The two pair that a rule knows: a host and an accelerator.
+//! The two devices that a rule knows: a host and an accelerator.
 
 use super::no_rule::NoRule;
 use crate::placement::{LayerPlacement, Placement, whole_slice};

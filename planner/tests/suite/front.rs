@@ -1,11 +1,11 @@
 //! Fronts as text and as CSV.
 
 use hwprofiles::{Dollars, Joules, Ratio, Seconds};
-use planner::{Criterion, Front, FrontPoint, PhaseTimes, Taken};
+use planner::{Criterion, Front, FrontPoint, PhaseTimes, PointCriteria};
 
 /// Values from seconds to the first token, seconds per further token, joules and dollars per token.
-fn taken([ttft, tpot, joules, dollars]: [f64; 4]) -> Taken {
-    Taken {
+fn taken([ttft, tpot, joules, dollars]: [f64; 4]) -> PointCriteria {
+    PointCriteria {
         times: PhaseTimes { ttft: Seconds::new(ttft), tpot: (tpot > 0.0).then_some(Seconds::new(tpot)) },
         energy_per_token: Some(Joules::new(joules)),
         cost_per_token: Some(Dollars::new(dollars)),

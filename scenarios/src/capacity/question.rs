@@ -148,8 +148,13 @@ impl Document {
         let machine = machine.ok_or_else(|| {
             section.missing("machine", "a machine's name, its file, or its parts ({cpu: …, …})")
         })?;
-        let name = match (section.text("name")?, machine.as_str()) {
-            (Some(name), _) | (None, Some(name)) => name.to_owned(),
+        let words = match machine {
+            Value::Number(number) => Some(number.to_string()),
+            other => other.as_str().map(str::to_owned),
+        };
+        let name = match (section.text("name")?, words) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(name)) => name,
             (None, None) => {
                 parts_name(machine).ok_or_else(|| section.missing("name", "a name for a machine of parts"))?
             }
@@ -159,6 +164,10 @@ impl Document {
             name: name.clone(),
             error: Box::new(error),
         };
+        document.source.machine_at = section.get("machine").map(|_| match value.get("machine") {
+            Some(_) => format!("{path}.machine"),
+            None => path.clone(),
+        });
         document.set_from_document("machine", machine).map_err(within)?;
         match section.get("set") {
             None => {}
@@ -190,7 +199,7 @@ fn machine_entries(value: &Value) -> Value {
         Value::Object(entries)
     };
     match value {
-        Value::String(_) => with_machine(Map::new(), value.clone()),
+        Value::String(_) | Value::Number(_) => with_machine(Map::new(), value.clone()),
         Value::Object(keys)
             if !keys.contains_key("machine") && (keys.contains_key("cpu") || keys.contains_key("gpu")) =>
         {
@@ -223,7 +232,7 @@ fn check_serving<'s>(
     scenario: &'s Scenario,
 ) -> Result<&'s Requests, ScenarioError> {
     const WANTED: &str = "a serving workload is wanted: {arrivals: {poisson: 5 req/s}, …}, {trace: …}, or users, \
-                          {concurrency: 900, think_time: 20 s, …}";
+                          {concurrency: 900, think_time: {mean: 20 s, cv: 1}, …}";
     let serving = scenario.workload.serving().ok_or_else(|| root.wrong("workload", WANTED))?;
     if serving.replicas > 1 {
         let wanted = "capacity counts machines with one engine each: leave it out";
@@ -243,6 +252,15 @@ fn read_load(section: &DocumentSection<'_>, requests: &Requests) -> Result<Offer
     let unit = requests.load_unit();
     let amount = match unit {
         LoadUnit::Requests => {
+            let text = section.get("load").and_then(Value::as_str);
+            if text.is_some_and(|text| text.trim_end().ends_with("users")) {
+                let other = if matches!(requests, Requests::Trace { .. }) { "trace" } else { "arrivals" };
+                let wanted = format!(
+                    "a load with its unit is wanted, like \"100 req/s\"; users need `workload.concurrency` in place of \
+                     `{other}`"
+                );
+                return Err(section.wrong("load", &wanted));
+            }
             let rate =
                 section.quantity("load", ["a load", "100 req/s"], |load: &RequestsPerSec| load.get())?;
             rate.map(RequestsPerSec::get)

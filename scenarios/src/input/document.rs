@@ -22,7 +22,7 @@ impl Document {
     /// the folder of `file`, those of standard input at the current folder.
     ///
     /// # Errors
-    /// The text is not YAML, or not a mapping.
+    /// The text is not YAML, not a mapping, or a plan.
     pub fn from_yaml(file: &str, text: &str) -> Result<Self, ScenarioError> {
         let root: Value = yaml::read(text, file).map_err(|error| ScenarioError::Syntax {
             place: format!("{file}:{}:{}", error.line, error.column),
@@ -30,6 +30,10 @@ impl Document {
         })?;
         let source = DocumentSource { yaml: Some(text.to_owned()), ..DocumentSource::from_file(file) };
         DocumentSection::root(&source, &root)?;
+        if root.get("plan").is_some() {
+            let reason = "a plan, and a scenario is wanted: explain, export, sim and report read plans";
+            return Err(ScenarioError::Syntax { place: file.to_owned(), reason: reason.to_owned() });
+        }
         let folder = Path::new(file).parent().filter(|_| !is_stdin(Path::new(file)));
         let folder = folder.unwrap_or(Path::new("")).to_owned();
         Ok(Self { root, source, folder })

@@ -87,7 +87,7 @@ pub enum ScenarioError {
     Machine(ProfileError),
     /// A model name that is neither a preset nor a path.
     #[error(
-        "{name} is not a model: use a folder with a config.json, the path of a config.json or of a GGUF file; {known}"
+        "{name} is not a model: a preset, a folder with a config.json, a config.json or a GGUF file is wanted; {known}"
     )]
     UnknownPreset {
         /// The text that was written.

@@ -18,6 +18,8 @@ pub(crate) struct DocumentSource {
     pub yaml: Option<String>,
     /// Keys that came from the command line, as dotted paths, each with the setting's text.
     pub settings: BTreeMap<String, String>,
+    /// Where the machine is written, if not under `machine`: one of `capacity.machines`.
+    pub machine_at: Option<String>,
 }
 
 impl DocumentSource {
@@ -26,8 +28,35 @@ impl DocumentSource {
         Self { file: name.to_owned(), ..Self::default() }
     }
 
+    /// The path under which `key` is written.
+    fn written(&self, key: &str) -> String {
+        let behind = key.strip_prefix("machine").filter(|rest| rest.is_empty() || rest.starts_with('.'));
+        match (&self.machine_at, behind) {
+            (Some(path), Some(rest)) => format!("{path}{rest}"),
+            _ => key.to_owned(),
+        }
+    }
+
+    /// The name of `key` in messages: its path as it is written, `capacity.machines[0]`.
+    pub fn name(&self, key: &str) -> String {
+        let written = self.written(key);
+        if written == key {
+            return written;
+        }
+        let mut name = String::new();
+        for step in written.split('.') {
+            match step.parse::<usize>() {
+                Ok(index) => name += &format!("[{index}]"),
+                Err(_) if name.is_empty() => name += step,
+                Err(_) => name += &format!(".{step}"),
+            }
+        }
+        name
+    }
+
     /// The place of `key`, or of the closest mapping around it.
     pub fn place(&self, key: &str) -> String {
+        let key = &*self.written(key);
         let ends = key.char_indices().filter(|(_, c)| *c == '.').map(|(end, _)| end).chain([key.len()]);
         let prefixes: Vec<&str> = ends.map(|end| &key[..end]).collect();
         if let Some(text) = prefixes.iter().rev().find_map(|prefix| self.settings.get(*prefix)) {
@@ -127,10 +156,16 @@ impl<'a> DocumentSection<'a> {
 
     /// Refuses keys that are not in `known`.
     pub fn only(&self, known: &[&str]) -> Result<(), ScenarioError> {
+        self.only_beside(known, &[])
+    }
+
+    /// The same; the paths `elsewhere` are named where an unknown key is the last step of one.
+    pub fn only_beside(&self, known: &[&str], elsewhere: &[&str]) -> Result<(), ScenarioError> {
         let Some(key) = self.entries.keys().find(|key| !known.contains(&key.as_str())) else {
             return Ok(());
         };
-        let near = nearest_name(key, known.iter().copied());
+        let is_last = |path: &&&str| path.rsplit_once('.').is_some_and(|(_, last)| last == key);
+        let near = meant(key, known).or_else(|| elsewhere.iter().find(is_last).copied());
         Err(ScenarioError::UnknownKey {
             place: self.source.place(&self.full(key)),
             key: self.full(key),
@@ -271,4 +306,20 @@ pub(crate) fn setting_text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => shown(other),
     }
+}
+
+/// The known key that is meant by the unknown `key`: the nearest, one that it begins with, or one
+/// of the same meaning.
+fn meant<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    const LEAST: usize = 3;
+    const ALIKE: [(&str, &str); 2] = [("cost", "price"), ("costs", "price")];
+    let begins = || {
+        let begun = known.iter().filter(|known| known.len() >= LEAST && key.starts_with(**known));
+        begun.max_by_key(|known| known.len()).copied()
+    };
+    let alike = || {
+        let (_, other) = ALIKE.into_iter().find(|(word, _)| *word == key)?;
+        known.contains(&other).then_some(other)
+    };
+    nearest_name(key, known.iter().copied()).or_else(begins).or_else(alike)
 }

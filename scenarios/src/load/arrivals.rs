@@ -66,6 +66,14 @@ impl Length {
             Length::LogNormal { mean, .. } => mean,
         }
     }
+
+    /// The shortest length, in tokens.
+    pub(crate) fn least(&self) -> u64 {
+        match *self {
+            Length::Fixed(tokens) | Length::Uniform { from: tokens, .. } => tokens,
+            Length::LogNormal { .. } => 1,
+        }
+    }
 }
 
 /// The distribution of the time between an answer and the user's next request.

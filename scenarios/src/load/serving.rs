@@ -22,9 +22,9 @@ use crate::load::arrivals::{Arrivals, Length, Requests, ThinkTime};
 use crate::load::request_trace::RequestTrace;
 use crate::load::routing::Routing;
 use crate::load::shift::{Shift, ShiftChange, read_shifts};
-use crate::load::workload::Workload;
+use crate::load::workload::{Misfit, Workload};
 use crate::model::transformer::Model;
-use hwprofiles::{BytesPerSec, Seconds};
+use hwprofiles::{BytesPerSec, RequestsPerSec, Seconds};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::io::BufReader;
@@ -89,6 +89,22 @@ impl Serving {
         };
         let whole = |tokens: f64| (tokens.ceil() as u64).clamp(1, model.max_positions / 2);
         Ok(Workload { batch, prompt_tokens: whole(prompt), output_tokens: whole(output), speculation: None })
+    }
+
+    /// The length of prompts with which no request fits into the positions of `model`.
+    pub(crate) fn misfit(&self, model: &Model) -> Option<Misfit> {
+        let (Requests::Closed { prompt, output, .. } | Requests::Open { prompt, output, .. }) =
+            &self.requests
+        else {
+            return None;
+        };
+        let [prompt, output] = [prompt, output].map(Length::least);
+        let tokens = prompt.saturating_add(output);
+        let wanted = format!(
+            "with output_tokens {output} every request has {tokens} tokens or more, and {} has {} positions",
+            model.name, model.max_positions
+        );
+        (tokens > model.max_positions).then(|| Misfit::new("prompt_tokens", prompt, wanted))
     }
 }
 
@@ -301,7 +317,7 @@ fn arrivals(section: &DocumentSection<'_>) -> Result<Arrivals, ScenarioError> {
     const WANTED: &str = "one of {poisson: 5 req/s}, {uniform: 5 req/s}, {gamma: 5 req/s, cv: 2} and \
                           {bursts: 5 req/s, size: 8} is wanted";
     let read = |entries: &Map<String, Value>| -> Option<Arrivals> {
-        let rate = |key: &str| entries.get(key).and_then(rate);
+        let rate = |key: &str| entries.get(key).and_then(|value| rate(value).ok());
         let number = |key: &str| entries.get(key)?.as_f64().filter(|number| (1e-3..=1e3).contains(number));
         let size = || entries.get("size")?.as_u64().filter(|size| (1..=1 << 20).contains(size));
         let (kind, keys) = entries.keys().next().map(|kind| (kind.as_str(), entries.len()))?;
@@ -318,14 +334,23 @@ fn arrivals(section: &DocumentSection<'_>) -> Result<Arrivals, ScenarioError> {
         }
     };
     let entries = section.get("arrivals").and_then(Value::as_object);
+    for kind in ["poisson", "uniform", "gamma", "bursts"] {
+        if let Some(Err(wanted)) = entries.and_then(|entries| entries.get(kind)).map(rate) {
+            return Err(section.wrong(&format!("arrivals.{kind}"), &wanted));
+        }
+    }
     entries.and_then(read).ok_or_else(|| section.wrong("arrivals", WANTED))
 }
 
 /// Reads `5 req/s`, or the number alone.
-fn rate(value: &Value) -> Option<f64> {
+fn rate(value: &Value) -> Result<f64, String> {
+    const WANTED: &str = "a rate above 0 is wanted, like \"5 req/s\"";
     let number = match value {
-        Value::String(text) => text.strip_suffix("req/s").or(text.strip_suffix("/s"))?.trim().parse().ok(),
-        value => value.as_f64(),
+        Value::String(text) => match text.strip_suffix("/s").and_then(|text| text.trim().parse().ok()) {
+            Some(number) => number,
+            None => text.parse::<RequestsPerSec>().map_err(|error| error.to_string())?.get(),
+        },
+        value => value.as_f64().ok_or(WANTED)?,
     };
-    number.filter(|rate: &f64| (1e-6..=1e8).contains(rate))
+    Some(number).filter(|rate: &f64| (1e-6..=1e8).contains(rate)).ok_or_else(|| WANTED.to_owned())
 }

@@ -59,7 +59,8 @@ impl WorkloadKind {
     pub(crate) fn misfit(&self, model: &Model, batch: &Workload) -> Option<Misfit> {
         match self {
             WorkloadKind::Training(training) => training.misfit(model),
-            WorkloadKind::Batch(_) | WorkloadKind::Serving(_) => batch.misfit(model),
+            WorkloadKind::Serving(serving) => serving.misfit(model).or_else(|| batch.misfit(model)),
+            WorkloadKind::Batch(_) => batch.misfit(model),
         }
     }
 }

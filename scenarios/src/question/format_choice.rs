@@ -163,6 +163,9 @@ fn too_lossy(formats: &Formats, model: &Model, limit: QualityLoss) -> Option<Str
 
 /// Reads `dtype`: each of its keys has one format, or a list to choose from.
 pub(crate) fn read_formats(root: &DocumentSection<'_>) -> Result<FormatLists, ScenarioError> {
+    if let Some(word) = root.get("dtype").and_then(Value::as_str) {
+        return Err(root.wrong("dtype", &format!("write {{weights: {word}}}")));
+    }
     let Some(section) = root.section("dtype")? else { return Ok(FormatLists::default()) };
     section.only(&["weights", "kv", "activations"])?;
     let float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
@@ -245,7 +248,9 @@ fn file_or_format(word: &str) -> Result<WeightChoice, String> {
         Err(_) if word.parse::<DType>().is_err() => {
             let words = DType::ALL.map(DType::name).into_iter().filter(|word| *word != DType::Int2.name());
             let kinds = GgufFileType::ALL.map(|entry| entry.1).into_iter();
-            let mut near = nearest(word, words.chain(kinds).chain([PUBLISHED]));
+            // "4bit" says how wide the numbers are.
+            let width = plain.strip_suffix("bit").map(|bits| format!("int{}", bits.trim_end_matches('_')));
+            let mut near = nearest(width.as_deref().unwrap_or(word), words.chain(kinds).chain([PUBLISHED]));
             near.dedup();
             Err(format!(
                 "'{word}' is neither a number format nor a kind of GGUF file; the nearest are {}",

@@ -21,7 +21,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key(
         "machine",
         "`h100-sxm`, `8x H200`, `RTX 4090, i7-14700K, 64 GB`, `machine.yaml`, `this`, `{cpu: …, gpu: …}`",
-        "The machine: a shipped one, words that describe one, a file, the one that `fulcrum bench` measured, or its parts.",
+        "The machine: a shipped one, words that describe one (in a list, those with commas need quotes), a file, the one that `fulcrum bench` measured, or its parts.",
     ),
     key(
         "model",
@@ -91,7 +91,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key(
         "workload.requests",
         "`1000`",
-        "The number of requests. Default: 20 for each user of a closed loop, all of a trace.",
+        "The number of requests. Default: 20 for each user of a closed loop, all of a trace. An open loop needs it, but `fulcrum capacity` simulates as many as it needs.",
     ),
     key(
         "workload.distinct_prompts",
@@ -131,7 +131,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key(
         "objective",
         "`latency`, `tpot`, `throughput`, `energy`, `cost`",
-        "What the plan is to be best at. Default `latency`: TTFT + output tokens · TPOT.",
+        "What the plan is to be best at. Default `latency`: TTFT + (output tokens − 1) · TPOT.",
     ),
     key("slo.ttft", "`2 s`", "The limit on the time to the first token."),
     key("slo.tpot", "`50 ms`", "The limit on the time per output token."),
@@ -280,7 +280,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key(
         "placement.op_offload",
         "`true`, `false`, `1024`",
-        "Whether the GPU fetches the host's weights for products of 32 tokens and more, or of how many. Default true.",
+        "Whether the GPU fetches the host's weights for products of 32 tokens and more, or of how many. Default: what the engine does; llama.cpp does, `fulcrum` does not.",
     ),
     key("placement.micro_batch", "`2048`", "Tokens of one step of prefill (`-ub`). Default 512."),
     key(

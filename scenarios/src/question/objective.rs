@@ -17,8 +17,8 @@ pub enum Objective {
     Tpot,
     /// Output tokens per second.
     Throughput,
-    /// Energy per output token, of the devices while they compute. The power of idle devices,
-    /// memories and links is not known, so a plan for energy alone may be slow.
+    /// Energy per output token of all devices, idle power included where it is known. That of
+    /// memories and links is not.
     Energy,
     /// Cost per output token: the machine's price over its lifetime, and electricity.
     Cost,

@@ -142,7 +142,7 @@ impl Scenario {
                 key,
                 Value::String(name).to_string(),
                 format!(
-                    "a preset, a folder with a config.json, or the path of a config.json is wanted; {known}"
+                    "a preset, a folder with a config.json, a config.json or a GGUF file is wanted; {known}"
                 ),
             ),
             other => other,
@@ -170,7 +170,7 @@ impl Scenario {
 
     /// The error for a wrong value.
     fn wrong(&self, key: &str, value: String, wanted: String) -> ScenarioError {
-        ScenarioError::Value { place: self.source.place(key), key: key.to_owned(), value, wanted }
+        ScenarioError::Value { place: self.source.place(key), key: self.source.name(key), value, wanted }
     }
 
     /// The draft model. It must have the model's vocabulary and as many positions as it proposes

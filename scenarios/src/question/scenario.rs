@@ -13,11 +13,13 @@ use crate::question::costs::{Costs, read_costs};
 use crate::question::engine_choice::{EngineChoice, read_engine};
 use crate::question::format_choice::{FormatLists, read_formats};
 use crate::question::group_choice::GroupChoice;
+use crate::question::keys::SCENARIO_KEYS;
 use crate::question::lookup::{MachineSpec, Reference};
 use crate::question::objective::{Objective, Slo, read_objective, read_slo};
 use crate::question::placement_choice::{PlacementChoice, read_placement};
 use crate::question::quality_loss::{QualityLoss, read_quality};
 use hwprofiles::Composition;
+use serde_json::Value;
 use std::path::PathBuf;
 
 /// What a scenario's file says, typed.
@@ -92,7 +94,8 @@ impl Document {
     /// does not support it. Each error names file, line, key, value and what would be right.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let root = DocumentSection::root(&self.source, &self.root)?;
-        root.only(&KEYS)?;
+        let paths: Vec<&str> = SCENARIO_KEYS.iter().map(|key| key.path).collect();
+        root.only_beside(&KEYS, &paths)?;
         let workload = root.section("workload")?.ok_or_else(|| {
             root.missing("workload", "{batch: …, prompt_tokens: …, output_tokens: …} is wanted")
         })?;
@@ -136,6 +139,11 @@ impl Document {
                 })?;
                 let composition = Box::new(Composition { parts, ..Composition::default() });
                 Ok(MachineSpec::Parts { composition, folder: self.base_folder("machine") })
+            }
+            // "4090" without quotes.
+            Some(Value::Number(number)) => {
+                let folder = self.base_folder("machine");
+                Ok(MachineSpec::Named(Reference { text: number.to_string(), folder }))
             }
             Some(value) if !value.is_string() => Err(root.wrong("machine", &format!("{WANTED} is wanted"))),
             _ => self.reference(root, "machine", WANTED).map(MachineSpec::Named),

@@ -197,6 +197,10 @@ fn a_preset_is_found_by_the_names_that_people_use() {
     assert!(error.contains("is not a model"), "{error}");
     let error = Model::preset("qwen3-8c").unwrap_err().to_string();
     assert!(error.contains("did you mean qwen3-8b?"), "{error}");
+    for (written, near) in [("llama-70b", "llama-3.3-70b"), ("qwen4", "did you mean qwen")] {
+        let error = Model::preset(written).unwrap_err().to_string();
+        assert!(error.contains(near) && error.contains("a GGUF file is wanted"), "{error}");
+    }
 }
 
 #[test]

@@ -67,17 +67,26 @@ capacity:
     - {cpu: xeon-8480p, dram: {capacity: 1 TB}, gpu: {part: h200-sxm, count: 4}, link: pcie5-x16}
     - {cpu: xeon-8480p, dram: {capacity: 1 TB}, price: 20000 USD}
     - {name: one, machine: {cpu: xeon-8480p, dram: {capacity: 1 TB}, gpu: l4, link: pcie4-x16}}
+    - 4090
 ";
     let question = Document::from_yaml("s.yaml", text).unwrap().capacity().unwrap();
     let names: Vec<_> = question.machines.iter().map(|machine| &*machine.name).collect();
-    assert_eq!(names, ["h100-sxm", "8x H200", "4x h200-sxm", "xeon-8480p", "one"]);
+    assert_eq!(names, ["h100-sxm", "8x H200", "4x h200-sxm", "xeon-8480p", "one", "4090"]);
     assert_eq!(question.machines[3].price.as_ref().map(|price| price.get()), Some(20_000.0));
     let gpus = |option: &scenarios::MachineOption| {
         let resolved = option.scenario.resolve(&FileCatalog::default()).unwrap();
         resolved.machines.iter().map(|machine| machine.tensor_parallel()).max()
     };
     let most: Vec<_> = question.machines.iter().map(gpus).collect();
-    assert_eq!(most, [1, 8, 4, 1, 1].map(Some));
+    assert_eq!(most, [1, 8, 4, 1, 1, 1].map(Some));
+    // A wrong machine is told at its own place, and a rate may have other spellings.
+    let wrong = text.replace("8x H200", "8x H2000").replace("1 req/s", "50 rps");
+    let question = Document::from_yaml("s.yaml", &wrong).unwrap().capacity().unwrap();
+    assert_eq!(question.load.to_string(), "50 req/s");
+    let error = question.machines[1].scenario.resolve(&FileCatalog::default()).unwrap_err().to_string();
+    assert!(error.contains(":7: capacity.machines[1] is \"8x H2000\": "), "{error}");
+    let plan = Document::from_yaml("p.yaml", "plan: 1\n").unwrap_err().to_string();
+    assert!(plan.starts_with("p.yaml: a plan, and a scenario is wanted"), "{plan}");
 }
 
 #[test]
@@ -332,7 +341,9 @@ fn errors_of_a_file_name_line_key_and_value() {
         ("batch: 2", "concurrency: 2\n  speedup: 2"),
         ("batch: 2", "concurrency: 2\n  trace: requests.csv"),
         ("batch: 2", "arrivals: {poisson: often}\n  requests: 10"),
+        ("batch: 2", "arrivals: {poisson: 50 rpm}\n  requests: 10"),
         ("batch: 2", "arrivals: {poisson: 5 req/s}"),
+        ("batch: 2", "batch_size: 2"),
         ("batch: 2", "arrivals: {gamma: 5 req/s}\n  requests: 10"),
         ("batch: 2", "trace: requests.csv"),
         ("batch: 2\n  prompt_tokens: 100", "concurrency: 2\n  prompt_tokens: {from: 20, to: 10}"),
@@ -369,8 +380,11 @@ fn errors_of_a_file_name_line_key_and_value() {
 
 #[test]
 fn errors_of_a_setting_quote_it() {
-    let cases: [&[&str]; 12] = [
+    let cases: [&[&str]; 15] = [
         &["workload.batch"],
+        &["batch=4"],
+        &["dtype=fp8"],
+        &["dtype.weights=4bit"],
         &["=3"],
         &["workload..batch=3"],
         &["workload.batch="],
@@ -403,4 +417,20 @@ fn a_training_step_may_be_as_long_as_the_model_has_positions() {
     assert!(long.contains("opt-125m has 2048 positions"), "{long}");
     let missing = resolve("{sequences: 8}").unwrap_err().to_string();
     assert!(missing.contains("workload.training.tokens") && missing.contains("from 1 to"), "{missing}");
+}
+
+#[test]
+fn a_load_of_which_no_request_fits_into_the_context_is_refused() {
+    let resolved = |prompt: &str| {
+        let text = format!(
+            "machine: h100-sxm\nmodel: llama-3.1-8b\nworkload: {{arrivals: {{poisson: 1 req/s}}, requests: 5, \
+             prompt_tokens: {prompt}, output_tokens: 10}}\n"
+        );
+        let scenario = Document::from_yaml("s.yaml", &text).and_then(|document| document.scenario_with(&[]));
+        scenario.unwrap().resolve(&FileCatalog::default()).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let error = resolved("131070").unwrap_err();
+    assert!(error.starts_with("s.yaml:3:") && error.contains("has 131072 positions"), "{error}");
+    assert_eq!(resolved("131062"), Ok(()));
+    assert_eq!(resolved("{from: 100, to: 200000}"), Ok(()), "some fit");
 }

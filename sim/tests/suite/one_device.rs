@@ -28,7 +28,7 @@ fn planned(machine: &str, model: &str, [batch, prompt, output]: [u64; 3]) -> Opt
     let requirements = Requirements { workload, objective, slo, costs };
     let problem = Problem { cost_model, draft: None, requirements };
     let plan = |effort| plan_improved(&problem, effort, &*sim::scorer(cost_model, workload)).ok();
-    let (numbers, solved) = (plan(Effort::NUMBERS)?, plan(Effort::SOLVE)?);
+    let (numbers, solved) = (plan(Effort::SWEEP)?, plan(Effort::SOLVE)?);
     let found_at_once = numbers.predicted.baselines.len() == 1;
     Some(([latency(&numbers), latency(&solved)], found_at_once))
 }

@@ -21,8 +21,9 @@ impl CapacityReport {
             let which = if results.len() > 1 { "least cost over" } else { "over" };
             let [slow, fast] = [least.total_cost.slow, least.total_cost.fast].map(thousands);
             answer.push(format!(
-                "{which} {years} years: {name}, {machines}, {} USD in all ({fast} – {slow}), {} for a \
-                 million output tokens",
+                "{which} {years} years: {name}, {machines}, {} USD in all ({fast} – {slow}) with \
+                 machines paid in full; {} for a million output tokens in the first year, machines \
+                 spread over their life",
                 thousands(least.total_cost.value),
                 per_million(least.cost_per_token.value),
             ));
@@ -43,7 +44,7 @@ impl CapacityReport {
         let estimates = self.figures.iter().filter(|figure| figure.source.contains("estimate")).count();
         if estimates > 0 {
             answer.push(format!(
-                "{estimates} of {} prices and rates are estimates: what was reckoned with stands at the end",
+                "{estimates} of {} prices and rates are estimates: the assumptions at the end say which",
                 self.figures.len()
             ));
         }

@@ -40,7 +40,7 @@ impl CapacityReport {
                 text += &format!("  {:34} {lower:>14} to {higher:>14}\n", bar.figure);
             }
         }
-        text += "\nreckoned with:\n";
+        text += "\nassumptions:\n";
         for figure in &self.figures {
             let line = format!("{} {}: {}", figure.name, figure.value, figure.source);
             for (index, part) in wrapped(&line, WIDTH - 4).iter().enumerate() {
@@ -71,7 +71,7 @@ impl CapacityReport {
                 text += &format!("| {} | {lower} | {higher} |\n", bar.figure);
             }
         }
-        text += "\n## Reckoned with\n\n| figure | value | source |\n|---|---|---|\n";
+        text += "\n## Assumptions\n\n| figure | value | source |\n|---|---|---|\n";
         for figure in &self.figures {
             let [name, value, source] = [&figure.name, &figure.value, &figure.source].map(|it| markdown(it));
             text += &format!("| {name} | {value} | {source} |\n");

@@ -49,14 +49,14 @@ impl CapacityReport {
         }
         add("machines", by_result(&|it| banded(&it.machines, |count| bare(count, 1))));
         add("year by year", by_result(&by_year));
-        add("all of it, USD", by_result(&|it| banded(&it.total_cost, thousands)));
+        add("total cost, USD", by_result(&|it| banded(&it.total_cost, thousands)));
         add("against the first", self.against());
         add(
             "USD/M output tokens",
             by_result(&|it| banded(&it.cost_per_token, |cost| bare(cost * TOKENS, 3))),
         );
         add("energy per token", by_result(&|it| Joules::new(it.energy_per_token_j).to_string()));
-        add("one costs, USD", by_result(&|it| thousands(it.price)));
+        add("price of one, USD", by_result(&|it| thousands(it.price)));
         let mut add_if_any = |name: &str, cells: Vec<String>| {
             if cells.iter().any(|cell| !["0", "0 B", "–"].contains(&&**cell)) {
                 add(name, cells);
@@ -72,12 +72,12 @@ impl CapacityReport {
             add("answers then, req/s", by_result(&|it| bare(it.requests_per_s, 3)));
         }
         add("keeps the limits", by_result(&|it| it.slo_attainment[0].map_or("–".to_owned(), percent)));
-        add(&format!("beyond it, {unit}"), by_result(&|it| self.beyond(it)));
-        add("fails there", by_result(&|it| it.fails.clone().unwrap_or_else(|| "–".to_owned())));
-        add("taken most", by_result(&|it| bottleneck(it, 0)));
-        add("then", by_result(&|it| bottleneck(it, 1)));
-        add("time at work", by_result(&|it| percent(it.utilization)));
-        add("runs", by_machine(&|it| it.plan.clone()));
+        add(&format!("next load tried, {unit}"), by_result(&|it| self.beyond(it)));
+        add("limit it breaks", by_result(&|it| it.fails.clone().unwrap_or_else(|| "–".to_owned())));
+        add("busiest resource", by_result(&|it| bottleneck(it, 0)));
+        add("the next", by_result(&|it| bottleneck(it, 1)));
+        add("share of time busy", by_result(&|it| percent(it.utilization)));
+        add("engines in a machine", by_machine(&|it| it.plan.clone()));
         if self.machines.iter().any(|machine| !machine.arrangements.is_empty()) {
             let arrangement = |it: &GpuArrangement| {
                 let load = it.largest_load.map_or("none".to_owned(), |load| self.amount(load));

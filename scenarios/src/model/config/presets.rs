@@ -4,9 +4,10 @@
 //! `quantization_config` of its checkpoint: that is what a scenario without `dtype` means.
 
 use crate::input::error::ScenarioError;
-use crate::input::nearest::nearest_name;
+use crate::input::nearest::{distance, nearest_name};
 use crate::model::config::aliases::ALIASES;
 use crate::model::transformer::Model;
+use std::cmp::Reverse;
 
 /// Names in ascending order, with their files. A test compares this table with the folder.
 const PRESETS: [(&str, &str); 115] = [
@@ -241,6 +242,30 @@ fn bare_name(name: &str) -> String {
     words.collect()
 }
 
+/// The word that tells a model's size: `70b` of `llama-3.3-70b`.
+fn size_word(name: &str) -> Option<&str> {
+    let is_size = |word: &&str| word.strip_suffix('b').is_some_and(|size| size.parse::<f64>().is_ok());
+    name.split('-').rfind(is_size)
+}
+
+/// Presets of the family that the first letters of `name` tell, at most three: those of its size
+/// where it has one, the latest version first, and otherwise the nearest.
+fn same_family(name: &str, bare: &str) -> Vec<&'static str> {
+    let letters = bare.find(|c: char| !c.is_alphabetic()).unwrap_or(bare.len());
+    let (family, lower) = (&bare[..letters], name.to_lowercase());
+    let size = size_word(&lower);
+    let mut found: Vec<_> = all_names()
+        .filter(|known| family.len() > 2 && bare_name(known).starts_with(family))
+        .filter(|known| size.is_none() || size_word(known) == size)
+        .map(|known| {
+            let edits = if size.is_some() { 0 } else { distance(bare, &bare_name(known)) };
+            (edits, Reverse(known))
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().take(3).map(|(_, Reverse(known))| known).collect()
+}
+
 fn unknown(name: &str) -> ScenarioError {
     let bare = bare_name(name);
     let near = nearest_name(&bare, all_names()).or_else(|| {
@@ -248,9 +273,12 @@ fn unknown(name: &str) -> ScenarioError {
         let part = |known: &&str| bare.len() > 3 && bare_name(known).starts_with(&bare);
         all_names().find(part)
     });
-    let known = match near {
-        Some(near) => format!("did you mean {near}?"),
-        None => "`fulcrum model list` names the presets".to_owned(),
+    let known = match (near, &same_family(name, &bare)[..]) {
+        (Some(near), _) => format!("did you mean {near}?"),
+        (None, []) => "`fulcrum model list` names the presets".to_owned(),
+        (None, family) => {
+            format!("did you mean {}? `fulcrum model list` names the presets", family.join(", "))
+        }
     };
     ScenarioError::UnknownPreset { name: name.to_owned(), known }
 }

@@ -14,7 +14,7 @@ use crate::serving::prices::task_prices::{
     BatchDependence, entering_rows, only_device, rows_step, sampled_rows, saturates, task_kinds, task_price,
 };
 use crate::step::batch_run::{sampling_device, sampling_time};
-use hwprofiles::{DeviceId, MissingRate, Seconds};
+use hwprofiles::{DeviceId, MissingRate, Provenance, Seconds};
 use planner::{Action, CostModel, Lane, MicroBatch, PhasePrograms, Program, Task, TaskCost};
 use scenarios::Operator;
 
@@ -180,12 +180,14 @@ impl<'a> PhaseMeter<'a> {
                 BatchDependence::PastTokens => {
                     self.past.total(|_, past, steps| add(chunk(&[PrefillChunk { new: 1, past }]), steps))?;
                 }
-                BatchDependence::SampledSequences => {
-                    by_number(task, &self.sampled, |n, steps| add(rows(&[one_chunk(n)]), steps))?
-                }
                 BatchDependence::NewAndPastTokens => {}
-                BatchDependence::NewTokens => {
-                    by_number(task, &self.tokens, |n, steps| add(rows(&[one_chunk(n)]), steps))?
+                dependence @ (BatchDependence::SampledSequences | BatchDependence::NewTokens) => {
+                    let counts = match dependence {
+                        BatchDependence::SampledSequences => &self.sampled,
+                        _ => &self.tokens,
+                    };
+                    let add = |n, steps| add(rows(&[one_chunk(n)]), steps);
+                    by_number(counts, rises_linearly(task, cost_model), add)?;
                 }
             }
         }
@@ -230,11 +232,37 @@ fn last_batch<'b>(batch: &Batch<'b>, steps: u64) -> Batch<'b> {
 /// Whether the work of `task` is no polynomial of the tokens of a batch.
 fn is_counted(task: &Task, cost_model: &CostModel<'_>) -> bool {
     match BatchDependence::from_task(task, cost_model.model) {
-        BatchDependence::Attention => saturates(cost_model.model.shape_or_ends(task.kind)),
+        BatchDependence::Attention => {
+            saturates(cost_model.model.shape_or_ends(task.kind)) || is_limited(task, cost_model)
+        }
         BatchDependence::NewAndPastTokens => true,
         _ => false,
     }
 }
+
+/// Whether `task` moves as many bytes in some batch as it has time for. Of those that it touches it
+/// then moves no more, where its time is measured and the bandwidth is assumed (see
+/// [`CostModel::task_cost`]): what it moves rises like its time, which is no polynomial.
+fn is_limited(task: &Task, cost_model: &CostModel<'_>) -> bool {
+    let Lane::Device(device) = task.lane else { return false };
+    let memory = cost_model.machine.device(device).memory;
+    let bandwidth = &cost_model.machine.memory(memory).bandwidth;
+    if matches!(bandwidth.source, Provenance::Measured { .. }) {
+        return false;
+    }
+    let fills_its_time = |price: TaskCost| {
+        let most = bandwidth.value.get() * (price.alone - price.overhead).get();
+        let moved = price.loads.into_iter().flatten().filter(|load| load.memory == memory);
+        price.basis.is_measured() && moved.map(|load| load.bytes.as_f64()).sum::<f64>() >= 0.999 * most
+    };
+    let decoding = |past: u64| Batch { chunks: &[], decodes: 8, decode_tokens: 8 * past, sampled: 8 };
+    let prompts = PROBED_TOKENS.map(one_chunk).map(|chunk| [chunk]);
+    let batches = prompts.iter().map(rows).chain(PROBED_TOKENS.map(decoding));
+    batches.filter_map(|batch| task_price(cost_model, task, &batch).ok()).any(fills_its_time)
+}
+
+/// Tokens of prompts and of contexts for which a task is asked whether it fills its time.
+const PROBED_TOKENS: [u64; 5] = [1, 8, 64, 512, 4096];
 
 /// A batch in which each token of one chunk is sampled.
 fn rows(chunk: &[PrefillChunk; 1]) -> Batch<'_> {
@@ -254,15 +282,20 @@ fn numbers(counts: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
     (0..).zip(counts.iter().copied()).skip(1).filter(|&(_, count)| count > 0)
 }
 
-/// Adds a task for each number that occurred. Its work rises linearly with the number, with two
-/// exceptions: more tokens touch more experts, and micro-batches divide the number.
+/// Whether the work of `task` rises linearly with the number of its rows. More tokens touch more
+/// experts, and micro-batches divide the number.
+fn rises_linearly(task: &Task, cost_model: &CostModel<'_>) -> bool {
+    let touches_experts = matches!(task.action, Action::Compute { operator: Operator::Experts, .. });
+    !touches_experts && task.micro_batch == MicroBatch::WHOLE && !is_limited(task, cost_model)
+}
+
+/// Adds a task for each number that occurred, or for a few numbers with the same sum.
 fn by_number(
-    task: &Task,
     counts: &[u64],
+    is_linear: bool,
     mut add: impl FnMut(u64, i128) -> Result<(), MissingRate>,
 ) -> Result<(), MissingRate> {
-    let experts = matches!(task.action, Action::Compute { operator: Operator::Experts, .. });
-    if experts || task.micro_batch != MicroBatch::WHOLE {
+    if !is_linear {
         return numbers(counts).try_for_each(|(n, steps)| add(n, i128::from(steps)));
     }
     let mut sums = PolynomialSums::default();

@@ -2,7 +2,7 @@
 
 use crate::cases::cases;
 use crate::machine::{machine, placed};
-use hwprofiles::{DType, Machine, Seconds};
+use hwprofiles::{DType, Machine, Provenance, Seconds};
 use planner::{Action, CostModel, Lane, PhasePrograms, Placement, Program, Task};
 use proptest::prelude::*;
 use scenarios::{Costs, Formats, Model, Operator, Phase, Step, Sublayer, WeightFormats};
@@ -145,7 +145,10 @@ proptest! {
     fn efforts_are_the_sums_of_all_tasks_of_all_steps(
         (model, placement) in placed(2), all in prop::collection::vec(series(), 0..6),
     ) {
-        let machine = machine();
+        // Nothing limits the bytes of a memory whose bandwidth was measured, so sums are exact.
+        let mut machine = machine();
+        let measured = Provenance::Measured { date: "2026-11-26".into(), command: "made up".into(), spread: 0.0 };
+        machine.memories.iter_mut().for_each(|memory| memory.bandwidth.source = measured.clone());
         let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
         let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
         let literal = literal(&cost_model, &programs, &all);
@@ -234,4 +237,29 @@ fn a_single_device_is_busy_outside_the_hosts_time_and_unknown_numbers_are_absent
     let dollars = 3000.0 / year * 2.0 * busy + joules * 1e-6;
     assert!((account.cost.unwrap() / dollars - 1.0).abs() < 1e-12, "{account:?}");
     assert!(account.missing.is_empty());
+}
+
+#[test]
+fn bytes_that_a_memory_of_assumed_bandwidth_has_no_time_for_are_left_out_of_sums_too() {
+    let model = Model::preset("llama-3.1-8b").unwrap();
+    for name in ["l40s", "rtx-4090", "h100-sxm"] {
+        let machine = hwprofiles::Library::default().machine(name).unwrap();
+        let gpu = machine.identical_gpus()[0];
+        let memory = machine.device(gpu).memory;
+        let programs =
+            PhasePrograms::lower(&machine, &model, &Placement::uniform(&model, gpu, memory)).unwrap();
+        let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+        let prompt = |new, past| vec![PrefillChunk { new, past }];
+        let all = [
+            Series { chunks: prompt(700, 0), decodes: 3, decode_tokens: 2_400, sampled: 4, count: 1 },
+            Series { chunks: prompt(2_048, 0), decodes: 40, decode_tokens: 44_000, sampled: 40, count: 1 },
+            Series { chunks: vec![], decodes: 9, decode_tokens: 9_900, sampled: 9, count: 60 },
+            Series { chunks: vec![], decodes: 64, decode_tokens: 70_000, sampled: 64, count: 2 },
+        ];
+        let literal = literal(&cost_model, &programs, &all).memories[memory.0] as f64;
+        let mut meter = ResourceMeter::new(cost_model, &programs);
+        all.iter().for_each(|series| series.observed(0, series.count, 0, &mut meter));
+        let summed = meter.resource_use().unwrap().memories[memory.0] as f64;
+        assert!((summed / literal - 1.0).abs() < 0.005, "{name}: {summed} for {literal}");
+    }
 }
