@@ -26,6 +26,24 @@ struct NamedPath {
     may_be_read: bool,
 }
 
+/// Refuses a file to write whose name has another ending than `endings`. A name without one is
+/// allowed.
+///
+/// # Errors
+/// The endings that are wanted.
+pub fn check_ending(path: &Path, endings: &[&str]) -> Result<()> {
+    let Some(ending) = path.extension() else { return Ok(()) };
+    let ending = format!(".{}", ending.to_string_lossy().to_ascii_lowercase());
+    match endings.contains(&&*ending) {
+        true => Ok(()),
+        false => Err(Error::input(format!(
+            "-o {}: a name that ends in {} is wanted",
+            path.display(),
+            endings.join(" or ")
+        ))),
+    }
+}
+
 /// Whether one of the files that are written is standard output.
 ///
 /// # Errors

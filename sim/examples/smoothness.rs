@@ -2,7 +2,8 @@
 //! machines, models and loads, the latency of the plan with 50 MB or 1 GB more of a memory, with
 //! faster memories and links, and with one accelerator more, beside that of the plan without.
 //!
-//! `cargo run --release -p fulcrum-sim --example smoothness [questions]`.
+//! `cargo run --release -p fulcrum-sim --example smoothness [questions]`; with `small`, for 60 small
+//! memories of one accelerator, where little fits.
 
 use hwprofiles::{Bytes, Machine, MemoryKind};
 use planner::{CostModel, Effort, Plan, PlannerError, Problem, plan_improved};
@@ -111,10 +112,65 @@ fn scenario(
     }
 }
 
+/// Latencies with more of a machine ÷ without, by what there is more of.
+#[derive(Default)]
+struct Ratios(Vec<(&'static str, Vec<f64>)>);
+
+impl Ratios {
+    fn add(&mut self, name: &'static str, ratio: f64) -> String {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, ratios)) => ratios.push(ratio),
+            None => self.0.push((name, vec![ratio])),
+        }
+        format!(" {ratio:>7.4}")
+    }
+
+    /// Adds each change of `machine`, whose plan takes `before`; returns the ratios as text.
+    fn add_changes(&mut self, found: &ResolvedScenario, machine: &Machine, before: f64) -> String {
+        let changes = CHANGES.iter().map(|(name, change)| {
+            let mut machine = machine.clone();
+            change(&mut machine);
+            let after = latency(found, &[machine]).map_or(f64::INFINITY, |(after, _)| after);
+            self.add(name, after / before)
+        });
+        changes.collect()
+    }
+
+    fn print(self) {
+        for (name, mut ratios) in self.0 {
+            ratios.sort_by(f64::total_cmp);
+            let worst = ratios.last().copied().unwrap_or(f64::NAN);
+            let median = ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN);
+            let worse = ratios.iter().filter(|ratio| **ratio > 1.001).count();
+            println!("{name:<28} worst {worst:.4}, median {median:.4}, over 0.1 % worse in {worse}");
+        }
+    }
+}
+
+/// Llama-3.1-8B on desktops whose accelerator has 1 to 7 GB.
+fn small_memories() {
+    let mut ratios = Ratios::default();
+    for index in 0..60_u64 {
+        let load = [index % 3 + 1, 512, 64];
+        let Some(found) = scenario(HOSTS[0].0, HOSTS[0].1, ("llama-3.1-8b", "int4"), load) else { continue };
+        let mut machine = found.machines[0].clone();
+        let own = (0..machine.memories.len()).find(|&memory| !is_hosts(&machine, memory));
+        machine.memories[own.expect("an accelerator")].capacity.value =
+            Bytes::new(1_000_000_000 + 100_000_000 * index);
+        machine.restripe();
+        let Some((before, _)) = latency(&found, std::slice::from_ref(&machine)) else { continue };
+        println!("{load:?} {before:>9.4}{}", ratios.add_changes(&found, &machine, before));
+    }
+    ratios.print();
+}
+
 fn main() {
-    let questions = std::env::args().nth(1).map_or(usize::MAX, |word| word.parse().expect("a number"));
-    let mut ratios: Vec<(&str, Vec<f64>)> = CHANGES.iter().map(|(name, _)| (*name, vec![])).collect();
-    ratios.push(("one accelerator more", vec![]));
+    let word = std::env::args().nth(1);
+    if word.as_deref() == Some("small") {
+        return small_memories();
+    }
+    let questions = word.map_or(usize::MAX, |word| word.parse().expect("a number"));
+    let mut ratios = Ratios::default();
     let mut asked = 0;
     for (turn, load) in LOADS.into_iter().enumerate() {
         for (with, model) in MODELS.into_iter().enumerate() {
@@ -126,30 +182,16 @@ fn main() {
                 let Some((before, _)) = latency(&found, &found.machines) else { continue };
                 asked += 1;
                 let mut line = format!("{gpu:<10} {:<16} {:>16} {before:>9.3}", model.0, format!("{load:?}"));
-                for (index, (_, change)) in CHANGES.iter().enumerate() {
-                    let mut machine = found.machines[0].clone();
-                    change(&mut machine);
-                    let ratio =
-                        latency(&found, &[machine]).map_or(f64::INFINITY, |(after, _)| after / before);
-                    ratios[index].1.push(ratio);
-                    line += &format!(" {ratio:>7.4}");
-                }
+                line += &ratios.add_changes(&found, &found.machines[0], before);
                 let two = format!("{{part: {gpu}, count: 2}}");
                 if let Some(found) = scenario(host, &two, model, load) {
                     let after = latency(&found, &found.machines).map_or(f64::INFINITY, |(after, _)| after);
-                    ratios[CHANGES.len()].1.push(after / before);
-                    line += &format!(" {:>7.4}", after / before);
+                    line += &ratios.add("one accelerator more", after / before);
                 }
                 println!("{line}");
             }
         }
     }
     println!("{asked} questions; time after ÷ before");
-    for (name, mut ratios) in ratios {
-        ratios.sort_by(f64::total_cmp);
-        let worst = ratios.last().copied().unwrap_or(f64::NAN);
-        let median = ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN);
-        let worse = ratios.iter().filter(|ratio| **ratio > 1.001).count();
-        println!("{name:<28} worst {worst:.4}, median {median:.4}, over 0.1 % worse in {worse}");
-    }
+    ratios.print();
 }

@@ -1,8 +1,8 @@
 //! `fulcrum report RESULT… -o report.html`
 
 use crate::text::terminal::{errln, outln};
-use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
-use fulcrum::{Error, OrError, Result, ResultPage};
+use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER, check_ending};
+use fulcrum::{OrError, Result, ResultPage};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -37,11 +37,7 @@ enum PlotFormat {
 impl ReportArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
-        let ending = self.out.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-        if ending.is_some_and(|ending| !["html", "htm"].contains(&&*ending)) {
-            let message = "a name that ends in .html is wanted";
-            return Err(Error::input(format!("-o {}: {message}", self.out.display())));
-        }
+        check_ending(&self.out, &[".html", ".htm"])?;
         let ResultPage { report, files } = fulcrum::report(&self.results)?;
         report.write_html(&self.out).or_failed()?;
         if let Some(folder) = &self.plots {

@@ -1,7 +1,7 @@
 //! `fulcrum sweep SCENARIO`
 
 use crate::text::terminal::{ProgressDisplay, out, outln};
-use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER};
+use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER, check_ending};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
     Setting, Sweep, SweepRun, SweepShard, is_parquet,
@@ -79,11 +79,7 @@ impl SweepArguments {
             let message = "a shard's table is CSV, which `fulcrum merge` joins: give it another name";
             return Err(Error::input(format!("-o {}: {message}", out.display())));
         }
-        let ending = out.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-        if ending.is_some_and(|ending| !["csv", "parquet"].contains(&&*ending)) {
-            let message = "a name that ends in .csv or .parquet is wanted";
-            return Err(Error::input(format!("-o {}: {message}", out.display())));
-        }
+        check_ending(out, &[".csv", ".parquet"])?;
         self.check_shard()?;
         let budget = self.budget.map(|points| PointBudget { points, seed: self.seed });
         if budget.is_some_and(|budget| budget.points == 0) {

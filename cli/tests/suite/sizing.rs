@@ -264,7 +264,7 @@ fn a_load_can_be_users_in_place_of_requests() {
     let slower = most(r#"--set workload.think_time={"mean":"8s","cv":0.5}"#);
     assert!((1.7..2.2).contains(&(slower / within)), "{slower} and {within}");
     let text = place.stdout("capacity c.yaml");
-    for words in ["3000 users, who think 4 s", "largest load, users", "answers then, req/s"] {
+    for words in ["3000 users, who think 4 s", "largest load, users", "answers per second"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     // The cost is that of requests that come at the same rate.

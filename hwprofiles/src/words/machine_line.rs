@@ -45,7 +45,7 @@ struct LineReader {
     /// A count that waits for its part.
     waiting: Option<u64>,
     before: Before,
-    /// A GPU's brand that stands before, apart from what it is the brand of.
+    /// The GPU's brand before the words that are read: `radeon` before `7900 XTX`.
     brand: Option<String>,
     wrong: Vec<String>,
     /// A size without a word that says of what; a disk where another size is the memory.

@@ -156,16 +156,20 @@ impl<'a> DocumentSection<'a> {
 
     /// Refuses keys that are not in `known`.
     pub fn only(&self, known: &[&str]) -> Result<(), ScenarioError> {
-        self.only_beside(known, &[])
+        self.only_beside(known, [])
     }
 
     /// The same; the paths `elsewhere` are named where an unknown key is the last step of one.
-    pub fn only_beside(&self, known: &[&str], elsewhere: &[&str]) -> Result<(), ScenarioError> {
+    pub fn only_beside<'k>(
+        &self,
+        known: &[&'k str],
+        elsewhere: impl IntoIterator<Item = &'k str>,
+    ) -> Result<(), ScenarioError> {
         let Some(key) = self.entries.keys().find(|key| !known.contains(&key.as_str())) else {
             return Ok(());
         };
-        let is_last = |path: &&&str| path.rsplit_once('.').is_some_and(|(_, last)| last == key);
-        let near = meant(key, known).or_else(|| elsewhere.iter().find(is_last).copied());
+        let is_last = |path: &&str| path.rsplit_once('.').is_some_and(|(_, last)| last == key);
+        let near = meant(key, known).or_else(|| elsewhere.into_iter().find(is_last));
         Err(ScenarioError::UnknownKey {
             place: self.source.place(&self.full(key)),
             key: self.full(key),

@@ -94,8 +94,7 @@ impl Document {
     /// does not support it. Each error names file, line, key, value and what would be right.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let root = DocumentSection::root(&self.source, &self.root)?;
-        let paths: Vec<&str> = SCENARIO_KEYS.iter().map(|key| key.path).collect();
-        root.only_beside(&KEYS, &paths)?;
+        root.only_beside(&KEYS, SCENARIO_KEYS.iter().map(|key| key.path))?;
         let workload = root.section("workload")?.ok_or_else(|| {
             root.missing("workload", "{batch: …, prompt_tokens: …, output_tokens: …} is wanted")
         })?;

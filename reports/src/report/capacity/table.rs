@@ -69,7 +69,7 @@ impl CapacityReport {
             by_result(&|it| banded(&it.largest_load, |load| self.amount(load))),
         );
         if self.unit != LoadUnit::Requests.name() {
-            add("answers then, req/s", by_result(&|it| bare(it.requests_per_s, 3)));
+            add("answers per second", by_result(&|it| bare(it.requests_per_s, 3)));
         }
         add("keeps the limits", by_result(&|it| it.slo_attainment[0].map_or("–".to_owned(), percent)));
         add(&format!("next load tried, {unit}"), by_result(&|it| self.beyond(it)));

@@ -4,7 +4,8 @@
 //! tokens that enter, or on the number of sampled sequences. The work of attention is a polynomial
 //! of the tokens of each chunk and of the decodes. So it suffices to count steps by these numbers
 //! and to sum a few products. These tasks are priced when the day is over. Where attention
-//! saturates, its work is no polynomial: it is counted with each series of steps.
+//! saturates, or its bytes are limited by its time, its work is no polynomial: it is counted with
+//! each series of steps.
 
 use crate::clock::SimTime;
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps};
@@ -240,9 +241,9 @@ fn is_counted(task: &Task, cost_model: &CostModel<'_>) -> bool {
     }
 }
 
-/// Whether `task` moves as many bytes in some batch as it has time for. Of those that it touches it
-/// then moves no more, where its time is measured and the bandwidth is assumed (see
-/// [`CostModel::task_cost`]): what it moves rises like its time, which is no polynomial.
+/// Whether the bytes of `task` are limited by its time in some batch. Where the time is measured
+/// and the bandwidth is assumed, a task moves no more bytes than that bandwidth allows in that time
+/// (see [`CostModel::task_cost`]). Such bytes rise like the time, which is no polynomial.
 fn is_limited(task: &Task, cost_model: &CostModel<'_>) -> bool {
     let Lane::Device(device) = task.lane else { return false };
     let memory = cost_model.machine.device(device).memory;
@@ -261,7 +262,7 @@ fn is_limited(task: &Task, cost_model: &CostModel<'_>) -> bool {
     batches.filter_map(|batch| task_price(cost_model, task, &batch).ok()).any(fills_its_time)
 }
 
-/// Tokens of prompts and of contexts for which a task is asked whether it fills its time.
+/// The lengths of prompts and of contexts at which [`is_limited`] looks.
 const PROBED_TOKENS: [u64; 5] = [1, 8, 64, 512, 4096];
 
 /// A batch in which each token of one chunk is sampled.
