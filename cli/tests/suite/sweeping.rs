@@ -401,7 +401,7 @@ fn a_search_finds_the_largest_that_a_grid_shows() {
         let words = [name, "a name that ends in .csv or .parquet is wanted"];
         place.refused(&format!("sweep s.yaml {AXES} -o {name}"), 2, &words);
     }
-    place.refused("report none.csv -o x.pdf", 2, &["x.pdf", "a name that ends in .html is wanted"]);
+    place.refused("report none.csv -o x.pdf", 2, &["x.pdf", "a name that ends in .html or .htm is wanted"]);
     place.refused("sweep s.yaml --find workload.batch=8..1 -o x.csv", 2, &["8..1"]);
     place.refused(
         "sweep s.yaml --find workload.batch=1..8 --set workload.batch=1,2 -o x.csv",
