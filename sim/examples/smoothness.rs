@@ -2,8 +2,8 @@
 //! machines, models and loads, the latency of the plan with 50 MB or 1 GB more of a memory, with
 //! faster memories and links, and with one accelerator more, beside that of the plan without.
 //!
-//! `cargo run --release -p fulcrum-sim --example smoothness [questions]`; with `small`, for 60 small
-//! memories of one accelerator, where little fits.
+//! `cargo run --release -p fulcrum-sim --example smoothness [questions]`; with `small`, for 60
+//! small memories of one accelerator, where little fits.
 
 use hwprofiles::{Bytes, Machine, MemoryKind};
 use planner::{CostModel, Effort, Plan, PlannerError, Problem, plan_improved};
