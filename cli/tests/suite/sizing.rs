@@ -116,6 +116,15 @@ fn the_answer_is_a_text_a_document_a_table_and_a_page() {
 }
 
 #[test]
+fn a_machine_without_a_price_does_not_hide_the_others() {
+    let place = placed();
+    let report = found(&place, r#"--set capacity.machines=[{"name":"x","machine":"gh200"},"l4"]"#);
+    let why = report["machines"][0]["unmet"].as_str().expect("nobody knows its price");
+    assert!(why.contains("the price of 'cpu' is not known"), "{why}");
+    assert!(number(&report, "/machines/1/machines/value") >= 1.0);
+}
+
+#[test]
 fn errors_name_the_place_and_the_key() {
     let place = placed();
     let refused = |settings: &str, status: i32, words: &[&str]| {

@@ -7,7 +7,7 @@ mod machine_cost;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{CachedCatalog, PreparedScenario};
 use crate::serve::{ServedDay, ServingPlacement};
-use hwprofiles::{DeviceKind, MemoryKind, Ratio};
+use hwprofiles::{DeviceKind, Dollars, Machine, MemoryKind, Ratio, Watts};
 use load_trial::{LargestLoad, LoadSearch, LoadTrial};
 use planner::{CostModel, PhasePrograms};
 use rayon::prelude::*;
@@ -46,9 +46,15 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
         scenario.map_err(|error| error.within(&option.name))
     };
     let scenarios: Vec<_> = question.machines.iter().map(prepare).collect::<Result<_>>()?;
-    let each = question.machines.par_iter().zip(&scenarios);
-    let found = each.map(|(option, scenario)| MachineSearch { question: &question, option, scenario }.run());
-    let found: Vec<_> = found.collect::<Result<_>>()?;
+    let each = question.machines.iter().zip(&scenarios);
+    let searches: Vec<_> =
+        each.map(|(option, scenario)| MachineSearch { question: &question, option, scenario }).collect();
+    let costs: Vec<_> = searches.iter().map(|search| search.costs(&search.scenario.machines()[0])).collect();
+    if costs.iter().all(Result::is_err) {
+        // Nothing can be compared.
+        costs.into_iter().collect::<Result<Vec<_>>>()?;
+    }
+    let found: Vec<_> = searches.par_iter().map(MachineSearch::run).collect::<Result<_>>()?;
     let mut figures = machine_cost::shared_figures(&question);
     let first = found[0].fleet;
     let mut machines = Vec::new();
@@ -153,14 +159,27 @@ impl SearchResult {
 
 impl MachineSearch<'_> {
     fn run(&self) -> Result<SearchResult> {
+        // A machine without a price or a power does not hide the others.
+        if let Err(unknown) = self.costs(&self.scenario.machines()[0]) {
+            return Ok(SearchResult::without_fleet(self.unmet("not asked", unknown.to_string())));
+        }
         match self.search() {
-            // A machine on which the weights do not fit does not hide the others.
+            // Nor does one on which the weights do not fit.
             Err(Error::Infeasible(why)) => {
                 Ok(SearchResult::without_fleet(self.unmet("nothing", why.to_string())))
             }
             Err(error) => Err(error.within(&self.option.name)),
             Ok(found) => Ok(found),
         }
+    }
+
+    /// What `machine` costs, with the figures of which that is the sum; and the power that it draws
+    /// while it waits and when it is busy.
+    fn costs(&self, machine: &Machine) -> Result<((Dollars, Vec<Figure>), [Watts; 2])> {
+        let price = machine_cost::price(self.option, machine, &self.question.prices);
+        let power = machine_cost::power(self.option, machine);
+        let both = price.and_then(|price| Ok((price, power?)));
+        both.map_err(|error| error.within(&self.option.name))
     }
 
     fn unmet(&self, plan: &str, why: String) -> Candidate {
@@ -185,8 +204,7 @@ impl MachineSearch<'_> {
                 return Ok(SearchResult::without_fleet(candidate));
             }
         };
-        let (price, figures) = machine_cost::price(option, &placed.machine, &self.question.prices)?;
-        let power = machine_cost::power(option, &placed.machine)?;
+        let ((price, figures), power) = self.costs(&placed.machine)?;
         let (most, day) = &reached.within;
         let bands = self.bands(&trial, &placed, *most, day)?;
         let load = self.question.load;

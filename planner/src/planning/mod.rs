@@ -1,7 +1,6 @@
 //! From a problem to its plan: simulates candidates of the search and of rules, and keeps the best.
 
 mod draft;
-mod edits;
 mod effort;
 mod forced;
 mod formats;
@@ -16,10 +15,10 @@ mod rule_candidates;
 mod scorer;
 
 pub use draft::{DraftModel, DraftPlan};
-pub use edits::single_edits;
 pub use effort::Effort;
 pub use forced::{FORCED, ForcedPlacement, offloaded};
 pub use formats::{ChosenFormats, plan_among};
+pub use improvement::single_edits;
 pub use offload_plan::plan_offload;
 pub use planner::{evaluate, evaluate_edited, follow, plan, plan_improved};
 pub use problem::{EDITED, PLANNED, Problem};

@@ -5,7 +5,7 @@ use crate::error::PlannerError;
 use crate::placement::Placement;
 use crate::plan::{Identity, Plan, SearchSummary};
 use crate::planning::effort::Effort;
-use crate::planning::improvement::Improvement;
+use crate::planning::improvement::Improver;
 use crate::planning::infeasible::{infeasible, too_slow};
 use crate::planning::one_device::OneDevicePlan;
 use crate::planning::overlap::Overlap;
@@ -103,7 +103,7 @@ pub(crate) fn plan_with_value(
     let solved = overlap.better(best_rule, found)?;
     let quickest = if goal.is_frugal() { quickest(problem, &goal, scorer)? } else { None };
     let solved = quickest.into_iter().fold(solved, |best, next| better(&goal, best, next));
-    let (solved, summary) = Improvement::search(problem, &goal, scorer, effort, solved)?;
+    let (solved, summary) = Improver::search(problem, &goal, scorer, effort, solved)?;
     match solved {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
@@ -280,11 +280,15 @@ impl CandidateSearch<'_, '_> {
             self.overfull |= scored.is_empty() && spaces[index].placements(&solution, self.goal).is_empty();
             scored.into_iter().for_each(|scored| self.take(scored));
         }
+        order.retain(|&(floor, _)| self.is_open(floor));
+        let alone = order.par_iter().map(|&(_, index)| self.alone(&spaces[index], chunks[index], budget));
+        let alone = alone.collect::<Result<Vec<_>, _>>()?;
+        alone.into_iter().flatten().for_each(|scored| self.take(scored));
         // The search has a budget, so it may find solutions under a restriction that it does not
         // find among all patterns.
         for (floor, index) in order {
             let Some(priced_problem) = &outlooks[index] else { continue };
-            if self.below() * ENOUGH <= self.least.max(floor) {
+            if !self.is_open(floor) {
                 continue;
             }
             let of_family = |&restriction: &Restriction| -> Result<Vec<ScoredPlacement>, PlannerError> {
@@ -299,6 +303,24 @@ impl CandidateSearch<'_, '_> {
         Ok(())
     }
 
+    /// The placements of the best solution in which layers hide only their own fetches.
+    fn alone(
+        &self,
+        space: &SearchSpace<'_>,
+        chunk: u64,
+        budget: SearchBudget,
+    ) -> Result<Vec<ScoredPlacement>, PlannerError> {
+        let Some(classes) = space.classes_alone() else { return Ok(vec![]) };
+        let groups: Vec<_> = classes.iter().map(|class| (class.layers, class)).collect();
+        let capacity = space.capacity_less(self.margin);
+        let problem = space.priced_problem_for(&groups, self.goal.measures(), &capacity)?;
+        let solved = problem.map(|problem| problem.solve(Restriction::NONE, budget, f64::INFINITY));
+        match solved.transpose()?.and_then(|solved| solved.solution) {
+            Some(solution) => self.simulated(space, &solution, chunk, Restriction::NONE),
+            None => Ok(vec![]),
+        }
+    }
+
     fn take(&mut self, scored: ScoredPlacement) {
         self.found = better(self.goal, self.found.take(), scored);
     }
@@ -309,6 +331,12 @@ impl CandidateSearch<'_, '_> {
             (Some(best_rule), Some(found)) if is_better(self.goal, best_rule, found) => Some(found),
             (best_rule, found) => best_rule.as_ref().or(found.as_ref()),
         }
+    }
+
+    /// Whether solutions of at least `floor` could be better than the best by more than the precision
+    /// of costs.
+    fn is_open(&self, floor: f64) -> bool {
+        self.below() * ENOUGH > self.least.max(floor)
     }
 
     /// The value that a solution must beat: the best one that keeps the limits, without the draft's

@@ -68,6 +68,22 @@ impl<'a> SearchSpace<'a> {
         PricedProblem::new(&self.patterns, groups, self.items(), measures, capacity)
     }
 
+    /// The classes as if layers hid only their own fetches: each takes as long as its busiest
+    /// resource. The costs of [`Self::classes`] let a link fetch for some layers while any others
+    /// compute, but it stops when its slots are full. `None` if that is the same.
+    pub fn classes_alone(&self) -> Option<Vec<LayerClass>> {
+        let mut classes = self.classes.clone();
+        let mut differ = false;
+        for residency in classes[1..].iter_mut().flat_map(|class| &mut class.residency) {
+            for choice in residency.choices.iter_mut().flatten() {
+                let busiest = choice.cost.iter().copied().fold(0.0, f64::max);
+                differ |= choice.cost[0] < busiest;
+                choice.cost[0] = busiest;
+            }
+        }
+        differ.then_some(classes)
+    }
+
     /// The best solution with these capacities.
     pub fn solve(
         &self,

@@ -1,0 +1,151 @@
+//! Edits of many layers: changes that gain, for as many layers as have room, and with room that
+//! the cheapest other changes make.
+
+use crate::placement::LayerPlacement;
+use crate::planning::improvement::edits::{ChunkedPlacement, LayerSet, Order};
+use crate::planning::improvement::judge::Judge;
+use crate::planning::improvement::slopes::Slope;
+use scenarios::Sublayer;
+
+/// Changes that gain, and changes that make room, that are combined with each other.
+const GAINS: usize = 6;
+const RELIEFS: usize = 3;
+/// Of changes of the same sublayers, the number that is combined.
+const ALIKE: usize = 2;
+
+/// Edits of `from`, whose sets of equal layers are `sets`, by `slopes`.
+pub(super) struct Exchanges<'e, 'a, 's> {
+    judge: &'e Judge<'a, 's>,
+    from: &'e ChunkedPlacement,
+    sets: &'e [LayerSet],
+    slopes: &'e [Slope],
+    /// By memory, the changes that cost least for what they free of it.
+    reliefs: Vec<Vec<&'e Slope>>,
+}
+
+impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
+    /// Edits of `from`.
+    pub fn new(
+        judge: &'e Judge<'a, 's>,
+        from: &'e ChunkedPlacement,
+        sets: &'e [LayerSet],
+        slopes: &'e [Slope],
+    ) -> Self {
+        let reliefs = judge.problem.cost_model.machine.memory_ids().map(|memory| {
+            let memory = memory.0;
+            let frees = |slope: &&Slope| slope.bytes[memory] < 0 && slope.value.is_finite();
+            let mut reliefs: Vec<&Slope> = slopes.iter().filter(frees).collect();
+            let cost = |slope: &Slope| slope.value / -(slope.bytes[memory] as f64);
+            reliefs.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+            different(sets, &reliefs, RELIEFS)
+        });
+        Self { judge, from, sets, slopes, reliefs: reliefs.collect() }
+    }
+
+    /// The edits that promise most first, if the changes of several layers added up.
+    pub fn all(&self) -> Vec<ChunkedPlacement> {
+        let Some(room) = self.judge.room(self.from) else { return vec![] };
+        let mut gains: Vec<&Slope> = self.slopes.iter().filter(|slope| slope.value < 0.0).collect();
+        gains.sort_by(|a, b| a.rate(&room).total_cmp(&b.rate(&room)));
+        let mut all = Vec::new();
+        for gain in different(self.sets, &gains, GAINS) {
+            let set = &self.sets[gain.set];
+            let length = set.members.len();
+            let fitting = self.fitting(set, &gain.to);
+            let counts = [fitting, fitting / 2, 1].into_iter().filter(|count| (1..=fitting).contains(count));
+            for count in counts {
+                for order in [Order::Spread, Order::First, Order::Last] {
+                    let edited = self.from.with_layers(&set.some(count, order), &gain.to);
+                    all.push((count as f64 * gain.value, edited));
+                }
+            }
+            let is_short = |&memory: &usize| {
+                gain.bytes[memory] > 0 && gain.bytes[memory] * length as i128 > room[memory]
+            };
+            let Some(memory) = (0..room.len()).find(is_short) else { continue };
+            for relief in &self.reliefs[memory] {
+                for count in [length, length / 2, fitting + 1] {
+                    all.extend(self.exchange((gain, count), relief));
+                }
+            }
+        }
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all.into_iter().map(|(_, edited)| edited).collect()
+    }
+
+    /// `edited`, an edit of the whole; with room made by the cheapest changes if it does not fit.
+    pub fn fitted(&self, edited: ChunkedPlacement) -> Vec<ChunkedPlacement> {
+        let Some(room) = self.judge.room(&edited) else { return vec![] };
+        let Some(memory) = (0..room.len()).find(|&memory| room[memory] < 0) else { return vec![edited] };
+        let mut all = Vec::new();
+        for relief in &self.reliefs[memory] {
+            // Edits may have put the layers in another order.
+            let alike = |&at: &usize| edited.placement.layers[at] == self.sets[relief.set].layer;
+            let members = (0..edited.placement.layers.len()).filter(alike).collect();
+            let set = LayerSet { layer: self.sets[relief.set].layer.clone(), members };
+            let Some(least) = self.least(&edited, &set, &relief.to) else { continue };
+            for count in [least, least + 1] {
+                all.push(edited.with_layers(&set.some(count, Order::Spread), &relief.to));
+            }
+        }
+        all
+    }
+
+    /// A change for `count` layers, and another one for as few as make room for it; with what both
+    /// add to the objective.
+    fn exchange(&self, (gain, count): (&Slope, usize), relief: &Slope) -> Option<(f64, ChunkedPlacement)> {
+        let gaining = self.sets[gain.set].some(count, Order::Spread);
+        let LayerSet { layer, members } = &self.sets[relief.set];
+        let rest: Vec<usize> = members.iter().copied().filter(|at| !gaining.contains(at)).collect();
+        let next = self.from.with_layers(&gaining, &gain.to);
+        if gaining.is_empty() || self.judge.fits(&next) {
+            return None;
+        }
+        let others = LayerSet { layer: layer.clone(), members: rest };
+        let least = self.least(&next, &others, &relief.to)?;
+        let added = gaining.len() as f64 * gain.value + least as f64 * relief.value;
+        Some((added, next.with_layers(&others.some(least, Order::Spread), &relief.to)))
+    }
+
+    /// The largest number of layers of `set` that fit as `to`. Layers share a staging slot, so
+    /// bytes of one are no measure for several.
+    fn fitting(&self, set: &LayerSet, to: &LayerPlacement) -> usize {
+        let fits = |count| self.judge.fits(&self.from.with_layers(&set.some(count, Order::Spread), to));
+        first_without(set.members.len(), fits) - 1
+    }
+
+    /// The least number of layers of `set` that as `to` make `edited` fit.
+    fn least(&self, edited: &ChunkedPlacement, set: &LayerSet, to: &LayerPlacement) -> Option<usize> {
+        let all = set.members.len();
+        let short = |count| !self.judge.fits(&edited.with_layers(&set.some(count, Order::Spread), to));
+        // Most reliefs free too little, whatever the number.
+        if all == 0 || short(all) {
+            return None;
+        }
+        Some(first_without(all - 1, short))
+    }
+}
+
+/// The first `most` of `slopes` that do not edit the same sublayers of a set too often.
+fn different<'t>(sets: &[LayerSet], slopes: &[&'t Slope], most: usize) -> Vec<&'t Slope> {
+    type Edited = (usize, Vec<Sublayer>);
+    let mut kept: Vec<(Edited, &Slope)> = Vec::new();
+    for &slope in slopes {
+        if kept.len() == most {
+            break;
+        }
+        let changes = sets[slope.set].layer.differences(&slope.to).into_iter();
+        let edited = (slope.set, changes.map(|(sublayer, ..)| sublayer).collect());
+        if kept.iter().filter(|(other, _)| *other == edited).count() < ALIKE {
+            kept.push((edited, slope));
+        }
+    }
+    kept.into_iter().map(|(_, slope)| slope).collect()
+}
+
+/// The least of 1 to `most` for which `holds` does not hold, `most + 1` if there is none. It holds
+/// for all numbers below.
+fn first_without(most: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let counts: Vec<usize> = (1..=most).collect();
+    counts.partition_point(|&count| holds(count)) + 1
+}

@@ -1,0 +1,218 @@
+//! The search around the best placements.
+
+use crate::error::PlannerError;
+use crate::placement::Pipelining;
+use crate::plan::{BestRule, SearchSummary};
+use crate::planning::effort::Effort;
+use crate::planning::improvement::edits::{ChunkedPlacement, Edits, LayerSet};
+use crate::planning::improvement::exchanges::Exchanges;
+use crate::planning::improvement::judge::{Judge, Trial};
+use crate::planning::improvement::slopes::{Slope, Slopes};
+use crate::planning::problem::{PLANNED, Problem, ScoredPlacement, better};
+use crate::planning::scorer::Scorer;
+use crate::search::Goal;
+use hwprofiles::Ratio;
+use rustc_hash::FxHashSet;
+
+/// Edits that are simulated together: if one of them is worth another round, the others wait.
+const SOME: usize = 8;
+/// Models of fewer layers have the budget of this many: their edits are as many.
+const FEW: usize = 64;
+/// Starts are worth a search if they are within this share of the best.
+const NEAR: f64 = 1.03;
+/// Climbs from each start, each with another prefill chunk or another pipelining: which is best is
+/// often seen only after the layers are placed for it.
+const CLIMBS: usize = 3;
+/// A climb may start this much behind the best placement.
+const BEHIND: f64 = 1.1;
+
+/// The search around placements of one problem.
+pub(crate) struct Improver<'a, 's> {
+    judge: Judge<'a, 's>,
+    edits: Edits<'a>,
+    slopes: Slopes,
+    /// Edits of one placement that are simulated: a quarter of the budget.
+    most_edits: usize,
+    /// What was simulated, or did not fit.
+    known: FxHashSet<ChunkedPlacement>,
+    /// What was simulated and is not the end of a climb.
+    open: Vec<Trial>,
+}
+
+impl<'a, 's> Improver<'a, 's> {
+    /// A search that simulates at most as many layers as `budget` placements have.
+    fn new(problem: &'a Problem<'a>, goal: &'a Goal, scorer: &'a Scorer<'s>, budget: usize) -> Self {
+        let layers = problem.cost_model.model.layers as usize;
+        let left = budget * layers.max(FEW);
+        Self {
+            judge: Judge { problem, goal, scorer, left, reserve: 0 },
+            edits: Edits::new(problem.cost_model, &problem.requirements.workload),
+            slopes: Slopes::default(),
+            most_edits: left / 4 / layers.max(1),
+            known: FxHashSet::default(),
+            open: Vec::new(),
+        }
+    }
+
+    /// The best placement around `solved` and around the best rule with one number, and what that
+    /// brought. If nothing may be simulated, `solved` itself.
+    ///
+    /// # Errors
+    /// A rate that is missing.
+    pub fn search(
+        problem: &'a Problem<'a>,
+        goal: &'a Goal,
+        scorer: &'a Scorer<'s>,
+        effort: Effort,
+        solved: Option<ScoredPlacement>,
+    ) -> Result<(Option<ScoredPlacement>, Option<SearchSummary>), PlannerError> {
+        if effort.placements() == 0 {
+            return Ok((solved, None));
+        }
+        let rules = problem.parameter_rules(goal, scorer);
+        let rule = rules.into_iter().fold(None, |best, next| better(goal, best, next));
+        let kept = rule.as_ref().map(|rule| (rule.name.clone(), rule.chunk, rule.times, rule.value));
+        let mut starts: Vec<_> = solved.into_iter().chain(rule).collect();
+        starts.sort_by(|a, b| {
+            let late = |scored: &ScoredPlacement| !goal.keeps(&scored.times);
+            late(a).cmp(&late(b)).then(a.value.total_cmp(&b.value))
+        });
+        let Some(before) = starts.first().map(|first| first.value) else { return Ok((None, None)) };
+        starts.retain(|start| start.value <= before * NEAR);
+        let mut improver = Self::new(problem, goal, scorer, effort.placements());
+        let mut best = None;
+        let several = starts.len() > 1;
+        for (at, start) in starts.into_iter().enumerate() {
+            // The better start has most of the budget.
+            improver.judge.reserve = if several && at == 0 { improver.judge.left / 3 } else { 0 };
+            best = better(goal, best, improver.improved(start)?);
+        }
+        let Some(best) = best else { return Ok((None, None)) };
+        let ratio = |value: f64| Ratio::new(value / best.value).unwrap_or(Ratio::ONE);
+        let best_rule = kept.map(|(rule, prefill_chunk, times, value)| BestRule {
+            rule,
+            prefill_chunk,
+            simulated: goal.per_token(times),
+            regret: ratio(value),
+        });
+        let summary = SearchSummary { judged: 0, improvement: ratio(before), best_rule };
+        Ok((Some(best), Some(summary)))
+    }
+
+    /// The best placement that is found from `start`, or `start`.
+    fn improved(&mut self, start: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
+        let candidate = ChunkedPlacement { placement: start.placement.clone(), chunk: start.chunk };
+        let first = if self.judge.goal.keeps(&start.times) { start.value } else { f64::INFINITY };
+        let mut best = Trial { candidate, value: first };
+        self.known.insert(best.candidate.clone());
+        self.open.clear();
+        let (mut from, reserve) = (best.clone(), self.judge.reserve);
+        let mut climbed = Vec::new();
+        for later in (0..CLIMBS).rev() {
+            let left = self.judge.left.saturating_sub(reserve);
+            self.judge.reserve = reserve + left * later / (later + 3);
+            let top = self.climbed(from)?;
+            climbed.push(schedule(&top));
+            if top.value < best.value {
+                best = top;
+            }
+            let new = self.open.iter().enumerate().filter(|(_, trial)| {
+                trial.value < best.value * BEHIND && !climbed.contains(&schedule(trial))
+            });
+            let Some((next, _)) = new.min_by(|a, b| a.1.value.total_cmp(&b.1.value)) else { break };
+            from = self.open.swap_remove(next);
+        }
+        self.judge.reserve = reserve;
+        if best.value >= first {
+            return Ok(start);
+        }
+        let ChunkedPlacement { placement, chunk } = best.candidate;
+        let Judge { problem, goal, scorer, .. } = self.judge;
+        let scored = problem.scored(goal, PLANNED, placement, chunk, scorer)?;
+        Ok(ScoredPlacement { restriction: start.restriction, ..scored })
+    }
+
+    /// The last of a chain of placements from `from`, each the best of those around the one before.
+    fn climbed(&mut self, mut from: Trial) -> Result<Trial, PlannerError> {
+        // Slopes change little from round to round, so they are simulated again only where the old
+        // ones lead nowhere.
+        let mut fresh = false;
+        loop {
+            let mut found = self.round(&from.candidate, from.value)?;
+            let best = found.iter().enumerate().min_by(|a, b| a.1.value.total_cmp(&b.1.value));
+            let best = best.map(|(best, _)| best);
+            let enough = !best.is_some_and(|best| found[best].is_worth(from.value));
+            if let Some(best) = best.filter(|&best| found[best].value < from.value) {
+                from = found.swap_remove(best);
+            }
+            self.open.append(&mut found);
+            if enough && fresh {
+                return Ok(from);
+            }
+            if enough {
+                self.slopes.renew();
+            }
+            fresh = enough;
+        }
+    }
+
+    /// Placements around `from`: combined edits and edits of the whole, and if none of them is worth
+    /// another round, single edits. `value` is that of `from`.
+    fn round(&mut self, from: &ChunkedPlacement, value: f64) -> Result<Vec<Trial>, PlannerError> {
+        let sets = LayerSet::all(&from.placement);
+        let slopes = self.slopes.around(&mut self.judge, &self.edits, from, &sets)?;
+        let exchanges = Exchanges::new(&self.judge, from, &sets, &slopes);
+        let whole = self.edits.of_whole(from).into_iter().flat_map(|edited| exchanges.fitted(edited));
+        let combined: Vec<_> = exchanges.all().into_iter().chain(whole).collect();
+        let mut found = self.tried(combined.into_iter(), value)?;
+        if !found.iter().any(|next| next.is_worth(value)) {
+            found.append(&mut self.tried(single_edits(from, &sets, slopes), value)?);
+        }
+        Ok(found)
+    }
+
+    /// Simulates the first candidates that are new and fit, some at a time, until one is worth
+    /// another round after `value` or the budget is spent.
+    fn tried(
+        &mut self,
+        candidates: impl Iterator<Item = ChunkedPlacement>,
+        value: f64,
+    ) -> Result<Vec<Trial>, PlannerError> {
+        let mut candidates = candidates.fuse();
+        let mut found: Vec<Trial> = Vec::new();
+        let mut left = self.most_edits;
+        loop {
+            let new = candidates.by_ref().filter(|candidate| self.known.insert(candidate.clone()));
+            let fitting = new.filter(|candidate| self.judge.fits(candidate));
+            let some: Vec<_> = fitting.take(SOME.min(left)).collect();
+            left -= some.len();
+            if some.is_empty() {
+                return Ok(found);
+            }
+            found.append(&mut self.judge.trials(some)?);
+            if found.iter().any(|next| next.is_worth(value)) {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+/// Every other placement of the layers of a set, for all of them, half of them, or one at either
+/// end, those that gain most or cost least first.
+fn single_edits<'e>(
+    from: &'e ChunkedPlacement,
+    sets: &'e [LayerSet],
+    mut slopes: Vec<Slope>,
+) -> impl Iterator<Item = ChunkedPlacement> + 'e {
+    slopes.retain(|slope| slope.value.is_finite());
+    slopes.sort_by(|a, b| a.value.total_cmp(&b.value));
+    slopes.into_iter().flat_map(move |Slope { set, to, .. }| {
+        let set = &sets[set];
+        set.portions().map(move |(count, order)| from.with_layers(&set.some(count, order), &to))
+    })
+}
+
+/// What the layers of a placement share: micro-batches and slots, and the prefill chunk.
+fn schedule(trial: &Trial) -> (Pipelining, u64) {
+    (trial.candidate.placement.pipelining, trial.candidate.chunk)
+}

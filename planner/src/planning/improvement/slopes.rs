@@ -1,0 +1,150 @@
+//! What other placements of a layer bring, each simulated in one layer with only its neighbours.
+
+use crate::error::PlannerError;
+use crate::placement::{LayerPlacement, Pipelining, Slices};
+use crate::planning::improvement::edits::{ChunkedPlacement, Edits, LayerSet};
+use crate::planning::improvement::judge::Judge;
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+use scenarios::{LayerKind, Sublayer};
+use std::sync::Arc;
+
+/// Layers before and behind an edited one that are simulated with it.
+const NEIGHBOURS: usize = 2;
+/// What a simulation costs beside its layers, in layers.
+const OVERHEAD: usize = 5;
+
+/// Another placement of one layer of a set.
+#[derive(Debug, Clone)]
+pub(super) struct Slope {
+    /// Index of the set.
+    pub set: usize,
+    pub to: LayerPlacement,
+    /// Added to the objective.
+    pub value: f64,
+    /// Weights and KV added to each memory, in bytes. Staging slots and buffers, which layers
+    /// share, do not count.
+    pub bytes: Vec<i128>,
+}
+
+impl Slope {
+    /// The gain for what it takes of the memories' room: what counts where room is short.
+    pub fn rate(&self, room: &[i128]) -> f64 {
+        const LITTLE: f64 = 0.01;
+        /// Room that counts where there is none: 1 GiB.
+        const ROOM: f64 = (1_u64 << 30) as f64;
+        let share =
+            self.bytes.iter().zip(room).map(|(&more, &room)| more as f64 / (room.max(0) as f64 + ROOM));
+        self.value / share.fold(LITTLE, f64::max)
+    }
+}
+
+/// What changes in a layer of a kind: each sublayer that is placed otherwise, before and after; the
+/// chunk and the pipelining around it. The other sublayers change little of what it brings, so
+/// layers that differ in them share it: most sets of layers are those of an edit before.
+type LayerChange = (LayerKind, Vec<(Sublayer, Slices, Slices)>, u64, Pipelining);
+
+/// An objective, and the weights and KV in each memory, in bytes; differences of both for a change.
+/// `None` if bytes would have to move without a link.
+type Judgement = Option<(f64, Vec<i128>)>;
+
+/// The slopes that are known.
+#[derive(Debug, Default)]
+pub(super) struct Slopes {
+    /// Some layers alone.
+    excerpts: FxHashMap<ChunkedPlacement, Judgement>,
+    /// What changes brought where they were last simulated.
+    changes: FxHashMap<LayerChange, Judgement>,
+    /// The edits of layers.
+    edits: FxHashMap<LayerPlacement, Arc<[LayerPlacement]>>,
+}
+
+impl Slopes {
+    /// Lets every change be simulated again where it is asked for next.
+    pub fn renew(&mut self) {
+        self.changes.clear();
+    }
+
+    /// What each other placement of one layer of each set of `from` brings, the largest sets first.
+    ///
+    /// # Errors
+    /// A rate that is missing.
+    pub fn around(
+        &mut self,
+        judge: &mut Judge<'_, '_>,
+        edits: &Edits<'_>,
+        from: &ChunkedPlacement,
+        sets: &[LayerSet],
+    ) -> Result<Vec<Slope>, PlannerError> {
+        let mut order: Vec<usize> = (0..sets.len()).collect();
+        order.sort_by_key(|&set| usize::MAX - sets[set].members.len());
+        // Beside experts, other matrices are small.
+        let alone = judge.problem.cost_model.model.experts.is_none();
+        let ChunkedPlacement { placement, chunk } = from;
+        let mut slopes = Vec::new();
+        for set in order {
+            let LayerSet { layer, members } = &sets[set];
+            let at = members[members.len() / 2];
+            let window = at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(placement.layers.len());
+            let alike = sets.iter().filter(|other| other.layer.kind == layer.kind && other.layer != *layer);
+            let used = alike.map(|other| other.layer.clone());
+            let edited = self.edits.entry(layer.clone());
+            let edited = edited.or_insert_with(|| edits.of_layer(layer, alone).into()).clone();
+            let others: Vec<LayerPlacement> = used.chain(edited.iter().cloned()).collect();
+            let change = |to: &LayerPlacement| -> LayerChange {
+                (layer.kind, layer.differences(to), *chunk, placement.pipelining)
+            };
+            let new: Vec<&LayerPlacement> =
+                others.iter().filter(|to| !self.changes.contains_key(&change(to))).collect();
+            let before = from.excerpt(&window);
+            let excerpts = new.iter().map(|to| before.with_layers(&[at - window.start], to));
+            let excerpts: Vec<ChunkedPlacement> = excerpts.chain([before.clone()]).collect();
+            if !new.is_empty() {
+                self.simulate(judge, &excerpts)?;
+            }
+            if let Some(Some((own, held))) = self.excerpts.get(&before) {
+                for (to, excerpt) in new.into_iter().zip(&excerpts) {
+                    let Some(judgement) = self.excerpts.get(excerpt) else { continue };
+                    let brought = judgement.as_ref().map(|(value, bytes)| {
+                        let bytes = bytes.iter().zip(held).map(|(now, before)| now - before);
+                        (value - own, bytes.collect())
+                    });
+                    self.changes.insert(change(to), brought);
+                }
+            }
+            for to in others {
+                if let Some(Some((value, bytes))) = self.changes.get(&change(&to)) {
+                    slopes.push(Slope { set, to, value: *value, bytes: bytes.clone() });
+                }
+            }
+        }
+        Ok(slopes)
+    }
+
+    /// Simulates the excerpts that are new, up to half of what is left.
+    fn simulate(
+        &mut self,
+        judge: &mut Judge<'_, '_>,
+        excerpts: &[ChunkedPlacement],
+    ) -> Result<(), PlannerError> {
+        let mut new: Vec<&ChunkedPlacement> =
+            excerpts.iter().filter(|excerpt| !self.excerpts.contains_key(*excerpt)).collect();
+        let Some(layers) = new.first().map(|first| first.placement.layers.len() + OVERHEAD) else {
+            return Ok(());
+        };
+        // The last one is what the others are compared with.
+        new.reverse();
+        new.truncate(judge.affords(2 * layers));
+        judge.left -= new.len() * layers;
+        let judge = &*judge;
+        let judged = |excerpt: &ChunkedPlacement| -> Result<(ChunkedPlacement, Judgement), PlannerError> {
+            let Some(used) = judge.used(excerpt) else { return Ok((excerpt.clone(), None)) };
+            let bytes = used.iter().map(|used| i128::from((used.weights + used.kv).get())).collect();
+            let value = judge.value(excerpt, false)?;
+            Ok((excerpt.clone(), value.map(|value| (value, bytes))))
+        };
+        let found = new.into_par_iter().map(judged).collect::<Result<Vec<_>, _>>()?;
+        self.excerpts.extend(found);
+        Ok(())
+    }
+}
