@@ -383,6 +383,47 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(24)))]
+    #[test]
+    fn layers_that_hide_only_their_own_fetches_take_as_long_as_the_busiest_resource_of_each(
+        spec in specs(), batch in 1u64..9,
+    ) {
+        let model = model(3, 256);
+        let machine = spec.machine(&model);
+        let formats = formats();
+        let space = space(&machine, &model, &formats, batch);
+        let goal = goal(&machine, batch);
+        let shared = space.solve(&goal, &space.capacity(), SearchBudget::EXACT).unwrap().solution;
+        let shared = shared.expect("the host holds everything").value;
+        match space.classes_alone() {
+            Some(classes) => {
+                let groups: Vec<_> = classes.iter().map(|class| (class.layers, class)).collect();
+                let problem = space.priced_problem_for(&groups, goal.measures(), &space.capacity()).unwrap();
+                let solved = problem.unwrap().solve(Restriction::NONE, SearchBudget::EXACT, f64::INFINITY);
+                let alone = solved.unwrap().solution.expect("the host holds everything");
+                prop_assert!(alone.value >= shared * (1.0 - WORTH), "{} < {shared}", alone.value);
+                // Embed and head stand before and behind all layers, and hide their own as before.
+                let busiest = |cost: &Vec<f64>| cost.iter().copied().fold(0.0, f64::max);
+                let [prefill, decode] = goal.measures()[0].weight;
+                let layers = alone.kinds[1..].iter().flatten();
+                let sum: f64 = layers.map(|(pattern, count)| {
+                    let [first, second] = pattern.cost.each_ref().map(busiest);
+                    *count as f64 * (prefill * first + decode * second)
+                }).sum();
+                prop_assert!(alone.value >= sum * (1.0 - 1e-9), "{} < {sum}", alone.value);
+            }
+            None => {
+                let every = space.classes[1..].iter().flat_map(|class| every_pattern(&space.patterns, class));
+                for pattern in every {
+                    let chain = pattern.cost.iter().map(|cost| (cost[0], cost.iter().copied().fold(0.0, f64::max)));
+                    chain.into_iter().for_each(|(chain, busiest)| assert!(chain >= busiest));
+                }
+            }
+        }
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(160)))]
     #[test]
     fn more_room_and_faster_devices_never_make_it_slower(
