@@ -159,7 +159,8 @@ impl Problem<'_> {
         without: BTreeMap<String, String>,
     ) -> Result<Plan, PlannerError> {
         let work = self.work(&best.placement, best.chunk)?;
-        let bound = goal.per_token(self.with_draft(self.bounds(&best)?));
+        // The middle decode step stands for all, so its bound may exceed the mean step by a little.
+        let bound = goal.per_token(self.with_draft(self.bounds(&best)?).min(best.times));
         // The bound holds for steps without micro-batches.
         let whole = best.placement.pipelining.micro_batches == 1;
         let predicted = Prediction {

@@ -16,6 +16,12 @@ pub struct PhaseTimes {
 }
 
 impl PhaseTimes {
+    /// The smaller of each time. A time that is absent here is absent.
+    pub fn min(self, other: Self) -> Self {
+        let tpot = self.tpot.map(|own| other.tpot.map_or(own, |other| own.min(other)));
+        Self { ttft: self.ttft.min(other.ttft), tpot }
+    }
+
     /// Prompt tokens and output tokens per second of all sequences of `load`, in three digits or
     /// whole; `-` where there is no time.
     pub fn rates(&self, load: &Workload) -> [String; 2] {
