@@ -11,12 +11,28 @@ use sim::serving::{Account, Summary};
 /// the latter.
 const IDLE_SHARE: f64 = 0.3;
 
+/// What one machine costs and draws.
+pub(crate) struct MachineCost {
+    pub(crate) price: Dollars,
+    /// The figures of which the price is the sum.
+    pub(crate) figures: Vec<Figure>,
+    /// The power while it waits, and when it is busy.
+    power: [Watts; 2],
+}
+
+impl MachineCost {
+    /// Of the machine `option`, which is `machine`.
+    ///
+    /// # Errors
+    /// A price or a power that is not known.
+    pub(crate) fn new(option: &MachineOption, machine: &Machine, prices: &MarketPrices) -> Result<Self> {
+        let (price, figures) = price(option, machine, prices)?;
+        Ok(Self { price, figures, power: power(option, machine)? })
+    }
+}
+
 /// What one machine costs, and the figures of which that is the sum.
-pub(crate) fn price(
-    option: &MachineOption,
-    machine: &Machine,
-    prices: &MarketPrices,
-) -> Result<(Dollars, Vec<Figure>)> {
+fn price(option: &MachineOption, machine: &Machine, prices: &MarketPrices) -> Result<(Dollars, Vec<Figure>)> {
     let name = &option.name;
     if let Some(price) = option.price {
         return Ok((price, vec![figure(&format!("{name}:"), price.to_string(), "given".to_owned())]));
@@ -79,7 +95,7 @@ fn counted_devices(machine: &Machine) -> Vec<(&Device, u64)> {
 }
 
 /// The power of one machine: while it waits, and when it is busy.
-pub(crate) fn power(option: &MachineOption, machine: &Machine) -> Result<[Watts; 2]> {
+fn power(option: &MachineOption, machine: &Machine) -> Result<[Watts; 2]> {
     if let Some(busy) = option.power {
         let idle = option.idle_power.unwrap_or(busy * IDLE_SHARE);
         return Ok([idle.min(busy), busy]);
@@ -115,18 +131,18 @@ pub(crate) struct LoadedDay<'d> {
 /// A machine at work that carries `most` load, with the power that it draws on `day`.
 pub(crate) fn running(
     option: &MachineOption,
-    price: Dollars,
-    [idle, busy]: [Watts; 2],
+    cost: &MachineCost,
     most: f64,
     LoadedDay { load, summary: day, account }: LoadedDay<'_>,
 ) -> FleetMachine {
+    let [idle, busy] = cost.power;
     let drawn = match (option.power, account.energy_j) {
         (None, Some(energy)) => Watts::new(energy / day.duration_s),
         _ => Watts::new(idle.get() + (busy.get() - idle.get()) * day.busy_share),
     };
     let above_idle = (drawn.get() - idle.get()).max(0.0);
     FleetMachine {
-        price,
+        price: cost.price,
         idle_power: idle,
         busy_power: busy,
         power_per_load: Watts::new(above_idle / load),

@@ -7,8 +7,9 @@ mod machine_cost;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{CachedCatalog, PreparedScenario};
 use crate::serve::{ServedDay, ServingPlacement};
-use hwprofiles::{DeviceKind, Dollars, Machine, MemoryKind, Ratio, Watts};
+use hwprofiles::{DeviceKind, Machine, MemoryKind, Ratio};
 use load_trial::{LargestLoad, LoadSearch, LoadTrial};
+use machine_cost::MachineCost;
 use planner::{CostModel, PhasePrograms};
 use rayon::prelude::*;
 use reports::capacity::{
@@ -49,7 +50,7 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
     let each = question.machines.iter().zip(&scenarios);
     let searches: Vec<_> =
         each.map(|(option, scenario)| MachineSearch { question: &question, option, scenario }).collect();
-    let costs: Vec<_> = searches.iter().map(|search| search.costs(&search.scenario.machines()[0])).collect();
+    let costs: Vec<_> = searches.iter().map(|search| search.cost(&search.scenario.machines()[0])).collect();
     if costs.iter().all(Result::is_err) {
         // Nothing can be compared.
         costs.into_iter().collect::<Result<Vec<_>>>()?;
@@ -160,7 +161,7 @@ impl SearchResult {
 impl MachineSearch<'_> {
     fn run(&self) -> Result<SearchResult> {
         // A machine without a price or a power does not hide the others.
-        if let Err(unknown) = self.costs(&self.scenario.machines()[0]) {
+        if let Err(unknown) = self.cost(&self.scenario.machines()[0]) {
             return Ok(SearchResult::without_fleet(self.unmet("not asked", unknown.to_string())));
         }
         match self.search() {
@@ -173,13 +174,9 @@ impl MachineSearch<'_> {
         }
     }
 
-    /// What `machine` costs, with the figures of which that is the sum; and the power that it draws
-    /// while it waits and when it is busy.
-    fn costs(&self, machine: &Machine) -> Result<((Dollars, Vec<Figure>), [Watts; 2])> {
-        let price = machine_cost::price(self.option, machine, &self.question.prices);
-        let power = machine_cost::power(self.option, machine);
-        let both = price.and_then(|price| Ok((price, power?)));
-        both.map_err(|error| error.within(&self.option.name))
+    fn cost(&self, machine: &Machine) -> Result<MachineCost> {
+        let cost = MachineCost::new(self.option, machine, &self.question.prices);
+        cost.map_err(|error| error.within(&self.option.name))
     }
 
     fn unmet(&self, plan: &str, why: String) -> Candidate {
@@ -204,7 +201,7 @@ impl MachineSearch<'_> {
                 return Ok(SearchResult::without_fleet(candidate));
             }
         };
-        let ((price, figures), power) = self.costs(&placed.machine)?;
+        let cost = self.cost(&placed.machine)?;
         let (most, day) = &reached.within;
         let bands = self.bands(&trial, &placed, *most, day)?;
         let load = self.question.load;
@@ -216,7 +213,7 @@ impl MachineSearch<'_> {
         let (at_work, account) = with_account(trial.day(&placed, share)?)?;
         let load_of_a_day =
             machine_cost::LoadedDay { load: share, summary: &at_work.summary, account: &account };
-        let running = machine_cost::running(option, price, power, *most, load_of_a_day);
+        let running = machine_cost::running(option, &cost, *most, load_of_a_day);
         let requests = match load.unit {
             LoadUnit::Requests => 1.0,
             LoadUnit::Users => at_work.summary.requests_per_s / share,
@@ -227,7 +224,7 @@ impl MachineSearch<'_> {
         let result = self.result(&trial, &placed, &reached, &at_work, fleet, bands)?;
         let (name, plan) = (option.name.clone(), day.plan.clone());
         let candidate = Candidate { name, plan, arrangements, result: Some(result), unmet: None };
-        Ok(SearchResult { candidate, fleet: Some(fleet), figures })
+        Ok(SearchResult { candidate, fleet: Some(fleet), figures: cost.figures })
     }
 
     fn terms(&self, tokens_per_s: f64) -> FleetTerms {
