@@ -333,8 +333,8 @@ impl CandidateSearch<'_, '_> {
         }
     }
 
-    /// Whether solutions of at least `floor` could be better than the best by more than the precision
-    /// of costs.
+    /// Whether solutions of at least `floor` could be better than the best by more than the
+    /// precision of costs.
     fn is_open(&self, floor: f64) -> bool {
         self.below() * ENOUGH > self.least.max(floor)
     }

@@ -162,8 +162,9 @@ const MOE_LIGHTNING: [(&str, u64, [u64; 2], &str); 8] = [
     ("l4-moe-lightning", 256, [132, 12], "168-182"),
 ];
 
-/// In every layer the CPU computes decode's attention, and in most the GPU computes the
-/// sublayers with weights. Our planner follows MoE-Lightning's policy, or finds a better one that hardly differs.
+/// In every layer the CPU computes decode's attention, and in most the GPU computes the sublayers
+/// with weights. Our planner follows MoE-Lightning's policy, or finds a better one that hardly
+/// differs.
 #[test]
 fn mixtral_on_a_t4_and_an_l4_has_attention_on_the_cpu_and_experts_on_the_gpu() {
     println!("machine           output  batch  attention on cpu  experts on gpu  tok/s  published  chosen");

@@ -156,8 +156,8 @@ impl<'a, 's> Improver<'a, 's> {
         }
     }
 
-    /// Placements around `from`: combined edits and edits of the whole, and if none of them is worth
-    /// another round, single edits. `value` is that of `from`.
+    /// Placements around `from`: combined edits and edits of the whole, and if none of them is
+    /// worth another round, single edits. `value` is that of `from`.
     fn round(&mut self, from: &ChunkedPlacement, value: f64) -> Result<Vec<Trial>, PlannerError> {
         let sets = LayerSet::all(&from.placement);
         let slopes = self.slopes.around(&mut self.judge, &self.edits, from, &sets)?;
