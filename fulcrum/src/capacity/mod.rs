@@ -7,7 +7,7 @@ mod machine_cost;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{CachedCatalog, PreparedScenario};
 use crate::serve::{ServedDay, ServingPlacement};
-use hwprofiles::{DeviceKind, Machine, MemoryKind, Ratio};
+use hwprofiles::{DeviceKind, MemoryKind, Ratio};
 use load_trial::{LargestLoad, LoadSearch, LoadTrial};
 use machine_cost::MachineCost;
 use planner::{CostModel, PhasePrograms};
@@ -48,14 +48,23 @@ pub fn capacity(document: &Document) -> Result<CapacityReport> {
     };
     let scenarios: Vec<_> = question.machines.iter().map(prepare).collect::<Result<_>>()?;
     let each = question.machines.iter().zip(&scenarios);
-    let searches: Vec<_> =
-        each.map(|(option, scenario)| MachineSearch { question: &question, option, scenario }).collect();
-    let costs: Vec<_> = searches.iter().map(|search| search.cost(&search.scenario.machines()[0])).collect();
-    if costs.iter().all(Result::is_err) {
-        // Nothing can be compared.
-        costs.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut costs: Vec<_> = each
+        .map(|(option, scenario)| MachineCost::new(option, &scenario.machines()[0], &question.prices))
+        .collect();
+    // If all are unknown, nothing can be compared.
+    if costs.iter().all(Result::is_err)
+        && let Err(unknown) = costs.swap_remove(0)
+    {
+        return Err(unknown.within(&question.machines[0].name));
     }
-    let found: Vec<_> = searches.par_iter().map(MachineSearch::run).collect::<Result<_>>()?;
+    let found = question.machines.par_iter().zip(&scenarios).zip(&costs).map(|((option, scenario), cost)| {
+        match cost {
+            Ok(cost) => MachineSearch { question: &question, option, scenario, cost }.run(),
+            // A machine without a price or a power does not hide the others.
+            Err(unknown) => Ok(SearchResult::unmet(option, "not asked", unknown.to_string())),
+        }
+    });
+    let found: Vec<_> = found.collect::<Result<_>>()?;
     let mut figures = machine_cost::shared_figures(&question);
     let first = found[0].fleet;
     let mut machines = Vec::new();
@@ -140,6 +149,7 @@ struct MachineSearch<'a> {
     question: &'a CapacityQuestion,
     option: &'a MachineOption,
     scenario: &'a PreparedScenario,
+    cost: &'a MachineCost,
 }
 
 /// What came of one machine.
@@ -152,36 +162,22 @@ struct SearchResult {
 }
 
 impl SearchResult {
-    /// A machine that does not keep the limits.
-    fn without_fleet(candidate: Candidate) -> Self {
+    /// A machine that is left out: why.
+    fn unmet(option: &MachineOption, plan: &str, why: String) -> Self {
+        let (name, plan) = (option.name.clone(), plan.to_owned());
+        let candidate = Candidate { name, plan, arrangements: vec![], result: None, unmet: Some(why) };
         Self { candidate, fleet: None, figures: vec![] }
     }
 }
 
 impl MachineSearch<'_> {
     fn run(&self) -> Result<SearchResult> {
-        // A machine without a price or a power does not hide the others.
-        if let Err(unknown) = self.cost(&self.scenario.machines()[0]) {
-            return Ok(SearchResult::without_fleet(self.unmet("not asked", unknown.to_string())));
-        }
         match self.search() {
-            // Nor does one on which the weights do not fit.
-            Err(Error::Infeasible(why)) => {
-                Ok(SearchResult::without_fleet(self.unmet("nothing", why.to_string())))
-            }
+            // A machine on which the weights do not fit does not hide the others.
+            Err(Error::Infeasible(why)) => Ok(SearchResult::unmet(self.option, "nothing", why.to_string())),
             Err(error) => Err(error.within(&self.option.name)),
             Ok(found) => Ok(found),
         }
-    }
-
-    fn cost(&self, machine: &Machine) -> Result<MachineCost> {
-        let cost = MachineCost::new(self.option, machine, &self.question.prices);
-        cost.map_err(|error| error.within(&self.option.name))
-    }
-
-    fn unmet(&self, plan: &str, why: String) -> Candidate {
-        let (name, plan) = (self.option.name.clone(), plan.to_owned());
-        Candidate { name, plan, arrangements: vec![], result: None, unmet: Some(why) }
     }
 
     fn search(&self) -> Result<SearchResult> {
@@ -197,11 +193,11 @@ impl MachineSearch<'_> {
                     LoadUnit::Users => "a single user",
                 };
                 let why = format!("with {little} {}", trial.fails(&day.summary));
-                let candidate = Candidate { arrangements, ..self.unmet(&day.plan, why) };
-                return Ok(SearchResult::without_fleet(candidate));
+                let mut result = SearchResult::unmet(option, &day.plan, why);
+                result.candidate.arrangements = arrangements;
+                return Ok(result);
             }
         };
-        let cost = self.cost(&placed.machine)?;
         let (most, day) = &reached.within;
         let bands = self.bands(&trial, &placed, *most, day)?;
         let load = self.question.load;
@@ -213,7 +209,7 @@ impl MachineSearch<'_> {
         let (at_work, account) = with_account(trial.day(&placed, share)?)?;
         let load_of_a_day =
             machine_cost::LoadedDay { load: share, summary: &at_work.summary, account: &account };
-        let running = machine_cost::running(option, &cost, *most, load_of_a_day);
+        let running = machine_cost::running(option, self.cost, *most, load_of_a_day);
         let requests = match load.unit {
             LoadUnit::Requests => 1.0,
             LoadUnit::Users => at_work.summary.requests_per_s / share,
@@ -224,7 +220,7 @@ impl MachineSearch<'_> {
         let result = self.result(&trial, &placed, &reached, &at_work, fleet, bands)?;
         let (name, plan) = (option.name.clone(), day.plan.clone());
         let candidate = Candidate { name, plan, arrangements, result: Some(result), unmet: None };
-        Ok(SearchResult { candidate, fleet: Some(fleet), figures: cost.figures })
+        Ok(SearchResult { candidate, fleet: Some(fleet), figures: self.cost.figures.clone() })
     }
 
     fn terms(&self, tokens_per_s: f64) -> FleetTerms {

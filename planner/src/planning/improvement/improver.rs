@@ -182,9 +182,10 @@ impl<'a, 's> Improver<'a, 's> {
         let mut found: Vec<Trial> = Vec::new();
         let mut left = self.most_edits;
         loop {
+            let most = SOME.min(left).min(self.judge.affords_trials());
             let new = candidates.by_ref().filter(|candidate| self.known.insert(candidate.clone()));
             let fitting = new.filter(|candidate| self.judge.fits(candidate));
-            let some: Vec<_> = fitting.take(SOME.min(left)).collect();
+            let some: Vec<_> = fitting.take(most).collect();
             left -= some.len();
             if some.is_empty() {
                 return Ok(found);

@@ -65,14 +65,17 @@ impl Judge<'_, '_> {
         self.room(candidate).is_some_and(|room| room.iter().all(|&free| free >= 0))
     }
 
-    /// The candidates, which fit, simulated as long as the budget lasts.
+    /// How many placements of the whole model may be simulated now.
+    pub fn affords_trials(&self) -> usize {
+        self.affords(self.problem.cost_model.model.layers as usize)
+    }
+
+    /// The candidates, which fit and are as few as may be simulated, with their values.
     ///
     /// # Errors
     /// A rate that is missing.
-    pub fn trials(&mut self, mut candidates: Vec<ChunkedPlacement>) -> Result<Vec<Trial>, PlannerError> {
-        let layers = self.problem.cost_model.model.layers as usize;
-        candidates.truncate(self.affords(layers));
-        self.left -= candidates.len() * layers;
+    pub fn trials(&mut self, candidates: Vec<ChunkedPlacement>) -> Result<Vec<Trial>, PlannerError> {
+        self.left -= candidates.len() * self.problem.cost_model.model.layers as usize;
         let trial = |candidate: ChunkedPlacement| -> Result<Option<Trial>, PlannerError> {
             let value = self.value(&candidate, true)?;
             Ok(value.map(|value| Trial { candidate, value }))

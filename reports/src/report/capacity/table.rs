@@ -42,10 +42,7 @@ impl CapacityReport {
         let mut rows: Vec<Row> = Vec::new();
         let mut add = |name: &str, cells: Vec<String>| rows.push((name.to_owned(), cells));
         if self.machines.iter().any(|machine| machine.unmet.is_some()) {
-            add(
-                "keeps no load, because",
-                by_machine(&|it| it.unmet.clone().unwrap_or_else(|| "–".to_owned())),
-            );
+            add("left out, because", by_machine(&|it| it.unmet.clone().unwrap_or_else(|| "–".to_owned())));
         }
         add("machines", by_result(&|it| banded(&it.machines, |count| bare(count, 1))));
         add("year by year", by_result(&by_year));
