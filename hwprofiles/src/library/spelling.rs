@@ -2,7 +2,7 @@
 //! GPU, `Intel(R) Xeon(R) Platinum 8480+` is `xeon-8480p`.
 
 use crate::library::shipped::{shipped, shipped_as};
-use crate::units::edits_between;
+use crate::units::{edits_between, plain_word};
 
 /// Words that tell no part from another: makers, brands, tiers, and what systems append.
 const IDLE: &str = "nvidia geforce rtx gtx rx tesla amd radeon instinct ryzen epyc intel xeon platinum gold \
@@ -132,8 +132,17 @@ pub(crate) fn similar(name: &str) -> Option<String> {
     (!names.is_empty()).then(|| format!("did you mean {}?", names.join(", ")))
 }
 
+/// The edits between `name` and a shipped name with its digits and hardly another letter.
+fn slip(name: &str, shipped: &str) -> Option<usize> {
+    let (wanted, own) = (plain_word(name), plain_word(shipped));
+    let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
+    Some(edits_between(&wanted, &own))
+        .filter(|edits| *edits <= wanted.len() / 6 && digits(&wanted) == digits(&own))
+}
+
 /// The shipped names that are nearest to `name`, at most three. Those that begin with it come
-/// before those that hold it, those that it begins with, and those with few other letters.
+/// before those that hold it, those with its digits and hardly another letter, those that it begins
+/// with, and those with few other letters.
 pub fn similar_names(name: &str) -> Vec<&'static str> {
     let apart = brand_apart(name);
     let wanted = spelling(&apart);
@@ -143,8 +152,8 @@ pub fn similar_names(name: &str) -> Vec<&'static str> {
         match () {
             () if begins(own, &wanted) => Some((0, edits)),
             () if wanted.len() >= LEAST && own.contains(&wanted) => Some((1, edits)),
-            () if begins(&wanted, own) => Some((2, edits)),
-            () if edits <= wanted.len() / 3 => Some((3, edits)),
+            () if begins(&wanted, own) => Some((3, edits)),
+            () if edits <= wanted.len() / 3 => Some((4, edits)),
             () => None,
         }
     };
@@ -153,7 +162,11 @@ pub fn similar_names(name: &str) -> Vec<&'static str> {
         .filter_map(|(shipped, _)| {
             let others = OTHERWISE.iter().filter(|(_, means)| *means == shipped).map(|(other, _)| *other);
             let own = rank(&spelling(shipped));
-            let (rank, edits) = others.filter_map(rank).chain(own).min()?;
+            let (rank, edits) = others
+                .filter_map(rank)
+                .chain(own)
+                .chain(slip(name, shipped).map(|edits| (2, edits)))
+                .min()?;
             Some((rank, edits, shipped))
         })
         .collect();

@@ -218,6 +218,7 @@ fn an_unknown_name_is_answered_by_the_nearest_and_a_file_comes_first() {
     assert!(error("7975WX").ends_with("did you mean threadripper-pro-7975wx?"));
     assert!(error("i9-13900kk").contains("did you mean i9-13900k"));
     assert!(error("RTX-3061").ends_with("did you mean rtx-3060-12?"));
+    assert_eq!(error("rtx4090-desktp").rsplit("; ").next(), Some("did you mean rtx4090-desktop?"));
     assert!(error("a toaster").ends_with("`fulcrum machine list` names those"));
     std::fs::write(folder.path().join("RTX 4090"), "name: own\nparts: {cpu: this}\n").unwrap();
     assert!(matches!(library.profile("RTX 4090").unwrap(), Profile::Composition(_)));
