@@ -30,8 +30,15 @@ def check(what, value, low, high, unit, scale):
         failed.append(what)
 
 
-def rate(point):
-    return 2 * point["m"] * point["n"] * point["k"] / number(point["time"])
+def products(part, dtype):
+    """The measured products in a format: m, n, k and the time in seconds of each. A host's file holds them as CSV."""
+    rows = csv.DictReader(part.get("gemm", {}).get(dtype, {"points": ""})["points"].splitlines())
+    return [(int(row["m"]), int(row["n"]), int(row["k"]), float(row["time_us"]) * 1e-6) for row in rows]
+
+
+def rate(product):
+    m, n, k, seconds = product
+    return 2 * m * n * k / seconds
 
 
 def kernels(file):
@@ -45,8 +52,6 @@ def host(file, *csv_and_name):
     if gpu == "absent":
         sys.exit("FAILED: gpu: absent; the warnings say why")
     part, link = gpu["part"], gpu["link"]
-
-
     sheet = next((SHEET[name] for name in SHEET if name in part["gpu"]), (20e12, 1e16))
     known = sheet[0] < 20e12
     read, copy = number(part["bandwidth"]), number(gpu["copy"]["points"][-1]["value"])
@@ -64,20 +69,22 @@ def host(file, *csv_and_name):
     major, minor = map(int, part["compute_capability"].split("."))
     wanted = {"f16", "int8"} | ({"bf16"} if major >= 8 else set()) | ({"fp8"} if (major, minor) >= (8, 9) else set())
     for dtype in sorted(wanted):
-        points = part.get("gemm", {}).get(dtype, {"points": []})["points"]
+        points = products(part, dtype)
         check(f"shapes in {dtype}", len(points), 20, 588, "of 588", 1)
         if dtype in ("bf16", "f16") and points:
             check(f"fastest product in {dtype}", max(map(rate, points)), sheet[1] * (0.5 if known else 1e-4), sheet[1] * 1.02, "TFLOP/s", 1e12)
     if len(csv_and_name) == 2:
         names = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8"}
         rows = [row for row in csv.DictReader(open(csv_and_name[0])) if row["gpu"] == csv_and_name[1] and row["dtype"] in names]
-        ours = {(d, p["m"], p["n"], p["k"]): number(p["time"]) for d, r in part.get("gemm", {}).items() for p in r["points"]}
+        ours = {(d, m, n, k): time for d in part.get("gemm", {}) for m, n, k, time in products(part, d)}
         for dtype in sorted({names[row["dtype"]] for row in rows}):
             pairs = [(ours.get((dtype, int(row["m"]), int(row["n"]), int(row["k"]))), float(row["latency_us"]) * 1e-6)
                      for row in rows if names[row["dtype"]] == dtype]
             ratios = sorted(a / b for a, b in pairs if a) or [0]
             print(f"       {dtype} times over the CSV's: 10 % below {ratios[len(ratios) // 10]:.2f}, 10 % above {ratios[-1 - len(ratios) // 10]:.2f}")
-            check(f"{dtype} times over the CSV's, median", statistics.median(ratios), 0.7, 1.4, f"over {len(ratios)} shapes", 1)
+            # The shipped files' products in fp8 include rounding the activations to fp8, which ours do not.
+            low = 0.7 if dtype == "bf16" else 0.3
+            check(f"{dtype} times over the CSV's, median", statistics.median(ratios), low, 1.4, f"over {len(ratios)} shapes", 1)
     if not failed:
         print(f"reads {read / 1e12:.2f} TB/s, to the GPU {number(link['to_device']) / 1e9:.0f} GB/s, plausible throughout")
 
@@ -109,8 +116,7 @@ def run(rates, validation, host, plan):
     weights = {memory["memory"]: memory["weights_bytes"] for memory in configuration["memory"]}
     everything = sum(weights.values())
     read = number(gpu["part"]["bandwidth"])
-    points = gpu["part"].get("gemm", {}).get("bf16", {"points": []})["points"]
-    best = max(map(rate, points), default=0)
+    best = max(map(rate, products(gpu["part"], "bf16")), default=0)
     resident = max(weights.values()) / everything
     words = [f"TTFT {ttft['measured_s']:.4g} s ({ttft['error']:+.1%})", f"TPOT {tpot['measured_s'] * 1e3:.4g} ms ({tpot['error']:+.1%})"]
     if resident > 0.99 and "experts:" not in open(plan).read():
