@@ -6,7 +6,9 @@ mod stand_in;
 use hwprofiles::units::Bytes;
 use hwprofiles::{DType, Direction, HostMemory};
 use kernels::cuda::calls::{self, GPU_MATRICES, ProductOutput};
-use kernels::cuda::{Accelerator, Gpu, GpuEvent, GpuProgram, GpuWork, Queue, StridedCopy, compile, parity};
+use kernels::cuda::{
+    Accelerator, Gpu, GpuEvent, GpuMatrix, GpuProgram, GpuWork, Queue, StridedCopy, compile, parity,
+};
 use kernels::{MemoryArena, Weights};
 use std::sync::Arc;
 
@@ -112,7 +114,8 @@ fn an_accelerator_works_or_says_what_is_missing() {
     compute.follow(&arrived).expect("followed");
     let out = ProductOutput::Wide(y.values());
     let w = packed.buffer().values();
-    compute.multiply(m, (out, n), near.values(), packed.shape(), w, scratch.values()).expect("a product");
+    let matrix = GpuMatrix::packed(packed.shape(), w);
+    compute.multiply(m, (out, n), near.values(), matrix, scratch.values()).expect("a product");
     compute.record(&done).expect("recorded");
     copies.follow(&done).expect("followed");
     copies.copy(to.values(), y.values()).expect("a copy");

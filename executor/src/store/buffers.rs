@@ -13,9 +13,11 @@ use crate::setup::run_setup::RunSetup;
 use crate::store::cache_layout::CacheLayout;
 use crate::store::carried::CarriedRows;
 use crate::store::locks::{read, write};
+use crate::store::orders::read_by_products;
 use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
+use kernels::cuda::MatrixOrder;
 use kernels::{Buffer, KvShape, MemoryArena, RopeTable, Scratch, Weights};
 use planner::{Action, MicroBatch, PhasePrograms, Placement, StagingSlot, cache_bytes, staging_slots};
 use scenarios::{ActivationBuffer as Activation, Model, Sublayer};
@@ -114,11 +116,13 @@ impl Store {
         } = self;
         // These are freed first, to make room for the new ones.
         drop((activations, weight_slots, kv_slots, vectors, rotation, scratch));
-        let kept =
+        let tied = planner::shares_embedding(&setup.model, &setup.placement);
+        let by_products = gpu.map(|gpu| read_by_products(programs, gpu.device(), tied)).unwrap_or_default();
+        let mut kept =
             before.map_or_else(KeptSlices::new, |before| keep_slices(before, matrices, &setup.placement));
+        kept.retain(|key, slice| slice.order == MatrixOrder::Panels || by_products.contains(&key.place()));
         let carried = before.map_or(Ok(vec![]), |before| hand_over_kv(before, &setup.placement, old_kv))?;
         let own = |device: DeviceId| &memories[machine.device(device).memory.0];
-        let tied = planner::shares_embedding(&setup.model, &setup.placement);
         let (activations, weight_slots, kv_slots) = Self::workspace(setup, programs, &own)?;
         let mut scratch: Vec<_> = machine.devices.iter().map(|_| None).collect();
         for (device, bytes) in planner::scratch_bytes(machine, programs, &setup.model, &setup.extent) {
@@ -145,6 +149,7 @@ impl Store {
         };
         store.check_slots(programs)?;
         if let Some(gpu) = gpu {
+            store.order_by_rows(&by_products, gpu)?;
             store.pin(setup, programs, gpu)?;
         }
         Ok(store)

@@ -9,6 +9,7 @@ use crate::weights::fused::FusedTensor;
 use crate::weights::rotation::RotaryEmbedding;
 use crate::weights::tensors;
 use hwprofiles::{Bytes, DType, DeviceId};
+use kernels::cuda::MatrixOrder;
 use kernels::{Buffer, MemoryArena, RopeTable, Weights, quantise_float8};
 use rayon::prelude::*;
 use scenarios::{Sublayer, WeightFormat};
@@ -66,7 +67,8 @@ impl Store {
                     }
                 };
                 let weights = weights?.into_iter().flatten().collect();
-                Ok((index, PackedSlice { rows: slice.rows.clone(), weights }))
+                let order = MatrixOrder::Panels;
+                Ok((index, PackedSlice { rows: slice.rows.clone(), weights, order }))
             })
             .collect::<Result<_, ExecutorError>>()?;
         let mut matrices: Vec<_> = (0..place_count(setup)).map(|_| vec![]).collect();

@@ -1,6 +1,7 @@
 //! Slices of matrices in their home memories.
 
 use hwprofiles::MemoryId;
+use kernels::cuda::MatrixOrder;
 use kernels::{Weights, WeightsView};
 use planner::Placement;
 use scenarios::Sublayer;
@@ -18,6 +19,8 @@ pub(crate) struct PackedSlice {
     /// Packed matrices that follow one another, one for each number format of the rows; of experts
     /// two for each expert (see [`crate::weights::fused::SublayerTensors`]).
     pub weights: Vec<Weights>,
+    /// How they lie: row by row only where nothing but a GPU's products reads them.
+    pub order: MatrixOrder,
 }
 
 impl PackedSlice {
@@ -59,6 +62,11 @@ pub(crate) struct SliceKey {
 impl SliceKey {
     pub fn new(sublayer: usize, rows: &Range<u64>, home: MemoryId) -> Self {
         Self { sublayer, start: rows.start, end: rows.end, home }
+    }
+
+    /// The index of its sublayer, and its first row.
+    pub fn place(&self) -> (usize, u64) {
+        (self.sublayer, self.start)
     }
 }
 

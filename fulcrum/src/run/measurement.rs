@@ -5,12 +5,13 @@ use super::session::{GenerationOptions, run_error};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use executor::{Checkpoint, Sampling, Session};
-use hwprofiles::Bytes;
+use hwprofiles::{Bytes, DeviceKind};
 use planner::{PhasePrograms, Trace, usage};
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, DraftOutcome, Label, MemoryUse, PlacementMap};
 use scenarios::{Model, Workload};
 use sim::RandomDraws;
+use std::iter;
 use std::sync::atomic::AtomicBool;
 
 /// Prompts of random tokens. Prompts of zeros would run faster than real ones.
@@ -63,6 +64,18 @@ impl<'c> Checkpoints<'c> {
     }
 }
 
+fn has_gpu(planned: &ResolvedPlan) -> bool {
+    planned.machine.devices.iter().any(|device| device.kind == DeviceKind::Gpu)
+}
+
+/// The prompts of a run before anything counts. A short one visits every matrix, so that pages are
+/// touched and threads are awake. A GPU also prepares its products for each number of rows, so it
+/// gets prompts of the length that is measured.
+fn warm_up(planned: &ResolvedPlan, prompts: &[Vec<u32>]) -> Vec<Vec<u32>> {
+    let most = if has_gpu(planned) { usize::MAX } else { 16 };
+    prompts.iter().map(|prompt| prompt[..prompt.len().min(most)].to_vec()).collect()
+}
+
 /// Measurements run to their end.
 static UNINTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -78,13 +91,22 @@ impl PlanMeasurement {
         let mut session = Session::new(planned.setup()?, from.model).map_err(run_error)?;
         let load = &planned.plan.workload;
         let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
-        // A short prompt visits every matrix, so that pages are touched and threads are awake
-        // before anything counts.
-        let warm: Vec<_> = prompts.iter().map(|prompt| prompt[..prompt.len().min(16)].to_vec()).collect();
-        session.generate(&warm, load.output_tokens.min(2), Sampling::Greedy, |_| {}).or_failed()?;
-        for _ in 0..repeats {
-            let run = session.generate(&prompts, load.output_tokens, Sampling::Greedy, |_| {}).or_failed()?;
-            self.traces.push(run.trace);
+        session
+            .generate(&warm_up(planned, &prompts), load.output_tokens.min(3), Sampling::Greedy, |_| {})
+            .or_failed()?;
+        // A GPU marks the start and the end of each task on its stream, which takes time of its own.
+        // So its runs are timed without, and one more run says what each task takes.
+        let with_tasks = if has_gpu(planned) { [false, true] } else { [true, false] };
+        for tasks in iter::repeat_n(with_tasks[0], repeats as usize).chain(with_tasks[1].then_some(true)) {
+            let run = session.generate_until(
+                &prompts,
+                load.output_tokens,
+                Sampling::Greedy,
+                tasks,
+                |_| false,
+                |_| {},
+            );
+            self.traces.push(run.or_failed()?.trace);
         }
         self.allocated = session.memory_used();
         Ok(())
@@ -100,7 +122,7 @@ impl PlanMeasurement {
         let mut session = DraftedSession::new(planned, model, draft, &UNINTERRUPTED)?;
         let load = &planned.plan.workload;
         let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
-        let warm: Vec<_> = prompts.iter().map(|prompt| prompt[..prompt.len().min(16)].to_vec()).collect();
+        let warm = warm_up(planned, &prompts);
         let mut generate = |prompts: &[Vec<u32>], output_tokens| {
             let options =
                 GenerationOptions { output_tokens, sampling: Sampling::Greedy, record_tasks: false };

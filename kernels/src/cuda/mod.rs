@@ -8,7 +8,7 @@
 //! a stream of its work, and [`GpuEvent`] orders streams. [`calls`] has the kernels of a forward
 //! pass, which NVRTC compiles ([`compile`]) at their first call. [`parity()`] compares them with
 //! the CPU's. Tests run the kernels' text on the host, and the rest behind a stand-in for the
-//! driver; **none has run on a GPU yet**.
+//! driver.
 //!
 //! To measure a GPU, [`Gpu::time`] runs calls of a [`GpuWork`] one after another and returns the
 //! time of each. [`Gpu::check`] compares the results of that work with its definition.
@@ -24,6 +24,6 @@ pub use driver::context::GpuEvent;
 pub use driver::nvrtc::compile;
 pub use driver::unavailable::GpuUnavailable;
 pub use measure::{Gpu, GpuCheck, GpuFacts, GpuWork, InstalledGpuFacts, installed_gpus};
-pub use model::{Accelerator, Queue, StridedCopy};
+pub use model::{Accelerator, GpuMatrix, MatrixOrder, Queue, StridedCopy};
 pub use parity::{Parity, parity};
 pub use program::GpuProgram;

@@ -27,6 +27,7 @@
 typedef struct { unsigned x, y, z; } Index;
 typedef struct { unsigned x, y; } __attribute__((aligned(8))) uint2;
 typedef struct { unsigned x, y, z, w; } __attribute__((aligned(16))) uint4;
+typedef struct { float x, y, z, w; } __attribute__((aligned(16))) float4;
 static Index threadIdx, blockIdx, blockDim, gridDim;
 extern char __start_shared[] __attribute__((weak, visibility("hidden")));
 extern char __stop_shared[] __attribute__((weak, visibility("hidden")));

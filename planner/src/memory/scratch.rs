@@ -15,8 +15,6 @@ const WORD: u64 = 4;
 const ALIGN: u64 = 256;
 /// Rows of one panel of a matrix on a GPU.
 const GPU_PANEL: u64 = 16;
-/// A GPU multiplies up to this number of rows without a copy of the matrix.
-const FEW_ROWS: u64 = 3;
 
 /// Scratch bytes of each device: the largest need of any matrix product or attention in f32.
 ///
@@ -35,8 +33,8 @@ const FEW_ROWS: u64 = 3;
 /// influence the choice of a placement. Each pass needs the integers that locate its rows (six for
 /// each sequence, three for each row) and that sample tokens (four for each sequence). The
 /// operators share one area with the size of the largest need:
-/// - A matrix product of more than three rows takes a bf16 copy of as many matrix rows as 128 MiB
-///   hold, and a cuBLASLt workspace for partial sums (up to sixteen parts in f32, at most 32 MiB).
+/// - A matrix product takes a bf16 copy of as many matrix rows as 128 MiB hold, and a cuBLASLt
+///   workspace for partial sums (up to sixteen parts in f32, at most 32 MiB).
 /// - Attention in decode takes the context of each query head over each part of a sequence; the
 ///   parts are enough to occupy the whole GPU.
 /// - Experts take their intermediate values in 16 bits as if all of a token's experts were on this
@@ -153,7 +151,7 @@ fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator)
                 None => (model.kv_heads, model.head_dim),
             };
             let batch = extent.batch;
-            let parts = (batch * extent.context.div_ceil(128)).min(512 / kv_heads + 1 + batch);
+            let parts = (batch * extent.context.div_ceil(256)).min(512 / kv_heads + 1 + batch);
             parts * model.heads * (width + 2) * WORD
         }
         _ => 0,
@@ -162,9 +160,6 @@ fn shared_area(model: &Model, extent: &RunExtent, rows: u64, operator: Operator)
 
 /// Scratch bytes of a product of `rows` rows with a matrix.
 fn product_area(rows: u64, outputs: u64, inputs: u64) -> u64 {
-    if rows <= FEW_ROWS {
-        return 0;
-    }
     let row = 2 * inputs;
     let workspace = (WORD * rows * outputs * inputs.div_ceil(256).min(16)).min(32 << 20);
     let copy = (outputs.next_multiple_of(GPU_PANEL) * row).min((128 << 20).max(GPU_PANEL * row));

@@ -150,7 +150,14 @@ impl Configuration {
             measured.iter().map(|trace| Comparison::join(predicted, trace)).collect();
         let mut ordered: Vec<_> = comparisons.map_err(refused)?.into_iter().zip(measured).collect();
         ordered.sort_by_key(|(_, trace)| trace.steps.last().map(|step| step.end_ns));
-        let runs = measured.iter().map(RunTimes::from_trace).collect();
+        // Runs without tasks are those that count, and one with tasks is shown.
+        let is_bare = |trace: &&Trace| trace.events.is_empty();
+        let all_listed = !measured.iter().any(|trace| is_bare(&trace));
+        if ordered.iter().any(|(_, trace)| !is_bare(trace)) {
+            ordered.retain(|(_, trace)| !is_bare(trace));
+        }
+        let timed = measured.iter().filter(|trace| all_listed || is_bare(trace));
+        let runs = timed.map(RunTimes::from_trace).collect();
         let middle = ordered.len().saturating_sub(1) / 2;
         let shown = ordered.into_iter().nth(middle).map(|(comparison, _)| comparison);
         let comparison = shown.ok_or_else(|| refused(JoinError::NothingMeasured))?;

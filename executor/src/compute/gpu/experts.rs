@@ -62,8 +62,8 @@ impl GpuWorker<'_> {
         let all: Vec<_> = self.matrices(job).collect();
         [0, 1].map(|which| ExpertMatrices {
             first: job.rows.start as usize,
-            shape: all[which].0,
-            bytes: all.iter().skip(which).step_by(2).map(|(_, bytes)| *bytes).collect(),
+            shape: all[which].shape,
+            bytes: all.iter().skip(which).step_by(2).map(|matrix| matrix.bytes).collect(),
         })
     }
 }

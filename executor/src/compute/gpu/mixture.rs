@@ -36,10 +36,8 @@ impl GpuWorker<'_> {
         let (model, rows) = (self.model(), self.rows());
         let hidden = model.hidden as usize;
         let parts: Vec<_> = self.matrices(job).collect();
-        let [(front, front_bytes), (back, back_bytes)] = parts[..] else {
-            unreachable!("a shared expert has two matrices")
-        };
-        let (width, inner) = (front.1, back.2);
+        let [front, back] = parts[..] else { unreachable!("a shared expert has two matrices") };
+        let (width, inner) = (front.shape.1, back.shape.2);
         let room: GpuSlice<u16> = self.scratch.cast();
         // What the expert makes overwrites the gates' inputs.
         let (up, made) = (room.first(width * rows), room.first(hidden * rows));
@@ -47,9 +45,9 @@ impl GpuWorker<'_> {
         let values = (hidden.max(width) + inner) * rows * size_of::<u16>();
         let scratch = self.scratch.from(values.next_multiple_of(ALIGN));
         let x: GpuSlice<u16> = self.values(job, Activations::Normed);
-        self.queue.multiply(rows, (ProductOutput::Narrow(up), width), x, front, front_bytes, scratch)?;
+        self.queue.multiply(rows, (ProductOutput::Narrow(up), width), x, front, scratch)?;
         self.activate_network(model, gated, up, [rows, inner])?;
-        self.queue.multiply(rows, (ProductOutput::Narrow(made), hidden), gated, back, back_bytes, scratch)?;
+        self.queue.multiply(rows, (ProductOutput::Narrow(made), hidden), gated, back, scratch)?;
         let [.., gate] = self.vectors(job);
         let gated = model.experts.as_ref().is_some_and(|experts| experts.shared_gate);
         let adds = !routing::starts_sum(self.setup, self.phase, self.device, job);

@@ -6,11 +6,11 @@ use crate::setup::run_setup::RunSetup;
 use crate::store::buffers::Store;
 use crate::store::locks::read;
 use crate::weights::fused::INTERLEAVE;
-use hwprofiles::{DType, DeviceId};
-use kernels::cuda::Queue;
+use hwprofiles::DeviceId;
 use kernels::cuda::calls::{
     self, DecodeStep, GpuRows, GpuSlice, KernelCall, PagedCache, ProductOutput, PromptStep,
 };
+use kernels::cuda::{GpuMatrix, MatrixOrder, Queue};
 use planner::OperandSource;
 use scenarios::{
     Activation, ActivationBuffer as Activations, Mixer, Model, Norm, Operator, Phase, Positions, Sublayer,
@@ -109,13 +109,19 @@ impl<'a> GpuWorker<'a> {
 
     fn embed(&mut self, job: OperatorJob<'_>) -> Done {
         let columns = self.model().hidden as usize;
-        let table = self.store.slice(None, Sublayer::Embed, 0);
-        let table = &table.weights[0];
+        let slice = self.store.slice(None, Sublayer::Embed, 0);
+        let table = &slice.weights[0];
         let residual = self.values(job, Activations::Residual);
         let view = self.view;
         let scale = if self.model().wiring.scaled_embeddings { (columns as f64).sqrt() as f32 } else { 1.0 };
-        let bytes = table.buffer().values();
-        self.queue.run(&calls::gather(residual, table.shape(), bytes, view.tokens, scale)?)?;
+        let (shape, bytes) = (table.shape(), table.buffer());
+        let call = match slice.order {
+            MatrixOrder::Panels => calls::gather(residual, shape, bytes.values(), view.tokens, scale)?,
+            MatrixOrder::Rows => {
+                calls::gather_rows(residual, (shape.1, shape.2), bytes.values(), view.tokens, scale)
+            }
+        };
+        self.queue.run(&call)?;
         if let (Positions::Learned { offset }, [.., Some(places)]) =
             (&self.model().positions, self.vectors(job))
         {
@@ -170,9 +176,9 @@ impl<'a> GpuWorker<'a> {
         let x = self.values(job, input);
         let mut from = 0;
         // A matrix has several parts where a file mixes formats.
-        for (shape, bytes) in self.matrices(job) {
-            self.queue.multiply(rows, (y.beyond(from), width), x, shape, bytes, self.scratch)?;
-            from += shape.1;
+        for matrix in self.matrices(job) {
+            self.queue.multiply(rows, (y.beyond(from), width), x, matrix, self.scratch)?;
+            from += matrix.shape.1;
         }
         let columns = (job.rows.end - job.rows.start) as usize;
         if let [.., Some(bias)] = self.vectors(job)
@@ -189,11 +195,8 @@ impl<'a> GpuWorker<'a> {
         }
     }
 
-    /// The shapes of a job's matrices, and where their bytes are.
-    pub(super) fn matrices(
-        &self,
-        job: OperatorJob<'_>,
-    ) -> impl Iterator<Item = ((DType, usize, usize), GpuSlice<u8>)> + use<'a> {
+    /// A job's matrices.
+    pub(super) fn matrices(&self, job: OperatorJob<'_>) -> impl Iterator<Item = GpuMatrix> + use<'a> {
         let part = self.store.slice(job.layer, job.operator.sublayer(), job.rows.start);
         // A staging slot has copies of all of them, one after another.
         let mut copies = match job.source {
@@ -201,10 +204,13 @@ impl<'a> GpuWorker<'a> {
             OperandSource::Staged(slot) => Some(read(self.store.weight_slot(self.device, slot)).values()),
         };
         part.weights.iter().map(move |weights| {
-            let Some(rest) = copies else { return (weights.shape(), weights.buffer().values()) };
+            let shape = weights.shape();
+            let Some(rest) = copies else {
+                return GpuMatrix { shape, bytes: weights.buffer().values(), order: part.order };
+            };
             let len = weights.buffer().len();
             copies = Some(rest.from(len));
-            (weights.shape(), rest.first(len))
+            GpuMatrix::packed(shape, rest.first(len))
         })
     }
 

@@ -140,8 +140,9 @@ fn a_replayed_pass_is_one_launch_in_every_order() {
         // Twelve more tokens take twelve more graph launches and no other launch.
         assert_eq!([few[0], many[2]], [many[0], few[2] + 12]);
         assert_eq!(many[2], 22);
-        // The same kernels run. The host launches each of them where nothing is replayed.
-        assert_eq!((many[1], timed), (launched[1], many));
+        // The same kernels run, and one that copies each streamed matrix. The host launches each of
+        // them where nothing is replayed.
+        assert!(many[1] < launched[1] && timed == many, "{many:?} {launched:?} {timed:?}");
         assert_eq!(launched, [launched[1], launched[1], 0]);
         // Three passes of the prompt, the first pass of a token, and the recording are launched.
         assert!(many[0] * 4 < launched[0], "{many:?} {launched:?}");

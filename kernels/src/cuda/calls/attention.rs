@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable};
 
 const THREADS: u32 = 128;
 /// Query heads that one block of `decode` computes.
-const HEADS: usize = 8;
+const HEADS: usize = 16;
 /// Positions of a tile of `decode`. A split is a whole number of tiles.
 const POSITIONS: usize = 64;
 /// Rows of a block of `prefill`.
@@ -150,9 +150,9 @@ pub struct DecodeStep {
 
 /// The number of blocks that fills any GPU twice. More splits would only cost more time to join.
 const ENOUGH_BLOCKS: usize = 512;
-/// The least number of positions of a block. With fewer, a block's start and end take more time
-/// than its work.
-const LEAST_CHUNK: usize = 2 * POSITIONS;
+/// The least number of positions of a block. With fewer, a second call that joins the blocks takes
+/// more time than it saves.
+const LEAST_CHUNK: usize = 4 * POSITIONS;
 
 /// Positions per block for [`DecodeStep`]: fewer where there are few sequences.
 pub fn decode_chunk(sequences: usize, kv_heads: usize, longest: usize) -> usize {
@@ -182,6 +182,8 @@ struct DecodeArguments {
     lengths: u64,
     sums: u64,
     scales: u64,
+    out: u64,
+    sinks: u64,
     q_stride: i32,
     heads: i32,
     kv_heads: i32,
@@ -193,7 +195,7 @@ struct DecodeArguments {
     chunked: i32,
     scale: f32,
     cap: f32,
-    unused: i32,
+    out_stride: i32,
 }
 
 #[repr(C)]
@@ -207,7 +209,8 @@ struct CombineArguments {
     splits: i32,
 }
 
-/// Attention of one new token per sequence: two calls, to be run one after the other.
+/// Attention of one new token per sequence: two calls, to be run one after the other. The second
+/// has no blocks where the first leaves nothing to join.
 pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
     cache.check(step.heads);
     let DecodeStep { heads, chunk, longest, scores, .. } = step;
@@ -219,7 +222,9 @@ pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
     let parts = sequences * heads * splits;
     step.scratch.holding(parts * (head_dim + 2), "scratch");
     let (sums, scales) = (step.scratch.address, step.scratch.from(parts * head_dim).address);
-    let (q, q_stride) = step.q;
+    let ((q, q_stride), (out, out_stride)) = (step.q, step.out);
+    let out = out.holding(extent(sequences, out_stride, heads * head_dim), "out");
+    let (sinks, out_stride) = (sinks(step.sinks, heads), count(out_stride));
     let arguments = DecodeArguments {
         q: q.holding(extent(sequences, q_stride, heads * head_dim), "q"),
         keys: cache.keys.address,
@@ -228,6 +233,8 @@ pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
         lengths: step.lengths.address,
         sums,
         scales,
+        out,
+        sinks,
         q_stride: count(q_stride),
         heads: count(heads),
         kv_heads: count(cache.kv_heads),
@@ -239,16 +246,17 @@ pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
         chunked: scores.chunked.into(),
         scale: scores.scale,
         cap: scores.cap.unwrap_or(0.0),
-        unused: 0,
+        out_stride,
     };
     let program = GpuProgram::Decode { head_dim };
     let pieces = cache.kv_heads * (heads / cache.kv_heads).div_ceil(HEADS);
-    let decode = KernelCall::new(program, "decode", [splits, pieces, sequences], THREADS, arguments);
-    let (out, out_stride) = step.out;
-    let out = out.holding(extent(sequences, out_stride, heads * head_dim), "out");
-    let (sinks, out_stride) = (sinks(step.sinks, heads), count(out_stride));
+    // A tile of wide heads has fewer positions, and so fewer warps.
+    let threads = if head_dim.next_multiple_of(16) <= 128 { THREADS } else { THREADS / 2 };
+    let decode = KernelCall::new(program, "decode", [splits, pieces, sequences], threads, arguments);
     let arguments = CombineArguments { sums, scales, out, sinks, out_stride, splits: count(splits) };
-    [decode, KernelCall::new(program, "combine", [heads, sequences, 1], THREADS, arguments)]
+    // One split has nothing to be joined with.
+    let joined = if splits > 1 { [heads, sequences, 1] } else { [0; 3] };
+    [decode, KernelCall::new(program, "combine", joined, threads, arguments)]
 }
 
 /// The operands of a prompt's attention besides the cache.

@@ -32,7 +32,7 @@ pub use experts::{ExpertMatrices, ExpertRouting};
 pub use heads::{gate_rows, grow_queries, rms_norm_row};
 pub use hop::{copy_rows, narrow_rows, widen_rows};
 pub use mixture::{RouterRule, add_shared, weigh_experts};
-pub use product::{GPU_MATRICES, ProductOutput, add_positions, gather, gemv, unpack};
+pub use product::{GPU_MATRICES, ProductOutput, add_positions, gather, gather_rows, gemv, unpack};
 pub use rows::{
     ActivationFunction, NormOperands, Rotation, activation, add, add_bias, add_rms_norm, gelu_mul,
     layer_norm, limited_mul, rms_norm, rms_norm_heads, rope, scale, silu_mul, soft_cap, unit_heads,

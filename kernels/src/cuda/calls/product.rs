@@ -216,6 +216,29 @@ pub fn gather(
     scale: f32,
 ) -> Result<KernelCall, KernelError> {
     let (kernel, table) = packed(by_format!("gather"), dtype, rows, columns, table)?;
+    Ok(gather_from(kernel, table, out, (dtype, rows, columns), tokens, scale))
+}
+
+/// The same from a table of bf16 that lies row by row.
+pub fn gather_rows(
+    out: GpuSlice<f32>,
+    (rows, columns): (usize, usize),
+    table: GpuSlice<u16>,
+    tokens: GpuSlice<i32>,
+    scale: f32,
+) -> KernelCall {
+    let at = table.holding(rows * columns, "table");
+    gather_from("gather_rows", at, out, (DType::Bf16, rows, columns), tokens, scale)
+}
+
+fn gather_from(
+    kernel: &'static str,
+    table: u64,
+    out: GpuSlice<f32>,
+    (format, rows, columns): (DType, usize, usize),
+    tokens: GpuSlice<i32>,
+    scale: f32,
+) -> KernelCall {
     let arguments = GatherArguments {
         table,
         tokens: tokens.address,
@@ -225,13 +248,8 @@ pub fn gather(
         scale,
         unused: 0,
     };
-    Ok(KernelCall::new(
-        GpuProgram::Embedding { format: dtype },
-        kernel,
-        [tokens.len(), 1, 1],
-        THREADS,
-        arguments,
-    ))
+    let grid = [tokens.len(), columns.div_ceil(THREADS as usize), 1];
+    KernelCall::new(GpuProgram::Embedding { format }, kernel, grid, THREADS, arguments)
 }
 
 #[repr(C)]

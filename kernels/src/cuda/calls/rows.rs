@@ -206,7 +206,9 @@ pub fn rope(
         interleaved: interleaved.into(),
         unused: 0,
     };
-    KernelCall::new(GpuProgram::Rope, "rope", [rows, 1, 1], THREADS, arguments)
+    // A thread takes four pairs where they lie side by side.
+    let blocks = (heads * half).div_ceil(4 * THREADS as usize).max(1);
+    KernelCall::new(GpuProgram::Rope, "rope", [rows, blocks, 1], THREADS, arguments)
 }
 
 #[repr(C)]
@@ -273,7 +275,8 @@ fn gated(
     [rows, columns]: [usize; 2],
 ) -> KernelCall {
     let arguments = gated_arguments(out, gate_and_up, stride, [rows, columns]);
-    KernelCall::new(GpuProgram::Activation, kernel, blocks(rows * columns), THREADS, arguments)
+    // A thread takes eight values at a time where they lie so.
+    KernelCall::new(GpuProgram::Activation, kernel, blocks((rows * columns).div_ceil(8)), THREADS, arguments)
 }
 
 fn gated_arguments(
@@ -361,7 +364,8 @@ struct AddArguments {
 pub fn add(x: GpuSlice<f32>, y: GpuSlice<u16>) -> KernelCall {
     let arguments =
         AddArguments { x: x.address, y: y.holding(x.len(), "what is added"), count: x.len() as u64 };
-    KernelCall::new(GpuProgram::Residual, "add", blocks(x.len()), THREADS, arguments)
+    // A thread takes four values at a time where they lie so.
+    KernelCall::new(GpuProgram::Residual, "add", blocks(x.len().div_ceil(4)), THREADS, arguments)
 }
 
 #[repr(C)]

@@ -2,20 +2,27 @@
 // up to 256.
 //
 // The cache is read once, and reading it takes most of the time. Two things make that fast. One
-// block computes all query heads of a key/value head, so keys are read once for all of them. And a
-// sequence's positions are split over blocks, because one long sequence has fewer heads than the
+// block computes up to 16 query heads of a key/value head, so keys are read once for all of them. And
+// a sequence's positions are split over blocks, because one long sequence has fewer heads than the
 // GPU has multiprocessors. Each split leaves its largest score, its sum of weights and its weighted
-// sum of values, both relative to that score; `combine` joins them. Nothing overflows, because
-// every exponent is at most 0. With a window only its positions are split.
-#define POSITIONS 64
-#define HEADS 8
-#define THREADS 128
-#define WARPS (THREADS / WARP)
-// Two values of a row per thread; as many rows side by side as there are threads for.
-#define PAIRS (HEAD_DIM / 2)
-// Values of a query in shared memory, in whole loads of eight; the last load is padded with zeros.
-#define WIDTH ((HEAD_DIM + 7) / 8 * 8)
-#define SLICES (THREADS / PAIRS)
+// sum of values, both relative to that score; `combine` joins them, unless there is one split only.
+// Nothing overflows, because every exponent is at most 0. With a window only its positions are
+// split.
+//
+// Scores and weighted sums are products of tiles, as in prefill.cu, with the query heads as rows. The
+// code of a tile is then short, which counts where a block runs it once. Each warp has 16 positions
+// of a tile and its own sums, which are joined at the end.
+#define HEADS 16
+// Whole tiles of a head, and whether a column of them is one of its values.
+#define WIDTH ((HEAD_DIM + 15) / 16 * 16)
+#define IS_OURS(column) (HEAD_DIM == WIDTH || (column) < HEAD_DIM)
+#define KEYS (WIDTH <= 128 ? 64 : 32)
+#define WARPS (KEYS / 16)
+#define THREADS (WARP * WARPS)
+// As in prefill.cu.
+#define APART 8
+
+typedef struct { u16 keys[KEYS][WIDTH + APART], values[KEYS][WIDTH + APART]; } Tile;
 
 typedef struct {
     const u16 *q;             // [sequence][head][HEAD_DIM], rows `q_stride` values apart
@@ -24,60 +31,72 @@ typedef struct {
     const int *lengths;       // positions that each sequence's token sees, its own included; 0: there is no token
     float *sums;              // [sequence][head][split][HEAD_DIM]
     float *scales;            // [sequence][head][split][2]: the largest score, the sum of weights
+    u16 *out;                 // [sequence][head][HEAD_DIM], rows `out_stride` values apart: where there is one split
+    const float *sinks;       // [head]: a score without a value; 0: there are none
     int q_stride, heads, kv_heads, page, pages_per_sequence, chunk, splits; // chunk: positions of a split
     int window;               // the last positions that a token sees, its own included
     int chunked;              // whether it sees its own chunk of `window` positions instead
     float scale, cap;         // cap: as `soften` has it
-    int unused;
+    int out_stride;
 } Decode;
 
 // A position is counted from a multiple of the cache's room; beyond the room it is at the start of a ring.
 static __device__ inline u64 row_of(const Decode *a, int sequence, int kv_head, int position)
 {
-    int ring = a->page * a->pages_per_sequence;
+    int ring = a->page * a->pages_per_sequence, number = 0;
     if (position >= ring) position -= ring;
-    u64 page = a->pages[(u64)sequence * a->pages_per_sequence + position / a->page];
-    return ((page * a->kv_heads + kv_head) * a->page + position % a->page) * HEAD_DIM;
+    if (a->pages_per_sequence > 1) {
+        number = position / a->page;
+        position -= number * a->page;
+    }
+    u64 page = a->pages[(u64)sequence * a->pages_per_sequence + number];
+    return ((page * a->kv_heads + kv_head) * a->page + position) * HEAD_DIM;
 }
 
-// Eight lanes per position, each with 16 bytes of its key at a time: 128 consecutive bytes, and
-// three shuffles per head instead of a whole warp's five.
-static __device__ inline void scores(const Decode *a, float weights[HEADS][POSITIONS], float q[HEADS][WIDTH], int count,
-                                     int kv_head, int tile, int n)
+// What a weighted sum of values is multiplied by: 1 over the sum of weights and that of the sink.
+// Nothing overflows relative to the larger of the sink and the largest score. 0 where no position
+// was seen.
+static __device__ inline float share_of(float total, float largest, const float *sinks, int head)
 {
-    for (int p = threadIdx.x / 8; p < POSITIONS; p += THREADS / 8) {
-        float dots[HEADS] = {0};
-        if (p < n) {
-            const u16 *key = a->keys + row_of(a, blockIdx.z, kv_head, tile + p);
-            for (int i = threadIdx.x % 8 * 8; i < HEAD_DIM; i += 64) {
-                uint4 of_key = eight(key, i);
-                const u32 k[4] = {of_key.x, of_key.y, of_key.z, of_key.w};
-#pragma unroll
-                for (int h = 0; h < HEADS; h++)
-                    if (h < count)
-                        for (int j = 0; j < 4; j++)
-                            dots[h] += q[h][i + 2 * j] * low(k[j]) + q[h][i + 2 * j + 1] * high(k[j]);
-            }
+    if (!(total > 0)) return 0;
+    float above = sinks ? sinks[head] - largest : NONE, shrink = above > 0 ? expf(-above) : 1;
+    if (above > NONE) total = total * shrink + expf(above > 0 ? 0 : above);
+    return shrink / total;
+}
+
+// Copies keys and values of KEYS positions. Beyond `to` are zeros: 0 times whatever lies in memory
+// could be NaN.
+static __device__ inline void stage(Tile *tile, const Decode *a, int kv_head, int first, int to)
+{
+    const uint4 zero = {0, 0, 0, 0};
+    for (int i = threadIdx.x; i < KEYS * WIDTH / 8; i += THREADS) {
+        int p = i / (WIDTH / 8), d = i % (WIDTH / 8) * 8;
+        if (first + p >= to || !IS_OURS(d)) {
+            *(uint4 *)&tile->keys[p][d] = zero;
+            *(uint4 *)&tile->values[p][d] = zero;
+            continue;
         }
-#pragma unroll
-        for (int h = 0; h < HEADS; h++) {
-            if (h >= count) continue; // the same for all threads
-            float dot = dots[h];
-            for (int apart = 1; apart < 8; apart *= 2) dot += __shfl_xor_sync(ALL, dot, apart);
-            if (threadIdx.x % 8 == 0) weights[h][p] = p < n ? soften(dot, a->cap) : NONE;
-        }
+        u64 row = row_of(a, blockIdx.z, kv_head, first + p);
+#if HEAD_DIM % 8 == 0
+        copy_ahead(&tile->keys[p][d], a->keys + row + d);
+        copy_ahead(&tile->values[p][d], a->values + row + d);
+#else
+        *(uint4 *)&tile->keys[p][d] = eight(a->keys + row, d);
+        *(uint4 *)&tile->values[p][d] = eight(a->values + row, d);
+#endif
     }
+    copies_end();
+    copies_wait(0);
 }
 
 // Grid: splits, key/value heads times pieces of HEADS query heads, sequences.
 KERNEL(decode, Decode, THREADS)
 {
-    __shared__ float q[HEADS][WIDTH], weights[HEADS][POSITIONS];
-    __shared__ float largest[HEADS], total[HEADS], shrink[HEADS], joined[THREADS][2];
+    __shared__ __align__(16) Tile tile;
+    __shared__ float largest[WARPS][HEADS], total[WARPS][HEADS];
     int group = a.heads / a.kv_heads, pieces = (group + HEADS - 1) / HEADS;
     int kv_head = blockIdx.y / pieces, piece = blockIdx.y % pieces;
-    int first = kv_head * group + piece * HEADS, count = group - piece * HEADS < HEADS ? group - piece * HEADS : HEADS;
-    int thread = threadIdx.x, lane = thread % WARP, pair = thread % PAIRS, slice = thread / PAIRS;
+    int head = kv_head * group + piece * HEADS, count = group - piece * HEADS < HEADS ? group - piece * HEADS : HEADS;
     int length = a.lengths[blockIdx.z], before = length > a.window ? length - a.window : 0;
     if (a.chunked && length > 0) before = (length - 1) / a.window * a.window;
     // What it sees is never more than a ring holds, so positions go once around at most.
@@ -86,75 +105,108 @@ KERNEL(decode, Decode, THREADS)
     length -= rounds;
     int from = before + blockIdx.x * a.chunk;
     int to = from + a.chunk < length ? from + a.chunk : length;
-    const u16 *queries = a.q + (u64)blockIdx.z * a.q_stride + first * HEAD_DIM;
-    for (int i = thread; i < count * WIDTH; i += THREADS) {
-        int h = i / WIDTH, d = i % WIDTH;
-        q[h][d] = d < HEAD_DIM ? wide(queries[h * HEAD_DIM + d]) * a.scale : 0;
+    int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    // The matrix and the row that this lane names to `load_matrices`.
+    int matrix = threadIdx.x % WARP / 8, line = threadIdx.x % 8;
+    const u16 *queries = a.q + (u64)blockIdx.z * a.q_stride + head * HEAD_DIM;
+    u32 q[WIDTH / 16][4];
+#pragma unroll
+    for (int k = 0; k < WIDTH / 16; k++)
+        for (int i = 0; i < 4; i++) {
+            int column = 16 * k + 2 * t + i / 2 * 8, row = g + i % 2 * 8;
+            q[k][i] = row < count && IS_OURS(column) ? *(const u32 *)(queries + row * HEAD_DIM + column) : 0;
+        }
+    // Of the heads g and g + 8, over this warp's positions.
+    float sums[WIDTH / 8][4] = {{0}}, most[2] = {NONE, NONE}, all[2] = {0, 0};
+    for (int first = from; first < to; first += KEYS) {
+        __syncthreads(); // the previous tile was used
+        stage(&tile, &a, kv_head, first, to);
+        __syncthreads();
+        if (first + 16 * warp >= to) continue;
+        float scores[2][4] = {{0}}, base[2], now[2] = {most[0], most[1]};
+#pragma unroll
+        for (int k = 0; k < WIDTH / 16; k++) {
+            u32 b[4];
+            load_matrices(b, &tile.keys[16 * warp + matrix / 2 * 8 + line][16 * k + matrix % 2 * 8], 0);
+            multiply(scores[0], q[k], b);
+            multiply(scores[1], q[k], b + 2);
+        }
+        for (int j = 0; j < 2; j++)
+            for (int i = 0; i < 4; i++) {
+                int seen = first + 16 * warp + 8 * j + 2 * t + i % 2 < to;
+                scores[j][i] = seen ? soften(scores[j][i] * a.scale, a.cap) : NONE;
+                now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
+            }
+        for (int i = 0; i < 2; i++) {
+            base[i] = row_max(now[i]);
+            float shrink = exponential(most[i] - base[i]);
+            most[i] = base[i];
+            all[i] *= shrink;
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++) {
+                sums[n][2 * i] *= shrink;
+                sums[n][2 * i + 1] *= shrink;
+            }
+        }
+        // A weight is the sum of two bf16, so that it is as exact as a float of 16 bits of fraction.
+        u32 weights[4], rests[4];
+        for (int i = 0; i < 4; i++) {
+            const float *pair = &scores[i / 2][i % 2 * 2];
+            float one = exponential(pair[0] - base[i % 2]), two = exponential(pair[1] - base[i % 2]);
+            all[i % 2] += one + two;
+            weights[i] = narrow_pair(one, two);
+            rests[i] = narrow_pair(one - low(weights[i]), two - high(weights[i]));
+        }
+#pragma unroll
+        for (int n = 0; n < WIDTH / 8; n += 2) {
+            u32 b[4];
+            load_matrices(b, &tile.values[16 * warp + matrix % 2 * 8 + line][8 * (n + matrix / 2)], 1);
+            multiply(sums[n], weights, b);
+            multiply(sums[n + 1], weights, b + 2);
+            multiply(sums[n], rests, b);
+            multiply(sums[n + 1], rests, b + 2);
+        }
     }
-    if (thread < HEADS) {
-        largest[thread] = NONE;
-        total[thread] = 0;
+    for (int i = 0; i < 2; i++) {
+        float sum = row_sum(all[i]);
+        if (t == 0) {
+            largest[warp][g + 8 * i] = most[i];
+            total[warp][g + 8 * i] = sum;
+        }
     }
-    float sums[HEADS][2] = {{0}};
     __syncthreads();
-    for (int tile = from; tile < to; tile += POSITIONS) {
-        int n = to - tile < POSITIONS ? to - tile : POSITIONS;
-        scores(&a, weights, q, count, kv_head, tile, n);
-        __syncthreads();
-        // A warp per head. The sums so far shrink where the largest score grows.
-        for (int h = thread / WARP; h < count; h += WARPS) {
-            float known = largest[h], one = weights[h][lane], two = weights[h][lane + WARP];
-            float most = fmaxf(known, warp_max(fmaxf(one, two)));
-            one = expf(one - most);
-            two = expf(two - most);
-            weights[h][lane] = one;
-            weights[h][lane + WARP] = two;
-            float sum = warp_sum(one + two);
-            if (lane == 0) {
-                shrink[h] = expf(known - most);
-                total[h] = total[h] * shrink[h] + sum;
-                largest[h] = most;
-            }
-        }
-        __syncthreads();
+    // The tile's memory now holds the warps' sums, relative to the largest score of all warps.
+    float(*joined)[HEADS][WIDTH] = (float(*)[HEADS][WIDTH]) & tile;
+    for (int i = 0; i < 2; i++) {
+        float above = NONE;
+        for (int w = 0; w < WARPS; w++) above = fmaxf(above, largest[w][g + 8 * i]);
+        float shrink = most[i] > NONE ? exponential(most[i] - above) : 0;
 #pragma unroll
-        for (int h = 0; h < HEADS; h++)
-            if (h < count) {
-                sums[h][0] *= shrink[h];
-                sums[h][1] *= shrink[h];
-            }
-        for (int p = slice; slice < SLICES && p < n; p += SLICES) {
-            u32 value = *(const u32 *)(a.values + row_of(&a, blockIdx.z, kv_head, tile + p) + 2 * pair);
-#pragma unroll
-            for (int h = 0; h < HEADS; h++)
-                if (h < count) {
-                    sums[h][0] += weights[h][p] * low(value);
-                    sums[h][1] += weights[h][p] * high(value);
-                }
+        for (int n = 0; n < WIDTH / 8; n++) {
+            joined[warp][g + 8 * i][8 * n + 2 * t] = sums[n][2 * i] * shrink;
+            joined[warp][g + 8 * i][8 * n + 2 * t + 1] = sums[n][2 * i + 1] * shrink;
         }
-        __syncthreads();
     }
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) {
-        if (h >= count) continue;
-        u64 at = ((u64)blockIdx.z * a.heads + first + h) * a.splits + blockIdx.x;
-        joined[thread][0] = sums[h][0];
-        joined[thread][1] = sums[h][1];
-        __syncthreads();
-        if (thread < PAIRS) {
-            float even = 0, odd = 0;
-            for (int other = thread; other < SLICES * PAIRS; other += PAIRS) {
-                even += joined[other][0];
-                odd += joined[other][1];
-            }
-            a.sums[at * HEAD_DIM + 2 * thread] = even;
-            a.sums[at * HEAD_DIM + 2 * thread + 1] = odd;
+    __syncthreads();
+    for (int i = threadIdx.x; i < count * HEAD_DIM; i += THREADS) {
+        int row = i / HEAD_DIM, d = i % HEAD_DIM;
+        float above = NONE, weight = 0, sum = 0;
+        for (int w = 0; w < WARPS; w++) above = fmaxf(above, largest[w][row]);
+        for (int w = 0; w < WARPS && above > NONE; w++) {
+            weight += exponential(largest[w][row] - above) * total[w][row];
+            sum += joined[w][row][d];
         }
-        if (thread == 0) {
-            a.scales[2 * at] = largest[h];
-            a.scales[2 * at + 1] = total[h];
+        u64 at = ((u64)blockIdx.z * a.heads + head + row) * a.splits + blockIdx.x;
+        if (a.splits == 1) {
+            float share = share_of(weight, above, a.sinks, head + row);
+            a.out[(u64)blockIdx.z * a.out_stride + (head + row) * HEAD_DIM + d] = narrow(sum * share);
+            continue;
         }
-        __syncthreads();
+        a.sums[at * HEAD_DIM + d] = sum;
+        if (d == 0) {
+            a.scales[2 * at] = above;
+            a.scales[2 * at + 1] = weight;
+        }
     }
 }
 
@@ -174,14 +226,11 @@ KERNEL(combine, Combine, THREADS)
     for (int split = 0; split < a.splits; split++) largest = fmaxf(largest, a.scales[2 * (at + split)]);
     for (int split = 0; split < a.splits && largest > NONE; split++)
         total += expf(a.scales[2 * (at + split)] - largest) * a.scales[2 * (at + split) + 1];
-    float above = a.sinks ? a.sinks[blockIdx.x] - largest : NONE, shrink = 1;
-    // Nothing overflows relative to the larger of both.
-    if (total > 0 && above > 0) shrink = expf(-above);
-    if (total > 0 && above > NONE) total = total * shrink + expf(above > 0 ? 0 : above);
+    float share = share_of(total, largest, a.sinks, blockIdx.x);
     for (int i = threadIdx.x; i < HEAD_DIM; i += THREADS) {
         float sum = 0;
         for (int split = 0; split < a.splits && total > 0; split++)
             sum += expf(a.scales[2 * (at + split)] - largest) * a.sums[(at + split) * HEAD_DIM + i];
-        a.out[(u64)blockIdx.y * a.out_stride + blockIdx.x * HEAD_DIM + i] = narrow(total > 0 ? sum * shrink / total : 0);
+        a.out[(u64)blockIdx.y * a.out_stride + blockIdx.x * HEAD_DIM + i] = narrow(sum * share);
     }
 }

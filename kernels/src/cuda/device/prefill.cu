@@ -17,6 +17,11 @@
 // Rows in shared memory are 16 bytes longer than what they hold: the eight rows of a tile then lie
 // in different banks.
 #define APART 8
+// The next keys and values are on their way while these are used. Of wide heads there is room for one
+// tile only.
+#define STAGES (WIDTH <= 128 ? 2 : 1)
+
+typedef struct { u16 keys[KEYS][WIDTH + APART], values[KEYS][WIDTH + APART]; } Tile;
 
 typedef struct {
     const u16 *q;             // [row][head][HEAD_DIM], rows `q_stride` values apart
@@ -47,62 +52,59 @@ static __device__ inline u64 place(int row, int group, int first, int stride)
     return (u64)(first + row / group) * stride + (blockIdx.y * group + row % group) * HEAD_DIM;
 }
 
-// Keys by rows, values by columns: both are then read in pairs along the inner dimension. Positions
-// from `end` on are zeros. The mask removes them, but 0 times whatever lies in memory could be NaN.
-static __device__ inline void stage(const Prefill *a, u16 keys[KEYS][WIDTH + APART], u16 values[WIDTH][KEYS + APART],
-                                    const int *span, int tile, int end)
+// Begins to copy keys and values of KEYS positions, by rows. Positions from `end` on are zeros. The
+// mask removes them, but 0 times whatever lies in memory could be NaN.
+static __device__ inline void stage(const Prefill *a, Tile *to, const int *span, int tile, int end)
 {
     int sequence = span[0], past = span[1], ring = a->page * a->pages_per_sequence;
     const uint4 zero = {0, 0, 0, 0};
     for (int i = threadIdx.x; i < KEYS * WIDTH / 8; i += THREADS) {
-        int p = i % KEYS, d = i / KEYS * 8;
-        uint4 key = zero, value = zero;
-        if (tile + p < end && IS_OURS(d)) {
-            int own = tile + p - past;
-            if (a->new_keys && own >= 0) {
-                u64 at = (u64)(span[3] + own) * a->new_stride + blockIdx.y * HEAD_DIM;
-                key = eight(a->new_keys + at, d);
-                value = eight(a->new_values + at, d);
-            } else {
-                int position = (tile + p) % ring;
-                u64 page = a->pages[(u64)sequence * a->pages_per_sequence + position / a->page];
-                u64 at = ((page * a->kv_heads + blockIdx.y) * a->page + position % a->page) * HEAD_DIM;
-                key = eight(a->keys + at, d);
-                value = eight(a->values + at, d);
+        int p = i / (WIDTH / 8), d = i % (WIDTH / 8) * 8;
+        if (tile + p >= end || !IS_OURS(d)) {
+            *(uint4 *)&to->keys[p][d] = zero;
+            *(uint4 *)&to->values[p][d] = zero;
+            continue;
+        }
+        const u16 *key, *value;
+        int own = tile + p - past;
+        if (a->new_keys && own >= 0) {
+            u64 at = (u64)(span[3] + own) * a->new_stride + blockIdx.y * HEAD_DIM;
+            key = a->new_keys + at;
+            value = a->new_values + at;
+        } else {
+            int position = tile + p, number = 0;
+            if (position >= ring) position %= ring;
+            if (a->pages_per_sequence > 1) {
+                number = position / a->page;
+                position -= number * a->page;
             }
+            u64 page = a->pages[(u64)sequence * a->pages_per_sequence + number];
+            u64 at = ((page * a->kv_heads + blockIdx.y) * a->page + position) * HEAD_DIM;
+            key = a->keys + at;
+            value = a->values + at;
         }
-        *(uint4 *)&keys[p][d] = key;
-        const u32 v[4] = {value.x, value.y, value.z, value.w};
-        for (int j = 0; j < 4; j++) {
-            values[d + 2 * j][p] = (u16)v[j];
-            values[d + 2 * j + 1][p] = (u16)(v[j] >> 16);
-        }
+#if HEAD_DIM % 8 == 0
+        copy_ahead(&to->keys[p][d], key + d);
+        copy_ahead(&to->values[p][d], value + d);
+#else
+        *(uint4 *)&to->keys[p][d] = eight(key, d);
+        *(uint4 *)&to->values[p][d] = eight(value, d);
+#endif
     }
-}
-
-// Over the four lanes that hold one row.
-static __device__ inline float row_max(float value)
-{
-    value = fmaxf(value, __shfl_xor_sync(ALL, value, 1));
-    return fmaxf(value, __shfl_xor_sync(ALL, value, 2));
-}
-
-static __device__ inline float row_sum(float value)
-{
-    value += __shfl_xor_sync(ALL, value, 1);
-    return value + __shfl_xor_sync(ALL, value, 2);
+    copies_end();
 }
 
 // Grid: pieces of 64 rows, key/value heads, spans.
 KERNEL(prefill, Prefill, THREADS)
 {
-    __shared__ __align__(16) u16 keys[KEYS][WIDTH + APART];
-    __shared__ __align__(16) u16 values[WIDTH][KEYS + APART];
+    __shared__ __align__(16) Tile tiles[STAGES];
     const int *span = a.spans + 4 * blockIdx.z;
     int past = span[1], first = span[3], group = a.heads / a.kv_heads, rows = span[2] * group;
     int block = blockIdx.x * ROWS;
     if (block >= rows) return;
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    // The matrix and the row that this lane names to `load_matrices`.
+    int matrix = threadIdx.x % WARP / 8, line = threadIdx.x % 8;
     // This lane's two rows, and the last position that each sees. Rows beyond the span are computed
     // and not written.
     int row[2], last[2], from[2];
@@ -121,35 +123,43 @@ KERNEL(prefill, Prefill, THREADS)
         }
     float sums[WIDTH / 8][4] = {{0}}, most[2] = {NONE, NONE}, total[2] = {0, 0};
     int end = past + (block + ROWS < rows ? block + ROWS - 1 : rows - 1) / group + 1;
-    // No row sees what the block's first token does not see because of the window.
-    for (int tile = first_seen(&a, past + block / group); tile < end; tile += KEYS) {
-        __syncthreads();
-        stage(&a, keys, values, span, tile, end);
+    // No row sees what the block's first token does not see because of the window. What that token
+    // sees, all rows see unless they have a later window.
+    int seen_by_first = past + block / group + 1, window_of_last = first_seen(&a, end - 1);
+    int tile = first_seen(&a, past + block / group);
+    stage(&a, tiles, span, tile, end);
+    for (int number = 0; tile < end; tile += KEYS, number++) {
+        const Tile *now_at = &tiles[number % STAGES];
+        if (STAGES == 2 && tile + KEYS < end) stage(&a, &tiles[(number + 1) % STAGES], span, tile + KEYS, end);
+        copies_wait(STAGES == 2 && tile + KEYS < end ? 1 : 0);
         __syncthreads();
         float scores[KEYS / 8][4] = {{0}};
         float now[2] = {most[0], most[1]};
+        int all_seen = tile + KEYS <= seen_by_first && tile >= window_of_last;
 #pragma unroll
-        for (int j = 0; j < KEYS / 8; j++) {
+        for (int j = 0; j < KEYS / 8; j += 2)
 #pragma unroll
             for (int k = 0; k < WIDTH / 16; k++) {
-                const u16 *key = &keys[8 * j + g][16 * k + 2 * t];
-                const u32 b[2] = {*(const u32 *)key, *(const u32 *)(key + 8)};
+                u32 b[4];
+                load_matrices(b, &now_at->keys[8 * (j + matrix / 2) + line][16 * k + matrix % 2 * 8], 0);
                 multiply(scores[j], q[k], b);
+                multiply(scores[j + 1], q[k], b + 2);
             }
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
             for (int i = 0; i < 4; i++) {
                 int position = tile + 8 * j + 2 * t + i % 2;
-                int seen = position <= last[i / 2] && position >= from[i / 2] && position < end;
+                int seen = all_seen || (position <= last[i / 2] && position >= from[i / 2] && position < end);
                 scores[j][i] = seen ? soften(scores[j][i] * a.scale, a.cap) : NONE;
                 now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
             }
-        }
         // A row whose window begins in a later tile has no largest score yet, so any number does in
         // its place.
         float base[2];
         for (int i = 0; i < 2; i++) {
             now[i] = row_max(now[i]);
             base[i] = now[i] > NONE ? now[i] : 0;
-            float shrink = expf(most[i] - base[i]);
+            float shrink = exponential(most[i] - base[i]);
             most[i] = now[i];
             total[i] *= shrink;
 #pragma unroll
@@ -163,17 +173,20 @@ KERNEL(prefill, Prefill, THREADS)
             u32 weights[4];
             for (int i = 0; i < 4; i++) {
                 const float *pair = &scores[2 * k + i / 2][i % 2 * 2];
-                float one = expf(pair[0] - base[i % 2]), two = expf(pair[1] - base[i % 2]);
+                float one = exponential(pair[0] - base[i % 2]), two = exponential(pair[1] - base[i % 2]);
                 total[i % 2] += one + two;
                 weights[i] = narrow_pair(one, two);
             }
 #pragma unroll
-            for (int n = 0; n < WIDTH / 8; n++) {
-                const u16 *value = &values[8 * n + g][16 * k + 2 * t];
-                const u32 b[2] = {*(const u32 *)value, *(const u32 *)(value + 8)};
+            for (int n = 0; n < WIDTH / 8; n += 2) {
+                u32 b[4];
+                load_matrices(b, &now_at->values[16 * k + matrix % 2 * 8 + line][8 * (n + matrix / 2)], 1);
                 multiply(sums[n], weights, b);
+                multiply(sums[n + 1], weights, b + 2);
             }
         }
+        __syncthreads();
+        if (STAGES == 1 && tile + KEYS < end) stage(&a, tiles, span, tile + KEYS, end);
     }
     for (int i = 0; i < 2; i++) {
         float all = row_sum(total[i]), inverse = 1 / all;

@@ -30,15 +30,27 @@ static __device__ inline float wide(u16 bits)
 // To the nearest bf16, ties to even, as the half crate rounds; a NaN stays one.
 static __device__ inline u16 narrow(float value)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u16 rounded;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+#else
     u32 bits = __float_as_uint(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)(bits >> 16 | 0x40);
     return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#endif
 }
 
 // Two bf16 in a word, the first in the lower half.
 static __device__ inline u32 narrow_pair(float low, float high)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
     return (u32)narrow(low) | (u32)narrow(high) << 16;
+#endif
 }
 
 static __device__ inline float low(u32 pair)

@@ -7,8 +7,17 @@ typedef struct {
 
 KERNEL(add, Add, 256)
 {
-    u64 all = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.count; i += all) a.x[i] += wide(a.y[i]);
+    u64 all = (u64)gridDim.x * blockDim.x, first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (a.count % 4 == 0 && (u64)a.x % 16 == 0 && (u64)a.y % 8 == 0) {
+        for (u64 i = first; i < a.count / 4; i += all) {
+            float4 x = ((const float4 *)a.x)[i];
+            uint2 y = ((const uint2 *)a.y)[i];
+            const float4 sum = {x.x + low(y.x), x.y + high(y.x), x.z + low(y.y), x.w + high(y.y)};
+            ((float4 *)a.x)[i] = sum;
+        }
+        return;
+    }
+    for (u64 i = first; i < a.count; i += all) a.x[i] += wide(a.y[i]);
 }
 
 typedef struct {

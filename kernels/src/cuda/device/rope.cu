@@ -11,12 +11,30 @@ typedef struct {
     int stride, heads, head_dim, half, interleaved, unused;
 } Rope;
 
-// One block per row: its position's cosines and sines stay in the cache for all its heads.
+// Blocks of a row divide its pairs. Where the halves of a head are whole fours, a thread takes four
+// pairs at a time.
 KERNEL(rope, Rope, 256)
 {
     u16 *row = a.x + (u64)blockIdx.x * a.stride;
     u64 at = (u64)a.positions[blockIdx.x] * a.half;
-    for (int pair = threadIdx.x; pair < a.heads * a.half; pair += blockDim.x) {
+    int thread = blockIdx.y * blockDim.x + threadIdx.x, threads = gridDim.y * blockDim.x;
+    int fours = !a.interleaved && a.half % 4 == 0 && a.head_dim % 4 == 0 && a.stride % 4 == 0 && (u64)a.x % 8 == 0;
+    if (fours && ((u64)a.cosines | (u64)a.sines) % 16 == 0) {
+        for (int four = thread; four < a.heads * a.half / 4; four += threads) {
+            int i = 4 * four % a.half;
+            u16 *one = row + 4 * four / a.half * a.head_dim + i, *other = one + a.half;
+            uint2 x = *(const uint2 *)one, y = *(const uint2 *)other;
+            float4 c = *(const float4 *)(a.cosines + at + i), s = *(const float4 *)(a.sines + at + i);
+            const uint2 first = {narrow_pair(low(x.x) * c.x - low(y.x) * s.x, high(x.x) * c.y - high(y.x) * s.y),
+                                 narrow_pair(low(x.y) * c.z - low(y.y) * s.z, high(x.y) * c.w - high(y.y) * s.w)};
+            const uint2 second = {narrow_pair(low(y.x) * c.x + low(x.x) * s.x, high(y.x) * c.y + high(x.x) * s.y),
+                                  narrow_pair(low(y.y) * c.z + low(x.y) * s.z, high(y.y) * c.w + high(x.y) * s.w)};
+            *(uint2 *)one = first;
+            *(uint2 *)other = second;
+        }
+        return;
+    }
+    for (int pair = thread; pair < a.heads * a.half; pair += threads) {
         int i = pair % a.half;
         u16 *head = row + pair / a.half * a.head_dim;
         u16 *one = head + (a.interleaved ? 2 * i : i), *other = one + (a.interleaved ? 1 : a.half);

@@ -10,13 +10,27 @@
 // overflows.
 #define THREADS 1024
 #define BINS 256
+// Logits that a thread reads at once in the search for the largest.
+#define AHEAD 16
 #define ONE 1099511627776.0f // 2^40
 
 static __device__ inline u64 largest_key(const float *logits, int vocabulary)
 {
     __shared__ u64 of_warp[WARP];
     u64 largest = 0;
-    for (int i = threadIdx.x; i < vocabulary; i += blockDim.x) {
+    int i = threadIdx.x, step = blockDim.x;
+    // Many loads are under way at once, since one block reads alone.
+    for (; i + (AHEAD - 1) * step < vocabulary; i += AHEAD * step) {
+        float value[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) value[k] = logits[i + k * step];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            u64 key = key_of(value[k], i + k * step);
+            if (key > largest) largest = key;
+        }
+    }
+    for (; i < vocabulary; i += step) {
         u64 key = key_of(logits[i], i);
         if (key > largest) largest = key;
     }

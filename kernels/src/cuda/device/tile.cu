@@ -1,4 +1,4 @@
-// Products of tiles, on tensor cores where they multiply bf16.
+// Products of tiles, on tensor cores where they multiply bf16, and what brings their operands.
 //
 // c += a * b: a is 16 x 16 by rows, b is 16 x 8 by columns. With g = lane / 4 and t = lane % 4, a
 // lane holds:
@@ -25,5 +25,88 @@ static __device__ inline void multiply(float *c, const u32 *a, const u32 *b)
             c[2] += low(below) * low(left) + high(below) * high(left);
             c[3] += low(below) * low(right) + high(below) * high(right);
         }
+#endif
+}
+
+// Four matrices of 8 x 8 values of 16 bits in shared memory. Lane l says where row l % 8 of matrix
+// l / 8 begins, at a multiple of 16 bytes. Of each matrix a lane gets the pair (g, 2t) along row g,
+// which is what `multiply` wants of a b whose columns lie in rows. `turned`, it gets (2t, g) down
+// column g, for a b that lies by rows.
+//
+// Source: PTX ISA, "ldmatrix".
+static __device__ inline void load_matrices(u32 *pairs, const u16 *row, int turned)
+{
+#ifdef __CUDACC__
+    u64 shared;
+    asm("cvta.to.shared.u64 %0, %1;" : "=l"(shared) : "l"(row));
+    u32 at = (u32)shared;
+    if (turned)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3]) : "r"(at) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3]) : "r"(at) : "memory");
+#else
+    int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    for (int matrix = 0; matrix < 4; matrix++) {
+        u32 values[2];
+        for (int i = 0; i < 2; i++) {
+            int from = 8 * matrix + (turned ? 2 * t + i : g);
+            u64 at = (u64)__shfl_sync(ALL, (u32)((u64)row >> 32), from) << 32;
+            at |= __shfl_sync(ALL, (u32)(u64)row, from);
+            values[i] = ((const u16 *)at)[turned ? g : 2 * t + i];
+        }
+        pairs[matrix] = values[0] | values[1] << 16;
+    }
+#endif
+}
+
+// Over the four lanes that hold one row of c.
+static __device__ inline float row_max(float value)
+{
+    value = fmaxf(value, __shfl_xor_sync(ALL, value, 1));
+    return fmaxf(value, __shfl_xor_sync(ALL, value, 2));
+}
+
+static __device__ inline float row_sum(float value)
+{
+    value += __shfl_xor_sync(ALL, value, 1);
+    return value + __shfl_xor_sync(ALL, value, 2);
+}
+
+// exp by the GPU's own power of two.
+static __device__ inline float exponential(float x)
+{
+    return exp2f(x * 1.44269504f);
+}
+
+// Sixteen bytes of memory on their way to shared memory, where the GPU copies without its threads.
+// `copies_end` ends a group of them, and `copies_wait` waits until at most the last `groups` groups
+// are under way.
+static __device__ inline void copy_ahead(void *to, const void *from)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u64 shared;
+    asm("cvta.to.shared.u64 %0, %1;" : "=l"(shared) : "l"(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"((u32)shared), "l"(from) : "memory");
+#else
+    *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+
+static __device__ inline void copies_end(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+static __device__ inline void copies_wait(int groups)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if (groups == 1) asm volatile("cp.async.wait_group 1;" : : : "memory");
+    else asm volatile("cp.async.wait_group 0;" : : : "memory");
+#else
+    (void)groups;
 #endif
 }

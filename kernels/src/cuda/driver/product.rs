@@ -133,14 +133,14 @@ pub(in crate::cuda) struct ProductShape {
     pub y_stride: u64,
     /// Whether y is f32, which only products of 16-bit floats support.
     pub wide: bool,
-    /// The alignment of y's address, at most 256. W and x start at multiples of 256.
-    pub y_align: u32,
+    /// The alignments of the addresses of W, x and y, each at most 256.
+    pub align: [u32; 3],
 }
 
 impl BlasProduct {
     /// Prepares a product whose operands all start at multiples of 256 bytes, with y without gaps.
     pub fn new(blas: &Blas, dtype: DType, m: u64, n: u64, k: u64) -> Result<Self, KernelError> {
-        Self::prepare(blas, ProductShape { dtype, m, n, k, y_stride: n, wide: false, y_align: 256 })
+        Self::prepare(blas, ProductShape { dtype, m, n, k, y_stride: n, wide: false, align: [256; 3] })
     }
 
     /// Prepares a product.
@@ -161,7 +161,7 @@ impl BlasProduct {
                 (MatrixLayout::new(format.operand, k, n, k)?, MatrixLayout::new(format.operand, k, m, k)?);
             let y = MatrixLayout::new(format.result, n, m, shape.y_stride)?;
             let workspace = workspace(m as usize, n as usize, k as usize);
-            let preference = MatmulPreference::new(shape.y_align, workspace)?;
+            let preference = MatmulPreference::new(shape.align, workspace)?;
             // SAFETY: all handles are live.
             let found = unsafe {
                 result::get_matmul_algo_heuristic(blas.0, description.0, w.0, x.0, y.0, y.0, preference.0)
@@ -267,8 +267,8 @@ impl Drop for MatrixLayout {
 struct MatmulPreference(sys::cublasLtMatmulPreference_t);
 
 impl MatmulPreference {
-    /// At most `workspace` bytes, and a result whose address is a multiple of `align`.
-    fn new(align: u32, workspace: usize) -> Result<Self, CublasError> {
+    /// At most `workspace` bytes, and addresses of W, x and y that are multiples of these.
+    fn new([w, x, y]: [u32; 3], workspace: usize) -> Result<Self, CublasError> {
         let preference = Self(result::create_matmul_pref()?);
         let set = |which, value: *const c_void, size| {
             // SAFETY: the preference is live; the attribute has `size` bytes, which are copied
@@ -277,9 +277,11 @@ impl MatmulPreference {
         };
         set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), 8)?;
         // C is the same matrix as D, so both have the same alignment.
-        for which in [
-            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        for (which, align) in [
+            (Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, w),
+            (Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x),
+            (Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, y),
+            (Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, y),
         ] {
             set(which, (&raw const align).cast(), 4)?;
         }

@@ -2,7 +2,9 @@
 
 mod accelerator;
 mod buffer;
+mod matrix;
 mod queue;
 
 pub use accelerator::Accelerator;
+pub use matrix::{GpuMatrix, MatrixOrder};
 pub use queue::{Queue, StridedCopy};

@@ -1,6 +1,7 @@
 //! A queue of a GPU's work: kernels, products and copies, one after another.
 
 use super::accelerator::Accelerator;
+use super::matrix::{GpuMatrix, MatrixOrder};
 use crate::cpu::PANEL;
 use crate::cuda::calls::{self, GpuSlice, KernelCall, ProductOutput};
 use crate::cuda::driver::context::{GpuEvent, GpuStream};
@@ -100,65 +101,117 @@ impl Queue {
         gpu_result(call.kernel(), launched)
     }
 
-    /// Enqueues y = x·Wᵀ for `m` rows of x without gaps. W has the shape (format, rows, columns)
-    /// and is packed as [`crate::Weights`]; y's rows lie `y_stride` apart. Few rows are multiplied
-    /// by the packed W. For many rows W is first copied to plain bf16 in `scratch`, as many rows at
-    /// a time as fit.
+    /// Enqueues y = x·Wᵀ for `m` rows of x without gaps; y's rows lie `y_stride` apart. A matrix in
+    /// the order of rows is multiplied by cuBLASLt as it lies. A packed one of few bits is multiplied
+    /// by our kernel where x has few rows; otherwise it is first copied to plain bf16 in `scratch`,
+    /// as many rows at a time as fit.
     ///
     /// # Errors
     /// [`KernelError::DType`] and [`KernelError::Size`] as in [`calls::gemv`];
     /// [`KernelError::Gpu`].
     ///
     /// # Panics
-    /// Where `scratch` is shorter than [`Queue::scratch_bytes`].
+    /// Where `scratch` is shorter than [`Queue::scratch_bytes`], or the matrix than its shape.
     pub fn multiply(
         &mut self,
         m: usize,
         (y, y_stride): (ProductOutput, usize),
         x: GpuSlice<u16>,
-        (dtype, n, k): (DType, usize, usize),
-        w: GpuSlice<u8>,
+        matrix: GpuMatrix,
         scratch: GpuSlice<u8>,
     ) -> Result<(), KernelError> {
-        let packed = |rows: usize| dtype.matrix_bytes(rows as u64, k as u64).get() as usize;
-        if Self::multiplies_packed(m, (dtype, n, k)) {
-            return self.run(&calls::gemv(m, (y, y_stride), (x, k), (dtype, n, k), w)?);
-        }
+        let (dtype, n, k) = matrix.shape;
         let reserved = workspace(m, n, k);
+        if matrix.order == MatrixOrder::Rows {
+            let plain = matrix.bytes.cast::<u16>().first(n * k);
+            return self.multiply_rows(m, (y, y_stride), x, (n, k), [plain.cast(), scratch.first(reserved)]);
+        }
+        if Self::multiplies_packed(m, matrix.shape) {
+            return self.run(&calls::gemv(m, (y, y_stride), (x, k), matrix.shape, matrix.bytes)?);
+        }
         let (workspace, plain) = (scratch.first(reserved), scratch.from(reserved).cast::<u16>());
         let most = plain.len() / k / PANEL * PANEL;
         assert!(most > 0, "scratch of {} bytes for rows of {k} values", scratch.len());
+        let packed = |rows: usize| dtype.matrix_bytes(rows as u64, k as u64).get() as usize;
         for first in (0..n).step_by(most) {
             let rows = most.min(n - first);
-            let bytes = w.from(packed(first)).first(packed(rows));
+            let bytes = matrix.bytes.from(packed(first)).first(packed(rows));
             self.run(&calls::unpack(plain.first(rows * k), (dtype, rows, k), bytes)?)?;
-            let y = y.beyond(first);
-            let at = y.holding((m - 1) * y_stride + rows);
-            x.first(m * k);
-            let shape = ProductShape {
-                dtype: DType::Bf16,
-                m: m as u64,
-                n: rows as u64,
-                k: k as u64,
-                y_stride: y_stride as u64,
-                wide: y.is_wide(),
-                y_align: 1 << at.trailing_zeros().min(8),
-            };
-            let product = match self.products.entry(shape) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(BlasProduct::prepare(&self.gpu.blas, shape)?),
-            };
-            let addresses = [plain.address(), x.address(), at, workspace.address()];
-            // SAFETY: the slices hold the operands, which was checked above. They are of buffers,
-            // which wait for all work of the GPU before they are freed.
-            unsafe { product.enqueue(&self.gpu.blas, addresses, &self.stream) }?;
+            self.multiply_rows(m, (y.beyond(first), y_stride), x, (rows, k), [plain.cast(), workspace])?;
         }
         Ok(())
     }
 
+    /// The same for n × k values of bf16 in the order of rows, with a workspace.
+    fn multiply_rows(
+        &mut self,
+        m: usize,
+        (y, y_stride): (ProductOutput, usize),
+        x: GpuSlice<u16>,
+        (n, k): (usize, usize),
+        [w, workspace]: [GpuSlice<u8>; 2],
+    ) -> Result<(), KernelError> {
+        let at = y.holding((m - 1) * y_stride + n);
+        x.first(m * k);
+        let shape = ProductShape {
+            dtype: DType::Bf16,
+            m: m as u64,
+            n: n as u64,
+            k: k as u64,
+            y_stride: y_stride as u64,
+            wide: y.is_wide(),
+            align: [w.address(), x.address(), at].map(|address| 1 << address.trailing_zeros().min(8)),
+        };
+        let product = match self.products.entry(shape) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(BlasProduct::prepare(&self.gpu.blas, shape)?),
+        };
+        let addresses = [w.address(), x.address(), at, workspace.address()];
+        // SAFETY: the slices hold the operands, which was checked above and by the callers. They are
+        // of buffers, which wait for all work of the GPU before they are freed.
+        unsafe { product.enqueue(&self.gpu.blas, addresses, &self.stream) }
+    }
+
+    /// Puts a packed matrix in this GPU's memory into the order of rows, panels at a time by way of
+    /// `scratch`.
+    ///
+    /// # Errors
+    /// [`KernelError::Size`]; [`KernelError::Gpu`].
+    ///
+    /// # Panics
+    /// Where [`Queue::orders_by_rows`] says that it does not.
+    pub fn order_by_rows(
+        &mut self,
+        shape: (DType, usize, usize),
+        bytes: GpuSlice<u8>,
+        scratch: GpuSlice<u8>,
+    ) -> Result<(), KernelError> {
+        assert!(Self::orders_by_rows(shape, scratch.len()), "{shape:?} by way of {} bytes", scratch.len());
+        let ((dtype, n, k), scratch) = (shape, scratch.cast::<u16>());
+        let most = scratch.len() / k / PANEL * PANEL;
+        for first in (0..n).step_by(most) {
+            let rows = most.min(n - first);
+            let (part, plain) = (bytes.from(2 * first * k).first(2 * rows * k), scratch.first(rows * k));
+            self.run(&calls::unpack(plain, (dtype, rows, k), part)?)?;
+            self.copy(part, plain.cast())?;
+        }
+        Ok(())
+    }
+
+    /// Whether a matrix can be put into the order of rows: it is of bf16, each of its rows begins at
+    /// a multiple of 16 bytes, as cuBLASLt's fast kernels need, and the scratch holds a panel.
+    pub fn orders_by_rows((dtype, _, k): (DType, usize, usize), scratch_bytes: usize) -> bool {
+        dtype == DType::Bf16 && k > 0 && k.is_multiple_of(8) && scratch_bytes >= 2 * PANEL * k
+    }
+
     /// Whether `m` rows are multiplied by the packed matrix without a copy. Our kernel reads W once
-    /// for each row. With a copy, W is read, and the copy is written and read.
+    /// for each row. With a copy, W is read, and the copy is written and read. A matrix of bf16 is
+    /// always copied where it can lie in the order of rows, so that results do not depend on where
+    /// it is.
     pub fn multiplies_packed(m: usize, (dtype, n, k): (DType, usize, usize)) -> bool {
+        if Self::orders_by_rows((dtype, n, k), usize::MAX) {
+            return false;
+        }
         let packed = dtype.matrix_bytes(n as u64, k as u64).get() as usize;
         m * packed <= packed + 2 * (2 * n * k)
     }

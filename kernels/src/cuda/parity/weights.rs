@@ -2,8 +2,8 @@
 
 use super::bench::ParityBench;
 use crate::cpu::{PANEL, Weights};
-use crate::cuda::calls::{self, ProductOutput};
-use crate::cuda::model::Queue;
+use crate::cuda::calls::{self, GpuSlice, ProductOutput};
+use crate::cuda::model::{GpuMatrix, MatrixOrder, Queue};
 use crate::runtime::KernelError;
 use hwprofiles::DType;
 
@@ -42,6 +42,28 @@ fn matrix(bench: &mut ParityBench, dtype: DType, n: usize, k: usize) -> Result<(
     // Scratch for half of the matrix at a time, with a workspace for twice the rows.
     let half = (n.div_ceil(2).next_multiple_of(16), k);
     let (_scratch, scratch) = bench.room::<u8>(Queue::scratch_bytes(2 * 33, half))?;
+    let packed = GpuMatrix::packed(shape, w.values());
+    products(bench, packed, &plain, scratch)?;
+    if Queue::orders_by_rows(shape, scratch.len()) {
+        bench.queue.order_by_rows(shape, w.values(), scratch)?;
+        bench.compare(what("the order of rows"), &w, &plain, 0.0)?;
+        let (row_at, row) = bench.room(k)?;
+        bench.run(&calls::gather_rows(row, (n, k), w.values(), token.values(), 1.0))?;
+        bench.compare_wide(what("gather_rows"), &row_at, &plain[n / 2 * k..][..k], 0.0)?;
+        products(bench, GpuMatrix { order: MatrixOrder::Rows, ..packed }, &plain, scratch)?;
+    }
+    Ok(())
+}
+
+/// Products of few and of many rows with a matrix whose values are `plain`.
+fn products(
+    bench: &mut ParityBench,
+    matrix: GpuMatrix,
+    plain: &[f32],
+    scratch: GpuSlice<u8>,
+) -> Result<(), KernelError> {
+    let GpuMatrix { shape: (dtype, n, k), order, .. } = matrix;
+    let what = |kernel: String| format!("{kernel} with {n} × {k} in {dtype}, {order:?}");
     for m in [1, 2, 33] {
         let x = bench.noise(m * k);
         let x_at = bench.narrow(&x)?;
@@ -54,11 +76,11 @@ fn matrix(bench: &mut ParityBench, dtype: DType, n: usize, k: usize) -> Result<(
         // Integers times their scales are rounded to bf16 before a product of many rows.
         let slack = if dtype == DType::Bf16 { 1e-5 } else { 1.0 / 256.0 } * (k as f32).sqrt();
         let (y_at, y) = bench.room(m * n)?;
-        bench.queue.multiply(m, (ProductOutput::Narrow(y), n), x_at.values(), shape, w.values(), scratch)?;
-        bench.compare(what(&format!("a product of {m} rows")), &y_at, &wanted, slack)?;
+        bench.queue.multiply(m, (ProductOutput::Narrow(y), n), x_at.values(), matrix, scratch)?;
+        bench.compare(what(format!("a product of {m} rows")), &y_at, &wanted, slack)?;
         let (y_at, y) = bench.room(m * n)?;
-        bench.queue.multiply(m, (ProductOutput::Wide(y), n), x_at.values(), shape, w.values(), scratch)?;
-        bench.compare_wide(what(&format!("a wide product of {m} rows")), &y_at, &wanted, slack)?;
+        bench.queue.multiply(m, (ProductOutput::Wide(y), n), x_at.values(), matrix, scratch)?;
+        bench.compare_wide(what(format!("a wide product of {m} rows")), &y_at, &wanted, slack)?;
     }
     Ok(())
 }
