@@ -106,8 +106,10 @@ impl Device {
     pub(super) fn whole_kernel(&self, estimate: Estimate) -> Estimate {
         let Some(kernel) = &self.details.kernel else { return estimate };
         let shortest = kernel.value - self.launch.value;
+        // The time is a mean over several kernels, so this one was not measured itself.
+        let basis = estimate.basis.max(Basis::Interpolated.sourced(&kernel.source));
         match estimate.time > Seconds::ZERO && shortest > estimate.time {
-            true => Estimate::with_default_band(shortest, Bound::Launch, Basis::Estimated),
+            true => Estimate::with_default_band(shortest, Bound::Launch, basis),
             false => estimate,
         }
     }

@@ -1,7 +1,7 @@
 //! Laws of attention's times and of the tables they come from.
 
 use hwprofiles::{
-    AttentionPoint, AttentionRates, AttentionShape, FileError, Phase, Provenance, Seconds, yaml,
+    AttentionPoint, AttentionRates, AttentionShape, Basis, Bound, FileError, Phase, Provenance, Seconds, yaml,
 };
 use proptest::prelude::*;
 
@@ -128,4 +128,93 @@ fn beginning_with_a_sequence_costs_the_same_wherever_it_is() {
         let (got, wanted) = (rates.time(&shape).unwrap().time.get(), time(&shape).get());
         assert!((got / wanted - 1.0).abs() < 1e-9, "{shape}: {got} and not {wanted}");
     }
+}
+
+/// The time on a GPU in seconds: a fixed part, and the longer of reading and computing. Eight
+/// sequences at once take hardly longer than one.
+fn on_a_gpu(s: &AttentionShape) -> f64 {
+    let read = s.kv_elements().as_f64() * 2.0 / 2e12;
+    30e-6 + read.max(s.flop().as_f64() / 2e14)
+}
+
+fn of_heads(phase: Phase, [batch, new_tokens, past_tokens]: [u64; 3]) -> AttentionShape {
+    AttentionShape { phase, batch, new_tokens, past_tokens, heads: 32, kv_heads: 8, head_dim: 128 }
+}
+
+/// Several batches at several lengths, and prompts behind several pasts.
+fn grid() -> AttentionRates {
+    let lengths = || [32, 128, 512, 2048, 8192, 16384].into_iter();
+    let decodes = [1, 4, 16, 64].into_iter().flat_map(|batch| lengths().map(move |tokens| (batch, tokens)));
+    let decodes = decodes.map(|(batch, tokens)| of_heads(Phase::Decode, [batch, 1, tokens - 1]));
+    let new = [32, 128, 512, 2048, 4096].into_iter();
+    let prompts = new.flat_map(|new| [0, 4096, 12_288].map(|past| of_heads(Phase::Prefill, [1, new, past])));
+    let several =
+        [(16, 32), (64, 32), (8, 512)].map(|(batch, new)| of_heads(Phase::Prefill, [batch, new, 0]));
+    let point = |shape| AttentionPoint { shape, time: Seconds::new(on_a_gpu(&shape)) };
+    let source = Provenance::Measured { date: "2026-11-21".into(), command: "bench".into(), spread: 0.0 };
+    AttentionRates::new(source, decodes.chain(prompts).chain(several).map(point).collect())
+}
+
+fn decodes() -> impl Strategy<Value = AttentionShape> {
+    (1u64..300, 1u64..40_000).prop_map(|(batch, past)| of_heads(Phase::Decode, [batch, 1, past]))
+}
+
+fn prompts() -> impl Strategy<Value = AttentionShape> {
+    let sizes = (1u64..40, 2u64..9000, 0u64..40_000);
+    sizes.prop_map(|(batch, new, past)| of_heads(Phase::Prefill, [batch, new, past]))
+}
+
+proptest! {
+    #![proptest_config(crate::cases(256))]
+
+    #[test]
+    fn on_a_grid_more_tokens_and_more_sequences_never_take_less(
+        shape in prop_oneof![decodes(), prompts()],
+        more in 1u64..9000,
+    ) {
+        let rates = grid();
+        let time = |shape: &AttentionShape| rates.time(shape).unwrap().time.get();
+        let longer = AttentionShape { past_tokens: shape.past_tokens + more, ..shape };
+        let several = AttentionShape { batch: shape.batch + more, ..shape };
+        for larger in [longer, several] {
+            let (less, more) = (time(&shape), time(&larger));
+            prop_assert!(more >= less * (1.0 - 1e-12), "{}: {}; {}: {}", shape, less, larger, more);
+        }
+    }
+
+    #[test]
+    fn on_a_grid_a_time_between_points_is_near_and_none_is_below_the_shortest(
+        decode in decodes(),
+        prompt in prompts(),
+    ) {
+        let rates = grid();
+        let shortest = rates.points().iter().map(|p| p.time).min_by(Seconds::total_cmp).unwrap();
+        for shape in [decode, prompt] {
+            let estimate = rates.time(&shape).unwrap();
+            prop_assert!(estimate.time >= shortest, "{}: {}", shape, estimate.time);
+            let ratio = estimate.time.get() / on_a_gpu(&shape);
+            if estimate.basis == Basis::Interpolated {
+                prop_assert!((0.9..1.35).contains(&ratio), "{}: {}", shape, ratio);
+            }
+        }
+    }
+}
+
+#[test]
+fn on_a_grid_a_measured_point_has_its_time_and_short_sequences_run_side_by_side() {
+    let rates = grid();
+    for point in rates.points() {
+        let estimate = rates.time(&point.shape).unwrap();
+        assert_eq!((estimate.time, estimate.basis), (point.time, Basis::Measured), "{}", point.shape);
+    }
+    let time = |batch| rates.time(&of_heads(Phase::Decode, [batch, 1, 200])).unwrap();
+    assert!(time(8).time < time(1).time * 1.1, "{} and {}", time(8).time, time(1).time);
+    // What does not depend on the bytes stays where they are fewer.
+    assert_eq!(time(1).bound, Bound::Launch);
+    let long = rates.time(&of_heads(Phase::Decode, [64, 1, 10_000])).unwrap();
+    assert_eq!((long.bound, long.basis), (Bound::Memory, Basis::Interpolated));
+    // The heads of a smaller model: a narrower decode takes as long as one with as many bytes.
+    let small = AttentionShape { heads: 8, kv_heads: 2, ..of_heads(Phase::Decode, [1, 1, 16_383]) };
+    let as_many_bytes = of_heads(Phase::Decode, [1, 1, 4095]);
+    assert_eq!(rates.time(&small).unwrap().time, rates.time(&as_many_bytes).unwrap().time);
 }

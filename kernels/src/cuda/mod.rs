@@ -1,8 +1,8 @@
 //! Kernels of a GPU, with CUDA loaded at run time.
 //!
 //! Nothing of CUDA is needed to build or to start. [`Accelerator::open`] and [`Gpu::open`] look for
-//! the driver and say why there is none ([`GpuUnavailable`]). For [`Gpu`], `libcublasLt` is
-//! optional: without it only products are missing.
+//! the driver and say why there is none ([`GpuUnavailable`]). For [`Gpu`], `libcublasLt` and NVRTC
+//! are optional: without them only products, and the kernels that run models, are missing.
 //!
 //! To run a model, [`Accelerator`] is the GPU, [`crate::MemoryArena::on_gpu`] its memory, [`Queue`]
 //! a stream of its work, and [`GpuEvent`] orders streams. [`calls`] has the kernels of a forward
@@ -23,7 +23,7 @@ mod program;
 pub use driver::context::GpuEvent;
 pub use driver::nvrtc::compile;
 pub use driver::unavailable::GpuUnavailable;
-pub use measure::{Gpu, GpuCheck, GpuFacts, GpuWork, InstalledGpuFacts, installed_gpus};
+pub use measure::{Gpu, GpuCheck, GpuFacts, GpuWork, InstalledGpuFacts, SmallKernel, installed_gpus};
 pub use model::{Accelerator, GpuMatrix, MatrixOrder, Queue, StridedCopy};
 pub use parity::{Parity, parity};
 pub use program::GpuProgram;

@@ -176,7 +176,8 @@ int cuLaunchKernel(const void *function, unsigned gx, unsigned gy, unsigned gz, 
         void *arguments = malloc(ours->bytes);
         memcpy(arguments, parameters[0], ours->bytes);
         uint64_t call[8] = {(uint64_t)ours, gx, gy, gz, (uint64_t)arguments};
-        return enqueue(stream, run_kernel, call, 3000, 2000);
+        double work = 20000.0 * gx * gy * gz;
+        return enqueue(stream, run_kernel, call, 2000 + work, 1000 + work);
     }
     for (int i = 0; i < 3; i++) a[i] = *(uint64_t *)parameters[i];
     return enqueue(stream, read_all, a, 16 * a[1] / 4.0, 16 * a[1] / 4.0);

@@ -1,9 +1,10 @@
 //! The points that are measured, and their order.
 
+use crate::gpu::attention_grid;
 use crate::gpu::table::{TableKind, WorkTable};
 use crate::method::options::Depth;
 use hwprofiles::{Bytes, DType, Direction, HostMemory};
-use kernels::cuda::{GpuFacts, GpuWork};
+use kernels::cuda::{GpuFacts, GpuWork, SmallKernel};
 use std::time::Duration;
 
 /// Rows of x: from one token to the chunks of a prefill.
@@ -20,7 +21,7 @@ pub(super) struct GpuExtent {
     pub budget: Duration,
     /// Visits to each point, while there is time.
     pub passes: usize,
-    /// The finest grid of products: an index of [`STEPS`].
+    /// The finest grid of products and of attention: an index of [`STEPS`].
     pub finest: usize,
     /// The most bytes of a transfer.
     pub largest_transfer: Bytes,
@@ -36,8 +37,8 @@ impl GpuExtent {
         };
         match depth {
             Depth::Tiny => extent(30, 1, 0, 1 << 22),
-            Depth::Quick => extent(20, 1, 1, 1 << 28),
-            Depth::Full => extent(9 * 60, 3, 2, 1 << 30),
+            Depth::Quick => extent(26, 1, 1, 1 << 28),
+            Depth::Full => extent(9 * 60 + 30, 3, 2, 1 << 30),
         }
     }
 
@@ -53,6 +54,14 @@ impl GpuExtent {
             for direction in [Direction::ToDevice, Direction::ToHost, Direction::Both] {
                 let works = transfers(facts).map(|bytes| GpuWork::Transfer { direction, memory, bytes });
                 tables.push(WorkTable::new(TableKind::Transfers(direction, memory), works.collect()));
+            }
+        }
+        if facts.no_model_kernels.is_none() {
+            let works = SmallKernel::ALL.map(GpuWork::SmallKernel).to_vec();
+            tables.push(WorkTable::new(TableKind::SmallKernels, works));
+            for (phase, shapes) in attention_grid::attention_shapes(self.finest, facts) {
+                let works = shapes.into_iter().map(GpuWork::Attention).collect();
+                tables.push(WorkTable::new(TableKind::Attention(phase), works));
             }
         }
         for dtype in formats(facts) {
@@ -109,15 +118,16 @@ fn level(index: usize, len: usize) -> usize {
     if index + 1 == len { 0 } else { STEPS.iter().position(|step| index.is_multiple_of(*step)).unwrap_or(0) }
 }
 
-/// (Table, point) in the order of visits: first everything but products, then the products of all
-/// formats from the coarsest grid to the finest. Whenever the time is up, the measured points cover
-/// the whole region.
+/// (Table, point) in the order of visits: first everything but attention and products, then those
+/// from the coarsest grid to the finest. Whenever the time is up, the measured points cover the
+/// whole region.
 pub(super) fn order(tables: &[WorkTable]) -> Vec<(usize, usize)> {
     let levels: Vec<_> = shapes().collect();
     let rank = |work: &GpuWork| match *work {
         GpuWork::Product { m, n, k, .. } => {
             1 + levels.iter().find(|(shape, _)| *shape == (m, n, k)).map_or(0, |(_, level)| *level)
         }
+        GpuWork::Attention(shape) => 1 + attention_grid::level(&shape),
         _ => 0,
     };
     let mut order = Vec::new();
@@ -145,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn products_come_last_and_the_coarser_grids_of_all_formats_first() {
+    fn grids_come_last_and_the_coarser_ones_of_all_formats_first() {
         let tables = GpuExtent::new(Depth::Full).tables(&facts());
         let order = order(&tables);
         assert_eq!(order.len(), tables.iter().map(|table| table.works().count()).sum::<usize>());
@@ -153,10 +163,21 @@ mod tests {
         assert!(order[..essential].iter().all(|(table, _)| tables[*table].essential));
         let formats = tables.iter().filter(|table| matches!(table.kind, TableKind::Products(_))).count();
         assert_eq!(formats, 4);
-        let coarse = &order[essential..][..36 * formats];
-        for table in (0..tables.len()).filter(|table| !tables[*table].essential) {
+        let is_product = |table: usize| matches!(tables[table].kind, TableKind::Products(_));
+        let products: Vec<_> = order.iter().filter(|(table, _)| is_product(*table)).collect();
+        let coarse = &products[..36 * formats];
+        for table in (0..tables.len()).filter(|table| is_product(*table)) {
             assert_eq!(coarse.iter().filter(|(it, _)| *it == table).count(), 36);
         }
+        // The attention of a quick measurement precedes finer products.
+        let rank = |wanted: GpuWork| {
+            let has = |(table, point): &(usize, usize)| tables[*table].works().nth(*point) == Some(wanted);
+            order.iter().position(has).expect("it is measured")
+        };
+        let shapes = attention_grid::attention_shapes(1, &facts());
+        let quick = shapes.into_iter().flat_map(|(_, shapes)| shapes).map(GpuWork::Attention).map(rank).max();
+        let finer = GpuWork::Product { dtype: DType::Bf16, m: 16, n: 128, k: 128 };
+        assert!(quick < Some(rank(finer)), "{quick:?}");
     }
 
     #[test]
@@ -180,6 +201,17 @@ mod tests {
         assert_eq!(sizes(1 << 30).len(), 10);
         assert_eq!(sizes(1 << 14), [1 << 12, 1 << 14]);
         assert_eq!(sizes(20_000), [1 << 12, 1 << 14, 20_000]);
+    }
+
+    #[test]
+    fn a_gpu_without_kernels_of_models_is_not_asked_for_them() {
+        let kinds = |no_model_kernels: Option<String>| {
+            let tables = GpuExtent::new(Depth::Quick).tables(&GpuFacts { no_model_kernels, ..facts() });
+            let kind =
+                |table: &&WorkTable| matches!(table.kind, TableKind::SmallKernels | TableKind::Attention(_));
+            tables.iter().filter(kind).count()
+        };
+        assert_eq!((kinds(None), kinds(Some("no compiler".into()))), (7, 0));
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use crate::gpu::table::{TableKind, WorkTable};
 use crate::method::options::Options;
 use crate::method::record::{MeasurementRecord, TablePoints};
-use crate::method::sample_summary::SampleSummary;
+use crate::method::sample_summary::{SampleSummary, sum};
 use hwprofiles::{
-    Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, DirectionRates, GemmPoint, GemmRates, GpuPart,
-    HostMemory, LaunchCosts, LinkPart, MeasuredGpu, Ratio, Seconds, Sourced, TransferCurve,
+    AttentionPoint, AttentionRates, Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, DirectionRates,
+    GemmPoint, GemmRates, GpuPart, HostMemory, LaunchCosts, LinkPart, MeasuredGpu, Phase, Ratio, Seconds,
+    Sourced, TransferCurve,
 };
-use kernels::cuda::{GpuFacts, GpuWork};
+use kernels::cuda::{GpuFacts, GpuWork, SmallKernel};
 
 /// The measured GPU; `None` where an essential table has no samples.
 pub(super) fn measured_gpu(
@@ -35,6 +36,8 @@ pub(super) fn measured_gpu(
         multiprocessors: Some(Sourced::measured(facts.multiprocessors, &options.date, &options.command, 0.0)),
         l2: (facts.l2 > Bytes::ZERO).then(|| stated(facts.l2)),
         issue: Some(launches.host.clone()),
+        kernel: find(TableKind::SmallKernels).and_then(|table| small_kernel(table, record)),
+        attention: attention(tables, record).map(|rates| (DType::Bf16, rates)).into_iter().collect(),
         gemm: tables.iter().filter_map(|table| products(table, record)).collect(),
         ..GpuPart::new(&name, capacity, bandwidth, launch, sync)
     };
@@ -76,9 +79,13 @@ fn starts(
 fn size(work: GpuWork) -> Option<Bytes> {
     match work {
         GpuWork::Read(bytes) | GpuWork::Copy(bytes) | GpuWork::Transfer { bytes, .. } => Some(bytes),
-        GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip | GpuWork::Product { .. } => {
-            None
-        }
+        GpuWork::Launch
+        | GpuWork::Node
+        | GpuWork::Replay
+        | GpuWork::RoundTrip
+        | GpuWork::SmallKernel(_)
+        | GpuWork::Attention(_)
+        | GpuWork::Product { .. } => None,
     }
 }
 
@@ -176,6 +183,41 @@ fn times(table: &WorkTable, rates: &Curve<BytesPerSec>) -> Option<Curve<Seconds>
         CurvePoint { size, value: Seconds::new(longest) }
     });
     Some(Curve { source: rates.source.clone(), points: points.collect() })
+}
+
+/// The mean time of the small kernels of a layer; `None` where one of them was not measured.
+fn small_kernel(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<Sourced<Seconds>> {
+    record.begin(table.name().to_owned());
+    let (mut known, mut of_layer) = (TablePoints::default(), Vec::new());
+    for kernel in SmallKernel::ALL {
+        let (_, summary) = table.summaries().find(|(it, _)| *it == GpuWork::SmallKernel(kernel))?;
+        known.add(kernel.to_string(), summary);
+        of_layer.extend(std::iter::repeat_n(Some(summary), kernel.in_a_layer()));
+    }
+    let count = of_layer.len() as f64;
+    let value = seconds(sum(of_layer)?) / count;
+    let note = "the mean over a layer's kernels of one token, in a replayed graph";
+    Some(Sourced { value, source: record.table("the GPU", known, Some(note)) })
+}
+
+/// The times of attention of both phases and all heads; `None` where a phase has none.
+fn attention(tables: &[WorkTable], record: &mut MeasurementRecord<'_>) -> Option<AttentionRates> {
+    record.begin("attention on the GPU".to_owned());
+    let (mut points, mut known) = (Vec::new(), TablePoints::default());
+    for table in tables.iter().filter(|table| matches!(table.kind, TableKind::Attention(_))) {
+        for (work, summary) in table.summaries() {
+            let GpuWork::Attention(shape) = work else { continue };
+            known.add(shape.to_string(), summary);
+            points.push(AttentionPoint { shape, time: seconds(summary) });
+        }
+    }
+    let has = |phase| points.iter().any(|point: &AttentionPoint| point.shape.phase == phase);
+    if !has(Phase::Decode) || !has(Phase::Prefill) {
+        return None;
+    }
+    let note = "all kernels of a call in a replayed graph, other keys and values in each";
+    let source = record.table("the GPU", known, Some(note));
+    Some(AttentionRates::new(source, points))
 }
 
 fn products(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<(DType, GemmRates)> {

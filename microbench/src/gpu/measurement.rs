@@ -145,6 +145,9 @@ fn notes(facts: &kernels::cuda::GpuFacts, late: usize, points: usize) -> Vec<War
     if let Some(reason) = &facts.no_products {
         note(format!("no matrix products: {reason}"));
     }
+    if let Some(reason) = &facts.no_model_kernels {
+        note(format!("no attention and no small kernels: {reason}"));
+    }
     if late > 0 {
         note(format!(
             "the time was up before {late} of {points} points: measure without --quick, or on an idle GPU"

@@ -1,9 +1,9 @@
-//! The measurement of the GPU: launches, streams in its memory, the link to it, and matrix
-//! products.
+//! The measurement of the GPU: launches, streams in its memory, the link to it, matrix products,
+//! and attention and small kernels as Fulcrum's executor runs them.
 //!
-//! Attention is left out: we cannot time the kernels that engines run, and a simple kernel would
-//! misrepresent them.
+//! The kernels of other engines are not timed, because no library has them.
 
+mod attention_grid;
 mod device;
 mod grid;
 mod measured;

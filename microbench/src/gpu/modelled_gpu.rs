@@ -9,7 +9,7 @@ use hwprofiles::{
     MeasuredGpu, Phase, Presence, Provenance, Seconds, yaml,
 };
 use kernels::KernelError;
-use kernels::cuda::{GpuCheck, GpuFacts, GpuWork};
+use kernels::cuda::{GpuCheck, GpuFacts, GpuWork, SmallKernel};
 use std::time::Duration;
 
 /// GpuFacts as an H200 reports them.
@@ -24,6 +24,7 @@ pub(super) fn facts() -> GpuFacts {
         largest_read: Bytes::new(10 << 30),
         largest_transfer: Bytes::new(1 << 30),
         no_products: None,
+        no_model_kernels: None,
         count: 1,
     }
 }
@@ -45,6 +46,25 @@ fn product(dtype: DType, m: u64, n: u64, k: u64) -> f64 {
     let (m, n, k) = (m as f64, n as f64, k as f64);
     NODE + (2.0 * m * n * k / rate).max(n * k * bytes / READ)
 }
+
+/// The time of attention: a minimum, and a roofline.
+fn attention(shape: &AttentionShape) -> f64 {
+    let read = shape.kv_elements().as_f64() * 2.0 / READ;
+    20e-6 + read.max(shape.flop().as_f64() / 2e14)
+}
+
+/// The time of a small kernel, and its mean over two norms, two additions and one of each other.
+fn small(kernel: SmallKernel) -> f64 {
+    match kernel {
+        SmallKernel::Norm => 4e-6,
+        SmallKernel::Rotation => 3e-6,
+        SmallKernel::Append => 2e-6,
+        SmallKernel::Activation => 5e-6,
+        SmallKernel::Addition => 1e-6,
+    }
+}
+
+const SMALL: f64 = 20e-6 / 7.0;
 
 fn transfer(direction: Direction, memory: HostMemory, bytes: f64) -> f64 {
     let rate = match (memory, direction) {
@@ -105,6 +125,8 @@ impl GpuUnderTest for ModelledGpu {
             GpuWork::Read(bytes) => bytes.as_f64() / READ,
             GpuWork::Copy(bytes) => 2.0 * bytes.as_f64() / (0.9 * READ),
             GpuWork::Product { dtype, m, n, k } => product(dtype, m, n, k),
+            GpuWork::SmallKernel(kernel) => small(kernel),
+            GpuWork::Attention(shape) => attention(&shape),
             GpuWork::Transfer { direction, memory, bytes } => transfer(direction, memory, bytes.as_f64()),
         };
         // The first call of a kind is slow.
@@ -211,7 +233,12 @@ fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_on
     }
     assert_eq!(part.compute_capability.as_deref(), Some("9.0"));
     assert_eq!(part.multiprocessors.as_ref().map(|it| it.value), Some(132));
-    assert!(part.peak.is_empty() && part.attention.is_empty() && part.price.is_none(), "nothing is guessed");
+    near("a small kernel", part.kernel.as_ref().expect("it was measured").value.get(), SMALL);
+    assert_eq!(part.attention.keys().copied().collect::<Vec<_>>(), [DType::Bf16]);
+    let points = part.attention[&DType::Bf16].points();
+    assert_eq!(points.len(), 176);
+    points.iter().for_each(|point| near("attention", point.time.get(), attention(&point.shape)));
+    assert!(part.peak.is_empty() && part.price.is_none(), "nothing is guessed");
 }
 
 #[test]
@@ -230,6 +257,8 @@ fn every_number_says_that_it_was_measured_and_a_quiet_gpu_is_not_warned_of() {
         &copy.source,
     ]);
     sources.extend(part.gemm.values().map(|rates| &rates.source));
+    sources.extend(part.attention.values().map(|rates| &rates.source));
+    sources.extend(part.kernel.iter().map(|kernel| &kernel.source));
     sources.extend(transfers.iter().map(|it| &it.curve.source));
     for source in sources {
         let Provenance::Measured { date, command, spread } = source else { panic!("{source}") };
@@ -269,6 +298,7 @@ fn a_quick_and_a_tiny_measurement_have_every_table() {
         let (found, _) = found(ModelledGpu::new(), &GpuExtent::new(depth));
         let measured = gpu(&found);
         assert_eq!((measured.part.gemm.len(), measured.transfers.len()), (4, 6), "{depth:?}");
+        assert!(measured.part.kernel.is_some() && measured.part.attention.len() == 1, "{depth:?}");
     }
 }
 
@@ -304,6 +334,31 @@ fn products_that_are_computed_wrong_are_not_reported() {
 }
 
 #[test]
+fn attention_or_a_small_kernel_that_is_wrong_or_refused_is_left_out() {
+    let decode = |work: &GpuWork| {
+        matches!(work, GpuWork::Attention(AttentionShape { phase: Phase::Decode, head_dim: 128, .. }))
+    };
+    let (wrong, _) = found(ModelledGpu { spoils: decode, ..ModelledGpu::new() }, &full());
+    let rates = &gpu(&wrong).part.attention[&DType::Bf16];
+    assert!(rates.points().iter().all(|p| p.shape.phase == Phase::Prefill || p.shape.head_dim == 64));
+    let subjects: Vec<_> = wrong.warnings.iter().map(|it| it.subject.as_str()).collect();
+    let of_heads = |kv_heads| format!("decode attention of 32 heads of 128 over {kv_heads} on the GPU");
+    assert_eq!(subjects, [of_heads(8), of_heads(32)]);
+    let all = |work: &GpuWork| {
+        let is_prompt = |shape: &AttentionShape| shape.phase == Phase::Prefill;
+        match work {
+            GpuWork::Attention(shape) => is_prompt(shape),
+            work => *work == GpuWork::SmallKernel(SmallKernel::Append),
+        }
+    };
+    let (refused, _) = found(ModelledGpu { refuses: all, ..ModelledGpu::new() }, &full());
+    // A mean of some kernels, or decodes without prompts, would mislead.
+    let part = &gpu(&refused).part;
+    assert!(part.kernel.is_none() && part.attention.is_empty() && part.gemm.len() == 4);
+    assert_eq!(refused.warnings.len(), 4, "{:?}", refused.warnings);
+}
+
+#[test]
 fn a_gpu_that_fails_at_what_it_must_do_is_absent_with_the_reason() {
     let launches = |work: &GpuWork| matches!(work, GpuWork::Launch);
     let reads = |work: &GpuWork| matches!(work, GpuWork::Read(_));
@@ -327,16 +382,23 @@ fn a_gpu_that_fails_at_what_it_must_do_is_absent_with_the_reason() {
 }
 
 #[test]
-fn a_gpu_without_cublas_or_beside_others_says_so() {
+fn a_gpu_without_cublas_or_nvrtc_or_beside_others_says_so() {
     let device = ModelledGpu {
-        facts: GpuFacts { no_products: Some("libcublasLt was lost".into()), count: 2, ..facts() },
+        facts: GpuFacts {
+            no_products: Some("libcublasLt was lost".into()),
+            no_model_kernels: Some("libnvrtc was not found: install it".into()),
+            count: 2,
+            ..facts()
+        },
         ..ModelledGpu::new()
     };
     let (found, _) = found(device, &full());
-    assert!(gpu(&found).part.gemm.is_empty());
+    let part = &gpu(&found).part;
+    assert!(part.gemm.is_empty() && part.attention.is_empty() && part.kernel.is_none());
     let warned = |text: &str| found.warnings.iter().any(|warning| warning.message.contains(text));
     assert!(
         warned("no matrix products: libcublasLt was lost")
+            && warned("no attention and no small kernels: libnvrtc was not found: install it")
             && warned("first of 2")
             && warned("CUDA_VISIBLE_DEVICES"),
         "{:?}",
@@ -369,13 +431,28 @@ fn a_host_with_a_measured_gpu_reads_back_as_it_was_written_and_composes_with_its
         near("a measured product", time.get(), product(DType::Bf16, 8192, 16384, 16384));
         let hbm = machine.memories.iter().find(|memory| memory.name == "hbm").expect("its memory");
         near("its bandwidth", hbm.bandwidth.value.get(), READ);
-        // Attention was not measured: a plan that asks for it gets an estimate, marked as one.
+        let rates = &host.gpu.as_option().expect("a GPU").part.attention[&DType::Bf16];
+        for point in rates.points() {
+            let estimate = device.attention_time(DType::Bf16, &point.shape).expect("it was measured");
+            assert_eq!((estimate.time, estimate.basis), (point.time, Basis::Measured), "{}", point.shape);
+        }
+        // A kernel of one token takes as long as the measured ones, which include their launch.
+        let norm = device.elementwise_time(Bytes::new(24_576));
+        assert!((norm.time.get() / SMALL - 1.0).abs() < 1e-3, "{}", norm.time);
+        assert_eq!((device.launch.value, norm.basis), (Seconds::ZERO, Basis::Interpolated));
+        // No other format was measured: a plan that asks for one gets an estimate, marked as one.
         let (phase, heads, kv_heads, head_dim) = (Phase::Decode, 32, 8, 128);
         let decode =
             AttentionShape { phase, batch: 8, new_tokens: 1, past_tokens: 2047, heads, kv_heads, head_dim };
         let prefill = AttentionShape { phase: Phase::Prefill, new_tokens: 2048, past_tokens: 0, ..decode };
-        let estimate = device.attention_time(DType::Bf16, &decode).expect("an estimate");
-        assert_eq!(estimate.basis, Basis::Estimated);
-        assert!(device.attention_time(DType::Fp8, &prefill).is_ok());
+        for shape in [decode, prefill] {
+            let estimate = device.attention_time(DType::Fp8, &shape).expect("an estimate");
+            assert_eq!(estimate.basis, Basis::Estimated);
+        }
+        // Nor was this batch, which is between two.
+        let between = AttentionShape { batch: 24, past_tokens: 3000, ..decode };
+        let estimate = device.attention_time(DType::Bf16, &between).expect("it is between points");
+        assert_eq!(estimate.basis, Basis::Interpolated);
+        assert!((estimate.time.get() / attention(&between) - 1.0).abs() < 0.05, "{}", estimate.time);
     }
 }

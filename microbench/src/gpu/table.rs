@@ -3,7 +3,7 @@
 use crate::gpu::device::GpuUnderTest;
 use crate::method::options::Warning;
 use crate::method::sample_summary::{SampleSummary, summary};
-use hwprofiles::{DType, Direction, HostMemory};
+use hwprofiles::{AttentionShape, DType, Direction, HostMemory, Phase};
 use kernels::cuda::GpuWork;
 
 /// Duration of one sample's calls, in seconds. The GPU's clock ticks every half microsecond, and a
@@ -30,6 +30,10 @@ pub(super) enum TableKind {
     Copies,
     /// Transfers in one direction, with one kind of host memory.
     Transfers(Direction, HostMemory),
+    /// Small kernels of one token.
+    SmallKernels,
+    /// Attention of one phase, in one grouping of heads.
+    Attention(Phase),
     /// Products of one format.
     Products(DType),
 }
@@ -78,13 +82,22 @@ impl WorkTable {
             TableKind::Copies => "copies of GPU memory".to_owned(),
             TableKind::Transfers(_, HostMemory::Pageable) => "pageable transfers".to_owned(),
             TableKind::Transfers(_, HostMemory::Pinned) => "pinned transfers".to_owned(),
+            TableKind::SmallKernels => "small kernels on the GPU".to_owned(),
+            TableKind::Attention(phase) => match works.first() {
+                Some(GpuWork::Attention(AttentionShape { heads, kv_heads, head_dim, .. })) => {
+                    format!("{phase} attention of {heads} heads of {head_dim} over {kv_heads} on the GPU")
+                }
+                _ => format!("{phase} attention on the GPU"),
+            },
             TableKind::Products(dtype) => format!("matrix products in {dtype} on the GPU"),
         };
+        let optional =
+            matches!(kind, TableKind::SmallKernels | TableKind::Attention(_) | TableKind::Products(_));
         let point = |work| Point { work, calls: None, refused: false, seconds: Vec::new() };
         Self {
             kind,
             name,
-            essential: !matches!(kind, TableKind::Products(_)),
+            essential: !optional,
             points: works.into_iter().map(point).collect(),
             checked: false,
             wrong: None,

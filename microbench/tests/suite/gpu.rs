@@ -72,4 +72,9 @@ fn through_the_driver_of_a_stand_in_its_numbers_are_measured() {
             near(&format!("{dtype} {point:?}"), point.time.get(), wanted);
         }
     }
+    // A norm is one block, a rotation and an append too; others have more.
+    let kernel = gpu.part.kernel.as_ref().expect("it was measured").value.get();
+    assert!((21e-6..2e-3).contains(&kernel), "{kernel}");
+    let attention = gpu.part.attention[&DType::Bf16].points();
+    assert!(attention.len() == 3 && attention.iter().all(|point| point.time.get() > 21e-6), "{attention:?}");
 }

@@ -145,19 +145,16 @@ impl Configuration {
         placement: PlacementMap,
     ) -> Result<Self, ReportError> {
         let refused = |source| ReportError::Configuration { name: label.name.clone(), source };
-        // Every repeat must match the prediction, though only one is shown.
+        // Runs without tasks are those that count, where there are any, and one with tasks is shown.
+        let (listed, bare): (Vec<_>, Vec<_>) = measured.iter().partition(|trace| !trace.events.is_empty());
+        let shown = if listed.is_empty() { &bare } else { &listed };
+        // Every one must match the prediction, though only one is shown.
         let comparisons: Result<Vec<_>, _> =
-            measured.iter().map(|trace| Comparison::join(predicted, trace)).collect();
-        let mut ordered: Vec<_> = comparisons.map_err(refused)?.into_iter().zip(measured).collect();
+            shown.iter().map(|trace| Comparison::join(predicted, trace)).collect();
+        let mut ordered: Vec<_> = comparisons.map_err(refused)?.into_iter().zip(shown).collect();
         ordered.sort_by_key(|(_, trace)| trace.steps.last().map(|step| step.end_ns));
-        // Runs without tasks are those that count, and one with tasks is shown.
-        let is_bare = |trace: &&Trace| trace.events.is_empty();
-        let all_listed = !measured.iter().any(|trace| is_bare(&trace));
-        if ordered.iter().any(|(_, trace)| !is_bare(trace)) {
-            ordered.retain(|(_, trace)| !is_bare(trace));
-        }
-        let timed = measured.iter().filter(|trace| all_listed || is_bare(trace));
-        let runs = timed.map(RunTimes::from_trace).collect();
+        let timed = if bare.is_empty() { listed.iter() } else { bare.iter() };
+        let runs = timed.map(|trace| RunTimes::from_trace(trace)).collect();
         let middle = ordered.len().saturating_sub(1) / 2;
         let shown = ordered.into_iter().nth(middle).map(|(comparison, _)| comparison);
         let comparison = shown.ok_or_else(|| refused(JoinError::NothingMeasured))?;

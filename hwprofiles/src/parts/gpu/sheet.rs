@@ -53,8 +53,8 @@ pub struct GpuPart {
     pub achieved: Option<AchievedShares>,
     /// Cost of one kernel launch, on the GPU.
     pub launch: Sourced<Seconds>,
-    /// The shortest time of a kernel that computes no product, its launch included; a documented
-    /// time where absent.
+    /// The shortest time of a kernel that computes no product, its launch included. Measured, it is
+    /// the mean over the small kernels of a layer for one token. A documented time where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub kernel: Option<Sourced<Seconds>>,

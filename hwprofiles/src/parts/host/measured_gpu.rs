@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredGpu {
-    /// Its measured rates. The bandwidth is that of the largest read. The time of a product is that
-    /// of a kernel in a replayed graph, which includes the minimum time of a small kernel, so
-    /// `launch` is zero. `issue` is the time that the host takes to launch a kernel ahead of the
+    /// Its measured rates. The bandwidth is that of the largest read. The time of a product, of
+    /// attention and of a small kernel (`kernel`) is that in a replayed graph, which includes the
+    /// start of each kernel, so `launch` is zero. Attention and small kernels are those of
+    /// Fulcrum's executor. `issue` is the time that the host takes to launch a kernel ahead of the
     /// GPU, and `sync` is the round trip of an empty kernel.
     pub part: GpuPart,
     /// The link to it. α comes from the smallest pinned transfer, β from the largest.

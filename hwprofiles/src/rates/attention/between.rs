@@ -1,5 +1,6 @@
 //! Times between measured points that were not fitted: they are interpolated.
 
+use crate::rates::attention::grid::AttentionGrid;
 use crate::rates::attention::point::AttentionPoint;
 use crate::rates::attention::rates::AttentionRates;
 use crate::rates::attention::shape::{AttentionShape, Phase};
@@ -10,14 +11,20 @@ impl AttentionRates {
     /// Time of a shape that is not empty; `None` without points of its phase.
     ///
     /// If several groupings of heads were measured, the most similar one is used, because the work
-    /// per byte of the cache depends on it. Decode time is linear between points in the elements of
-    /// the cache, to which each sequence adds the cost of its start ([`AttentionRates::start`]). A
-    /// prefill's time per FLOP is interpolated in log(tokens). Outside the points the rate at the
+    /// per byte of the cache depends on it. Where its points form a grid, the grid gives the time
+    /// ([`grid`](super::grid)). Otherwise decode time is linear between points in the elements of
+    /// the cache, to which each sequence adds the cost of its start ([`AttentionRates::start`]).
+    /// A prefill's time per FLOP is interpolated in log(tokens). Outside the points the rate at the
     /// boundary is used.
     pub(super) fn between_points(&self, shape: &AttentionShape) -> Option<Estimate> {
-        if let Some(point) = self.points().iter().find(|p| p.shape == *shape) {
-            let basis = Basis::Measured.sourced(&self.source);
-            return Some(Estimate::with_default_band(point.time, bound(shape.phase), basis));
+        let grid = self.grids.find(self.points(), shape);
+        let measured = self.points().binary_search_by_key(shape, |p| p.shape).map(|i| self.points()[i].time);
+        if let Ok(time) = measured {
+            let bound = grid.map_or_else(|| bound(shape.phase), |grid| grid.bound(shape.phase, time.get()));
+            return Some(Estimate::with_default_band(time, bound, Basis::Measured.sourced(&self.source)));
+        }
+        if let Some(grid) = grid {
+            return Some(self.on_grid(grid, shape));
         }
         let decode = shape.phase == Phase::Decode;
         let start = self.start();
@@ -27,21 +34,9 @@ impl AttentionRates {
         };
         let work = |s: &AttentionShape| if decode { 1.0 } else { s.flop().as_f64() };
         let wanted = size(shape);
-        let unlike = |p: &AttentionPoint| {
-            let unlike_ratios = |a: u64, b: u64, c: u64, d: u64| {
-                let ratio = (a * d) as f64 / (b * c) as f64;
-                ratio.max(1.0 / ratio)
-            };
-            let (a, b) = (&p.shape, shape);
-            unlike_ratios(a.heads, a.kv_heads, b.heads, b.kv_heads)
-                * unlike_ratios(a.head_dim, b.head_dim, 1, 1)
-        };
-        let alike = self.points_of(shape.phase).min_by(|a, b| unlike(a).total_cmp(&unlike(b)))?.shape;
-        let similar = || {
-            self.points_of(shape.phase).filter(move |AttentionPoint { shape: s, .. }| {
-                (s.heads * alike.kv_heads, s.head_dim) == (alike.heads * s.kv_heads, alike.head_dim)
-            })
-        };
+        let distance = |p: &AttentionPoint| p.shape.head_distance(shape);
+        let alike = self.points_of(shape.phase).min_by(|a, b| distance(a).total_cmp(&distance(b)))?.shape;
+        let similar = || self.points_of(shape.phase).filter(move |p| p.shape.has_heads_like(&alike));
         let sized = |p: &&AttentionPoint| size(&p.shape);
         let below = similar().filter(|p| sized(p) <= wanted);
         let below = below.max_by(|a, b| sized(a).total_cmp(&sized(b)));
@@ -69,6 +64,24 @@ impl AttentionRates {
 }
 
 impl AttentionRates {
+    /// The time of a shape on the grid of its phase. Several prompts behind their pasts read as
+    /// many caches as decodes of these sequences, and take at least as long.
+    fn on_grid(&self, grid: &AttentionGrid, shape: &AttentionShape) -> Estimate {
+        let on = |grid: &AttentionGrid, shape: &AttentionShape| {
+            let (time, basis) = grid.time(shape);
+            (time, grid.bound(shape.phase, time), basis)
+        };
+        let mut known = on(grid, shape);
+        if shape.phase == Phase::Prefill && shape.batch > 1 && shape.past_tokens > 0 {
+            let past_tokens = shape.tokens() - 1;
+            let reading = AttentionShape { phase: Phase::Decode, new_tokens: 1, past_tokens, ..*shape };
+            let reading = self.grids.find(self.points(), &reading).map(|grid| on(grid, &reading));
+            known = reading.filter(|reading| reading.0 > known.0).unwrap_or(known);
+        }
+        let (time, bound, basis) = known;
+        Estimate::with_default_band(Seconds::new(time), bound, basis.sourced(&self.source))
+    }
+
     /// The start of a sequence, expressed as tokens of its cache that are read in the same time:
     /// where the line through the two shortest decodes of one sequence with the same heads reaches
     /// zero. 0 without two such points.

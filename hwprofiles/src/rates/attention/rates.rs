@@ -3,6 +3,7 @@
 
 use crate::rates::attention::facts::AttentionFacts;
 use crate::rates::attention::fit::AttentionFitError;
+use crate::rates::attention::grid::AttentionGrids;
 use crate::rates::attention::mixed::MixedPoint;
 use crate::rates::attention::point::AttentionPoint;
 use crate::rates::attention::shape::{AttentionShape, Phase};
@@ -42,6 +43,8 @@ pub struct AttentionRates {
     mixed: Vec<MixedPoint>,
     #[serde(skip)]
     pub(crate) speedup: Speedup,
+    #[serde(skip)]
+    pub(super) grids: AttentionGrids,
 }
 
 impl AttentionRates {
@@ -55,6 +58,7 @@ impl AttentionRates {
             surface: None,
             mixed: Vec::new(),
             speedup: Speedup::default(),
+            grids: AttentionGrids::default(),
         }
     }
 

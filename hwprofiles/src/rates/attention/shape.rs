@@ -78,4 +78,20 @@ impl AttentionShape {
     pub fn kv_elements(&self) -> Elements {
         Elements::product(&[2, self.batch, self.tokens(), self.kv_heads, self.head_dim])
     }
+
+    /// Whether as many query heads share a key and a value, and heads have as many values.
+    pub(super) fn has_heads_like(&self, other: &Self) -> bool {
+        (self.heads * other.kv_heads, self.head_dim) == (other.heads * self.kv_heads, other.head_dim)
+    }
+
+    /// How much the heads differ: 1 where they are alike, and otherwise the factor between the
+    /// numbers of heads that share a key, times the factor between the values of a head.
+    pub(super) fn head_distance(&self, other: &Self) -> f64 {
+        let factor = |a: u64, b: u64| {
+            let ratio = a as f64 / b as f64;
+            ratio.max(1.0 / ratio)
+        };
+        factor(self.heads * other.kv_heads, self.kv_heads * other.heads)
+            * factor(self.head_dim, other.head_dim)
+    }
 }

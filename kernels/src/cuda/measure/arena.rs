@@ -1,5 +1,6 @@
 //! The places of all operands in the GPU's memory.
 
+use crate::cuda::calls::GpuSlice;
 use crate::cuda::driver::device_memory::DeviceMemory;
 use crate::cuda::driver::product::{ALIGN, WORKSPACE};
 use crate::runtime::KernelError;
@@ -55,6 +56,14 @@ impl OperandArena {
     /// The place of a read's result.
     pub fn result_at(&self) -> usize {
         self.operands() + WORKSPACE
+    }
+
+    /// `len` values from the byte `offset` on, a multiple of 16, as kernels take them.
+    pub fn values<T>(&self, offset: usize, len: usize) -> GpuSlice<T> {
+        let address = self.memory.at(offset, len * size_of::<T>());
+        // SAFETY: the range is inside the arena. It lives as long as its `Gpu`, which drops the
+        // queues that run calls, and thereby waits for them, before the arena.
+        unsafe { GpuSlice::new(address, len) }
     }
 
     /// Notes that the values no longer have one format.

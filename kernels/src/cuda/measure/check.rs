@@ -3,7 +3,8 @@
 use super::gpu::{Gpu, PATTERN};
 use super::kernels::VECTOR;
 use super::random::{pattern, value};
-use super::work::{GpuCheck, GpuWork};
+use super::small_kernels::{COLUMNS, EPSILON};
+use super::work::{GpuCheck, GpuWork, SmallKernel};
 use crate::cuda::driver::device_memory::DeviceRange;
 use crate::cuda::driver::product::sizes;
 use crate::runtime::KernelError;
@@ -14,7 +15,7 @@ const SHAPE: (usize, usize, usize) = (7, 192, 320);
 
 impl Gpu {
     /// Runs work of the kind of `work` once and compares its result with the host's; `None` for
-    /// work without a result.
+    /// work without a result. Of the small kernels the norm is checked.
     ///
     /// # Errors
     /// Those of [`Gpu::time`].
@@ -24,6 +25,8 @@ impl Gpu {
             GpuWork::Read(_) => self.check_read().map(Some),
             GpuWork::Copy(_) => self.check_copy().map(Some),
             GpuWork::Product { dtype, .. } => self.check_product(dtype).map(Some),
+            GpuWork::SmallKernel(_) => self.check_norm().map(Some),
+            GpuWork::Attention(shape) => self.check_attention(shape).map(Some),
             GpuWork::Transfer { direction, memory, .. } => {
                 self.set_host(memory)?;
                 self.check_transfer(direction).map(Some)
@@ -82,10 +85,24 @@ impl Gpu {
             let (wanted, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
             GpuCheck { got, wanted, tolerance: tolerance(dtype, wanted, size) }
         });
-        // The first wrong value, otherwise any value. NaN is wrong.
-        let right = |check: &GpuCheck| (check.got - check.wanted).abs() <= check.tolerance;
-        let checks: Vec<_> = checks.collect();
-        Ok(*checks.iter().find(|check| !right(check)).unwrap_or(&checks[0]))
+        Ok(first_wrong(checks))
+    }
+
+    /// Compares each value with the norm in double precision of the same operands.
+    fn check_norm(&mut self) -> Result<GpuCheck, KernelError> {
+        let mut calls = self.take_model_calls(GpuWork::SmallKernel(SmallKernel::Norm))?;
+        calls.run()?;
+        let [x, y] = [&calls.placed.buffers[0], &calls.placed.buffers[1]];
+        let (x, y) = (x.read_back::<f32>(0..COLUMNS)?, y.read_back::<u16>(0..COLUMNS)?);
+        let gamma = self.arena.memory.download(0, 4 * COLUMNS, &self.stream)?;
+        self.keep_model_calls(calls);
+        let squares: f64 = x.iter().map(|x| f64::from(*x).powi(2)).sum();
+        let scale = (squares / COLUMNS as f64 + f64::from(EPSILON)).sqrt().recip();
+        Ok(first_wrong(x.iter().zip(&y).zip(gamma.chunks(4)).map(|((x, y), gamma)| {
+            let wanted = f64::from(*x) * scale * f64::from(f32::from_bits(word_of(gamma)));
+            let got = value(DType::Bf16, &y.to_le_bytes());
+            GpuCheck { got, wanted, tolerance: wanted.abs() / 128.0 + 1e-5 }
+        })))
     }
 
     fn check_transfer(&mut self, direction: Direction) -> Result<GpuCheck, KernelError> {
@@ -121,6 +138,13 @@ fn tolerance(dtype: DType, wanted: f64, size: f64) -> f64 {
         DType::F16 => wanted.abs() / 1024.0 + size / 65_536.0,
         _ => wanted.abs() / 128.0 + size / 65_536.0,
     }
+}
+
+/// The first wrong value, otherwise any value. NaN is wrong. There is at least one.
+pub(super) fn first_wrong(checks: impl Iterator<Item = GpuCheck>) -> GpuCheck {
+    let right = |check: &GpuCheck| (check.got - check.wanted).abs() <= check.tolerance;
+    let checks: Vec<_> = checks.collect();
+    *checks.iter().find(|check| !right(check)).unwrap_or(&checks[0])
 }
 
 /// The number of bytes that differ, which must be 0.

@@ -3,6 +3,7 @@
 use super::arena::OperandArena;
 use super::host_pages::HostPages;
 use super::kernels::{MeasureKernels, VECTOR};
+use super::model_kernels::ModelKernels;
 use super::random::pattern;
 use super::work::{GpuFacts, GpuWork};
 use crate::cuda::driver::context::{Context, GpuEvent, GpuStream, initialise};
@@ -29,6 +30,7 @@ pub(super) const PATTERN: usize = 16 << 20;
 pub struct Gpu {
     // Dropped in this order: the context last.
     recorded: Option<(GpuWork, usize, Graph)>,
+    pub(super) model: Result<ModelKernels, String>,
     pub(super) blas: Result<Blas, String>,
     pub(super) kernels: MeasureKernels,
     pub(super) arena: OperandArena,
@@ -54,7 +56,7 @@ impl Gpu {
         let attribute = |which| context.attribute(which);
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let kernels = MeasureKernels::load(multiprocessors as u32)?;
-        let blas = Blas::open();
+        let (blas, model) = (Blas::open(), ModelKernels::open());
         let (free, capacity) = context.memory()?;
         // The last quarter is for other processes and for the driver.
         let arena = ARENA.min(free / 4 * 3) / (2 << 20) * (2 << 20);
@@ -80,10 +82,11 @@ impl Gpu {
             largest_read: Bytes::new(arena.operands() as u64),
             largest_transfer: Bytes::new(host.get().min(arena.operands() as u64 / 2)),
             no_products: blas.as_ref().err().cloned(),
+            no_model_kernels: model.as_ref().err().cloned(),
             count,
         };
         let (stream, second) = (GpuStream::new()?, GpuStream::new()?);
-        Ok(Self { recorded: None, blas, kernels, arena, host: None, stream, second, facts, context })
+        Ok(Self { recorded: None, model, blas, kernels, arena, host: None, stream, second, facts, context })
     }
 
     /// The GPU's properties.
@@ -118,6 +121,7 @@ impl Gpu {
             GpuWork::RoundTrip => self.by_host(calls, |gpu| gpu.kernels.empty(&gpu.stream)),
             GpuWork::Read(bytes) => self.by_events(|gpu| (0..calls).try_for_each(|_| gpu.read(bytes))),
             GpuWork::Copy(bytes) => self.by_events(|gpu| (0..calls).try_for_each(|_| gpu.copy(bytes))),
+            GpuWork::SmallKernel(_) | GpuWork::Attention(_) => self.time_model_calls(work, calls),
             GpuWork::Transfer { direction, memory, bytes } => self.transfers(direction, memory, bytes, calls),
         }?;
         Ok(all * (1.0 / calls as f64))
@@ -151,9 +155,9 @@ impl Gpu {
         Ok(Seconds::new(start.elapsed().as_secs_f64()))
     }
 
-    /// Evicts the weights from the cache by reading other memory. The read also keeps the GPU busy
-    /// until the host has enqueued the timed work.
-    fn flush_l2(&mut self) -> Result<(), KernelError> {
+    /// Evicts weights, or keys and values, from the cache by reading other memory. The read also
+    /// keeps the GPU busy until the host has enqueued the timed work.
+    pub(super) fn flush_l2(&mut self) -> Result<(), KernelError> {
         let len = (2 * self.facts.l2.get() as usize).min(self.arena.activations()) / VECTOR * VECTOR;
         self.read_range(self.arena.y_at(), len)
     }

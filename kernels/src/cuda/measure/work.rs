@@ -1,7 +1,7 @@
 //! The work that can be timed on a GPU, and the GPU's properties.
 
 use hwprofiles::units::Bytes;
-use hwprofiles::{DType, Direction, HostMemory};
+use hwprofiles::{AttentionShape, DType, Direction, HostMemory};
 use std::fmt;
 
 /// Work that is timed.
@@ -35,6 +35,15 @@ pub enum GpuWork {
         /// Columns of both.
         k: u64,
     },
+    /// A small kernel for one token of a model, as a node of a replayed graph, in which it waits
+    /// for the node before it. The executor runs the same kernel.
+    SmallKernel(SmallKernel),
+    /// Attention over a cache in bf16 by the executor's kernels, all kernels of a call together, as
+    /// nodes of a replayed graph. Every call has another cache, so that keys and values come from
+    /// the GPU's memory. Prompts without a past have the same cache in every call, because in a
+    /// model their keys and values have just been written. Decodes are divided among blocks as for
+    /// a model.
+    Attention(AttentionShape),
     /// A transfer of this number of bytes, in each direction.
     Transfer {
         /// The direction.
@@ -44,6 +53,47 @@ pub enum GpuWork {
         /// The number of bytes.
         bytes: Bytes,
     },
+}
+
+/// A kernel that computes no product, for one token of a model with 4096 columns: 32 heads of 128
+/// values over 8, and 14,336 values in its feed-forward network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SmallKernel {
+    /// The RMS norm of the residual stream.
+    Norm,
+    /// The rotation of queries and keys.
+    Rotation,
+    /// The append of a key and a value to the cache of each head.
+    Append,
+    /// silu(gate) · up.
+    Activation,
+    /// The addition of a product's result to the residual stream.
+    Addition,
+}
+
+impl SmallKernel {
+    /// Each of them once.
+    pub const ALL: [Self; 5] = [Self::Norm, Self::Rotation, Self::Append, Self::Activation, Self::Addition];
+
+    /// The number of such kernels in one layer of a dense model.
+    pub fn in_a_layer(self) -> usize {
+        match self {
+            Self::Norm | Self::Addition => 2,
+            Self::Rotation | Self::Append | Self::Activation => 1,
+        }
+    }
+}
+
+impl fmt::Display for SmallKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Norm => "norm",
+            Self::Rotation => "rotation",
+            Self::Append => "append to the cache",
+            Self::Activation => "activation",
+            Self::Addition => "addition",
+        })
+    }
 }
 
 /// The properties of a GPU.
@@ -67,6 +117,8 @@ pub struct GpuFacts {
     pub largest_transfer: Bytes,
     /// Why products are missing; `None` where they are there.
     pub no_products: Option<String>,
+    /// Why the kernels that run models are missing; `None` where they are there.
+    pub no_model_kernels: Option<String>,
     /// The number of GPUs; this is the first.
     pub count: usize,
 }
@@ -94,6 +146,8 @@ impl fmt::Display for GpuWork {
             GpuWork::Product { dtype, m, n, k } => {
                 write!(f, "a product of {m} × {n} × {k} in {dtype} on the GPU")
             }
+            GpuWork::SmallKernel(kernel) => write!(f, "the {kernel} of one token on the GPU"),
+            GpuWork::Attention(shape) => write!(f, "{shape}, on the GPU"),
             GpuWork::Transfer { direction, memory, bytes } => {
                 let way = match direction {
                     Direction::ToDevice => "to the GPU",
