@@ -108,22 +108,23 @@ def limit(file, weights, percent):
 
 
 def run(rates, validation, host, plan):
-    """Rates beside the targets, and the prediction."""
+    """What was measured beside the targets, and beside the prediction."""
     configuration = json.load(open(validation))["configurations"][0]
     gpu = json.load(open(host))["gpu"]
-    compared, label = configuration["comparison"], configuration["label"]
-    ttft, tpot = compared["ttft"], compared["tpot"]
+    label, predicted = configuration["label"], configuration["predicted"]
+    ttft, tpot = (statistics.median(run[key] for run in configuration["runs"]) for key in ("ttft_s", "tpot_s"))
     weights = {memory["memory"]: memory["weights_bytes"] for memory in configuration["memory"]}
     everything = sum(weights.values())
     read = number(gpu["part"]["bandwidth"])
     best = max(map(rate, products(gpu["part"], "bf16")), default=0)
     resident = max(weights.values()) / everything
-    words = [f"TTFT {ttft['measured_s']:.4g} s ({ttft['error']:+.1%})", f"TPOT {tpot['measured_s'] * 1e3:.4g} ms ({tpot['error']:+.1%})"]
+    words = [f"TTFT {ttft * 1e3:.4g} ms ({predicted['ttft_s'] / ttft - 1:+.1%})",
+             f"TPOT {tpot * 1e3:.4g} ms ({predicted['tpot_s'] / tpot - 1:+.1%})"]
     if resident > 0.99 and "experts:" not in open(plan).read():
         tokens = label["batch"] * label["prompt_tokens"]
-        words.append(f"decode at {everything / tpot['measured_s'] / read:.0%} of measured reads (target 80 %)")
+        words.append(f"decode at {everything / tpot / read:.0%} of measured reads (target 80 %)")
         if best:
-            words.append(f"prefill at {everything * tokens / ttft['measured_s'] / best:.0%} of the best product (target 75 %)")
+            words.append(f"prefill at {everything * tokens / ttft / best:.0%} of the best product (target 75 %)")
     else:
         words.append(f"{resident:.0%} of the weights in one memory")  # of experts, a step reads only those that are chosen
     print("; ".join(words))

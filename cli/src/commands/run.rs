@@ -229,6 +229,10 @@ impl<'j> RunJob<'j> {
             return self.conclude_drafted(prompts, &made, printed);
         }
         let mut live = self.session()?;
+        if ends.is_none() {
+            // Random prompts are there for their times.
+            live.prepare(prompts, output_tokens)?;
+        }
         let generation = live.generate(prompts, options, ends, on_token)?;
         if let Some(path) = &self.arguments.trace {
             generation.trace.write(path).or_failed()?;

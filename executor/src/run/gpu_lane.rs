@@ -7,7 +7,7 @@ use crate::compute::job::OperatorJob;
 use crate::compute::transfer::Hop;
 use crate::gpu::inputs::PassInputs;
 use crate::gpu::runtime::GpuRuntime;
-use crate::run::shared::{LaneRecord, SharedRun, TaskInterval};
+use crate::run::shared::{LaneRecord, SharedRun, TaskInterval, TaskTimes};
 use crate::store::locks::{POISONED, read};
 use kernels::cuda::calls::{self, GpuSlice};
 use kernels::cuda::{GpuEvent, Queue};
@@ -23,7 +23,7 @@ pub(crate) struct GpuLane<'a> {
     start: GpuEvent,
     /// The same in nanoseconds on the run's clock.
     start_ns: u64,
-    /// The end of the last pass that was enqueued as a whole.
+    /// The end of the last pass, where its tasks are timed together.
     end: GpuEvent,
 }
 
@@ -66,11 +66,12 @@ impl<'a> GpuLane<'a> {
         let Some(mut shape) = shape else {
             return gpu.inputs().send(&mut self.queue).map(|()| false);
         };
-        shape.push(run.tasks.into());
+        let each = run.times == TaskTimes::Each;
+        shape.push(each.into());
         let context = self.context;
         let whole = |queue: &mut Queue| {
             gpu.inputs().send(queue)?;
-            tasks.iter().try_for_each(|&id| context.enqueue(queue, id, pass, run.tasks))?;
+            tasks.iter().try_for_each(|&id| context.enqueue(queue, id, pass, each))?;
             context.sample(queue, pass)
         };
         let replayed = self.queue.repeat(&shape, whole)?;
@@ -84,14 +85,17 @@ impl<'a> GpuLane<'a> {
         self.queue.follow(event)
     }
 
-    /// Enqueues a task of `pass`.
+    /// Enqueues a task of `pass`, between its events where another lane waits for it or its time is
+    /// wanted.
     pub fn enqueue(&mut self, id: TaskId, pass: &Pass) -> Result<(), kernels::KernelError> {
-        self.context.enqueue(&mut self.queue, id, pass, true)
+        let run = self.context.run;
+        let timed = run.times != TaskTimes::None || run.engine.is_awaited(pass.phase, id);
+        self.context.enqueue(&mut self.queue, id, pass, timed)
     }
 
-    /// Waits until all tasks of a pass have ended, and records when each ran. Of a pass that was
-    /// enqueued as a `whole`, only the time of all tasks together is recorded where no more is
-    /// wanted.
+    /// Waits until all tasks of a pass have ended, and records when each ran, or the time of all
+    /// tasks together where no more is wanted. Of a pass that was enqueued as a `whole` that is also
+    /// the time in which the GPU was busy.
     pub fn finish(
         &mut self,
         pass: &Pass,
@@ -103,12 +107,16 @@ impl<'a> GpuLane<'a> {
             self.context.sample(&mut self.queue, pass)?;
             gpu.count_pass(false);
         }
+        let together = run.times == TaskTimes::None || (whole && run.times == TaskTimes::Busy);
+        if together && !whole {
+            self.queue.record(&self.end)?;
+        }
         self.queue.wait()?;
         let nanos = |event: &GpuEvent| {
             let seconds = event.since(&self.start)?;
             Ok(self.start_ns + seconds.to_nanos_ceil())
         };
-        if whole && !run.tasks {
+        if together {
             record.tasks.push(TaskInterval { start: self.start_ns, end: nanos(&self.end)? });
             return Ok(());
         }

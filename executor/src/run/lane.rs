@@ -256,6 +256,7 @@ mod tests {
     use crate::batch::sampling::Sampling;
     use crate::batch::sequence::SlotSequence;
     use crate::run::engine::RunEngine;
+    use crate::run::shared::TaskTimes;
     use crate::setup::run_setup::RunSetup;
     use crate::weights::checkpoint::Checkpoint;
     use crate::weights::random::make_random;
@@ -291,7 +292,7 @@ mod tests {
             vec![SlotSequence::new(vec![1; 6], sampler)]
         };
         let first = engine();
-        let run = SharedRun::new(&first, sequence(), Instant::now(), true);
+        let run = SharedRun::new(&first, sequence(), Instant::now(), TaskTimes::Each);
         let mut next = || steps.next().map(|step| Pass::uniform(&step, 1, 1));
         let played = catch_unwind(AssertUnwindSafe(|| run.play(|_, _: &Sender<()>| next(), |()| {})));
         let panic = played.expect_err("the panic arrives");
@@ -299,7 +300,7 @@ mod tests {
         assert!(message.contains("index out of bounds"), "{message}");
         // A panic of the scheduler arrives too.
         let second = engine();
-        let run = SharedRun::new(&second, sequence(), Instant::now(), true);
+        let run = SharedRun::new(&second, sequence(), Instant::now(), TaskTimes::Each);
         let lost = |_: &mut BetweenPasses<'_>, _: &Sender<()>| panic!("lost the score");
         let panic = catch_unwind(AssertUnwindSafe(|| run.play(lost, |()| {}))).expect_err("it arrives");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"lost the score"));

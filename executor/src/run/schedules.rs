@@ -6,7 +6,7 @@ use crate::batch::pass::Pass;
 use crate::batch::sampling::{Sampler, Sampling};
 use crate::batch::sequence::SlotSequence;
 use crate::run::engine::RunEngine;
-use crate::run::shared::{BetweenPasses, SharedRun};
+use crate::run::shared::{BetweenPasses, SharedRun, TaskTimes};
 use crate::setup::run_setup::RunSetup;
 use crate::weights::checkpoint::Checkpoint;
 use crate::weights::random::make_random;
@@ -135,7 +135,7 @@ fn result(run: SharedRun<'_>) -> (Vec<Vec<u32>>, Vec<u32>) {
 }
 
 fn new_run(engine: &'static RunEngine) -> SharedRun<'static> {
-    SharedRun::new(engine, sequences(), Instant::now(), true)
+    SharedRun::new(engine, sequences(), Instant::now(), TaskTimes::Each)
 }
 
 /// The result on the system's threads.

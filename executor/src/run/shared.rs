@@ -27,6 +27,18 @@ pub(crate) struct LaneRecord {
     pub arrived: u64,
 }
 
+/// Which times of tasks a run wants besides those of its passes. On a GPU each costs the host two
+/// calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskTimes {
+    /// None.
+    None,
+    /// How long each device was busy in a pass.
+    Busy,
+    /// Those of each task.
+    Each,
+}
+
 /// The state that the lanes of a run share.
 pub(crate) struct SharedRun<'a> {
     pub engine: &'a RunEngine,
@@ -38,8 +50,8 @@ pub(crate) struct SharedRun<'a> {
     sampled: Mutex<Vec<(usize, u32)>>,
     /// By lane: its record of the last pass.
     records: Vec<Mutex<LaneRecord>>,
-    /// Whether times of each task are wanted, and not only those of each pass.
-    pub tasks: bool,
+    /// Which times of tasks are wanted.
+    pub times: TaskTimes,
     origin: Instant,
     /// The error of a device that ended the run.
     failure: Mutex<Option<kernels::KernelError>>,
@@ -61,14 +73,19 @@ pub(crate) struct BetweenPasses<'m> {
 impl<'a> SharedRun<'a> {
     /// A run of `sequences`, one for each slot. Its clock begins at `origin`, and `tasks` says
     /// whether times of each task are wanted.
-    pub fn new(engine: &'a RunEngine, sequences: Vec<SlotSequence>, origin: Instant, tasks: bool) -> Self {
+    pub fn new(
+        engine: &'a RunEngine,
+        sequences: Vec<SlotSequence>,
+        origin: Instant,
+        times: TaskTimes,
+    ) -> Self {
         Self {
             engine,
             sequences: RwLock::new(sequences),
             pass: Mutex::new(None),
             sampled: Mutex::new(Vec::new()),
             records: engine.lanes.iter().map(|_| Mutex::default()).collect(),
-            tasks,
+            times,
             origin,
             failure: Mutex::new(None),
         }

@@ -3,7 +3,7 @@
 use crate::batch::sampling::Sampling;
 use crate::run::engine::RunEngine;
 use crate::run::schedules::{engine, explore, play};
-use crate::run::shared::SharedRun;
+use crate::run::shared::{SharedRun, TaskTimes};
 use crate::serve::request::{Batching, Client, FinishReason, GenerationEvent, GenerationRequest};
 use crate::serve::service::Service;
 use hwprofiles::{DeviceId, MemoryId};
@@ -109,7 +109,7 @@ fn serve(engine: &RunEngine, client: impl Client, pauses: &AtomicBool) -> Ends {
     let mut service = Service::new(&engine.setup, batching, client).expect("valid").counting_from(origin);
     let (ends, ended) = (Mutex::new(Ends::default()), AtomicBool::new(false));
     while !ended.load(Ordering::Relaxed) {
-        let run = SharedRun::new(engine, std::mem::take(&mut service.sequences), origin, false);
+        let run = SharedRun::new(engine, std::mem::take(&mut service.sequences), origin, TaskTimes::Busy);
         play(&run, |state| {
             let paused = std::cell::Cell::new(false);
             let pause = || {

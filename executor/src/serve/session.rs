@@ -6,7 +6,7 @@ use crate::batch::sequence::SlotSequence;
 use crate::error::ExecutorError;
 use crate::run::engine::RunEngine;
 use crate::run::log::RunLog;
-use crate::run::shared::{BetweenPasses, SharedRun};
+use crate::run::shared::{BetweenPasses, SharedRun, TaskTimes};
 use crate::serve::request::{Batching, Client, FinishReason, GeneratedBatch, GenerationEvent};
 use crate::serve::service::Service;
 use crate::setup::run_setup::RunSetup;
@@ -131,7 +131,8 @@ impl Session {
             sequences[slot] = SlotSequence::new(prompt.clone(), sampler);
         }
         let (mut log, mut left) = (RunLog::new(&self.engine, if tasks { &steps } else { &[] }), steps.iter());
-        let run = SharedRun::new(&self.engine, sequences, Instant::now(), tasks);
+        let times = if tasks { TaskTimes::Each } else { TaskTimes::None };
+        let run = SharedRun::new(&self.engine, sequences, Instant::now(), times);
         let schedule = |state: &mut BetweenPasses<'_>, sender: &Sender<Vec<u32>>| {
             log.note(state, tasks);
             let tokens: Vec<_> = state.sampled.iter().map(|&(_, token)| token).collect();
@@ -200,7 +201,7 @@ impl Session {
     ) -> Result<(), ExecutorError> {
         let engine = &self.engine;
         let origin = *service.origin.get_or_insert_with(Instant::now);
-        let run = SharedRun::new(engine, std::mem::take(&mut service.sequences), origin, false);
+        let run = SharedRun::new(engine, std::mem::take(&mut service.sequences), origin, TaskTimes::Busy);
         let mut last = None;
         let schedule = |state: &mut BetweenPasses<'_>, events: &Sender<GenerationEvent>| {
             // Sending fails only where the caller of the run is gone.

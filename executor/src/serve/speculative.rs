@@ -19,7 +19,7 @@ use crate::batch::pass::{Pass, ScheduledSequence, slots_of};
 use crate::batch::sampling::{Sampler, Sampling};
 use crate::batch::sequence::SlotSequence;
 use crate::error::ExecutorError;
-use crate::run::shared::SharedRun;
+use crate::run::shared::{SharedRun, TaskTimes};
 use crate::serve::hidden_states::HiddenStates;
 use crate::serve::request::GeneratedBatch;
 use crate::serve::session::Session;
@@ -464,7 +464,7 @@ impl Session {
         if passes.is_empty() {
             return Ok(Played { sequences, spans: vec![] });
         }
-        let run = SharedRun::new(self.engine(), sequences, origin, false);
+        let run = SharedRun::new(self.engine(), sequences, origin, TaskTimes::None);
         let (mut ends, mut left) = (Vec::with_capacity(passes.len() + 1), passes.into_iter());
         run.play(
             |state, _| {

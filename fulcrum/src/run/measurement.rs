@@ -5,7 +5,7 @@ use super::session::{GenerationOptions, run_error};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use executor::{Checkpoint, Sampling, Session};
-use hwprofiles::{Bytes, DeviceKind};
+use hwprofiles::Bytes;
 use planner::{PhasePrograms, Trace, usage};
 use rand::{Rng, SeedableRng};
 use reports::{Configuration, DraftOutcome, Label, MemoryUse, PlacementMap};
@@ -64,15 +64,11 @@ impl<'c> Checkpoints<'c> {
     }
 }
 
-fn has_gpu(planned: &ResolvedPlan) -> bool {
-    planned.machine.devices.iter().any(|device| device.kind == DeviceKind::Gpu)
-}
-
 /// The prompts of a run before anything counts. A short one visits every matrix, so that pages are
 /// touched and threads are awake. A GPU also prepares its products for each number of rows, so it
 /// gets prompts of the length that is measured.
 fn warm_up(planned: &ResolvedPlan, prompts: &[Vec<u32>]) -> Vec<Vec<u32>> {
-    let most = if has_gpu(planned) { usize::MAX } else { 16 };
+    let most = if planned.has_gpu() { usize::MAX } else { 16 };
     prompts.iter().map(|prompt| prompt[..prompt.len().min(most)].to_vec()).collect()
 }
 
@@ -96,7 +92,7 @@ impl PlanMeasurement {
             .or_failed()?;
         // A GPU marks the start and the end of each task on its stream, which takes time of its own.
         // So its runs are timed without, and one more run says what each task takes.
-        let with_tasks = if has_gpu(planned) { [false, true] } else { [true, false] };
+        let with_tasks = if planned.has_gpu() { [false, true] } else { [true, false] };
         for tasks in iter::repeat_n(with_tasks[0], repeats as usize).chain(with_tasks[1].then_some(true)) {
             let run = session.generate_until(
                 &prompts,

@@ -114,6 +114,20 @@ impl<'l> LiveSession<'l> {
         Ok(Self { planned, checkpoint, session, options })
     }
 
+    /// Lets a GPU prepare its products for passes like those of `prompts`, so that the times of what
+    /// follows are those of a server at work. Without a GPU nothing happens.
+    ///
+    /// # Errors
+    /// As [`LiveSession::generate`].
+    pub fn prepare(&mut self, prompts: &[Vec<u32>], output_tokens: u64) -> Result<()> {
+        if !self.planned.has_gpu() {
+            return Ok(());
+        }
+        // The second pass of a shape is recorded as a graph.
+        let generated = self.session.generate(prompts, output_tokens.min(3), Sampling::Greedy, |_| {});
+        generated.map_err(run_error).map(drop)
+    }
+
     /// Continues `prompts`, all of one length, until every answer has its tokens; a single prompt
     /// also until `ends` end its answer. `on_token` hears the tokens of the first answer.
     ///

@@ -185,7 +185,8 @@ fn times(table: &WorkTable, rates: &Curve<BytesPerSec>) -> Option<Curve<Seconds>
     Some(Curve { source: rates.source.clone(), points: points.collect() })
 }
 
-/// The mean time of the small kernels of a layer; `None` where one of them was not measured.
+/// The mean time of the small operators of a layer; `None` where one of their kernels was not
+/// measured. Rotation and append are one operator.
 fn small_kernel(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<Sourced<Seconds>> {
     record.begin(table.name().to_owned());
     let (mut known, mut of_layer) = (TablePoints::default(), Vec::new());
@@ -194,9 +195,9 @@ fn small_kernel(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option
         known.add(kernel.to_string(), summary);
         of_layer.extend(std::iter::repeat_n(Some(summary), kernel.in_a_layer()));
     }
-    let count = of_layer.len() as f64;
-    let value = seconds(sum(of_layer)?) / count;
-    let note = "the mean over a layer's kernels of one token, in a replayed graph";
+    let operators = (of_layer.len() - SmallKernel::Append.in_a_layer()) as f64;
+    let value = seconds(sum(of_layer)?) / operators;
+    let note = "the mean over a layer's small operators of one token, in a replayed graph";
     Some(Sourced { value, source: record.table("the GPU", known, Some(note)) })
 }
 

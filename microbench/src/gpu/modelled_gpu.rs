@@ -64,7 +64,7 @@ fn small(kernel: SmallKernel) -> f64 {
     }
 }
 
-const SMALL: f64 = 20e-6 / 7.0;
+const SMALL: f64 = 20e-6 / 6.0;
 
 fn transfer(direction: Direction, memory: HostMemory, bytes: f64) -> f64 {
     let rate = match (memory, direction) {

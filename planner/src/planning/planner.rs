@@ -83,6 +83,7 @@ pub(crate) fn plan_with_value(
     let spaces = spaces?;
     let FollowedRules { baselines, without, best } = rules;
     let best_rule = best.map(|best| problem.in_best_chunks(&goal, best, &chunks, scorer)).transpose()?;
+    let rule = best_rule.clone();
     let draft_value = problem.draft_value(&goal);
     let mut search = CandidateSearch {
         problem,
@@ -104,7 +105,7 @@ pub(crate) fn plan_with_value(
     let quickest = if goal.is_frugal() { quickest(problem, &goal, scorer)? } else { None };
     let solved = quickest.into_iter().fold(solved, |best, next| better(&goal, best, next));
     let (solved, summary) = Improver::search(problem, &goal, scorer, effort, solved)?;
-    match solved {
+    match solved.map(|best| rather_the_rule(&goal, rule, best)) {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
             let mut plan = problem.finished_plan(&goal, best, known, Some(least), baselines, without)?;
@@ -116,6 +117,16 @@ pub(crate) fn plan_with_value(
         None if goal.slo == Slo::default() => Err(infeasible(problem)?),
         None => Err(too_slow(problem, &goal, None)?),
     }
+}
+
+/// The rule's placement instead of one that gains next to nothing on it. Rules leave things where
+/// they are used; what a simulation does not see costs most where they are not.
+fn rather_the_rule(goal: &Goal, rule: Option<ScoredPlacement>, best: ScoredPlacement) -> ScoredPlacement {
+    const NEXT_TO_NOTHING: f64 = 5e-4;
+    let nearly = |rule: &ScoredPlacement| {
+        goal.keeps(&rule.times) && rule.value <= best.value * (1.0 + NEXT_TO_NOTHING)
+    };
+    rule.filter(nearly).unwrap_or(best)
 }
 
 /// The plan of least latency, if there is one, as another goal values it: what takes least time

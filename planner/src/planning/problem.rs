@@ -35,6 +35,7 @@ pub struct Problem<'a> {
 }
 
 /// A simulated placement.
+#[derive(Clone)]
 pub(crate) struct ScoredPlacement {
     pub name: String,
     pub placement: Placement,
