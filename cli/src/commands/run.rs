@@ -220,7 +220,7 @@ impl<'j> RunJob<'j> {
     ) -> Result {
         let record_tasks = self.arguments.trace.is_some();
         let (output_tokens, sampling) = (self.output_tokens(), self.arguments.sampling());
-        let options = GenerationOptions { output_tokens, sampling, record_tasks };
+        let options = GenerationOptions { output_tokens, sampling, record_tasks, prepares: ends.is_none() };
         let on_token = |token| printed.iter_mut().for_each(|printed| printed.add(token));
         let (model_dir, draft_dir) = (&self.arguments.model_dir, self.arguments.draft_dir.as_deref());
         if let Some(draft) = self.planned.draft_checkpoint(model_dir, draft_dir)? {
@@ -229,10 +229,6 @@ impl<'j> RunJob<'j> {
             return self.conclude_drafted(prompts, &made, printed);
         }
         let mut live = self.session()?;
-        if ends.is_none() {
-            // Random prompts are there for their times.
-            live.prepare(prompts, output_tokens)?;
-        }
         let generation = live.generate(prompts, options, ends, on_token)?;
         if let Some(path) = &self.arguments.trace {
             generation.trace.write(path).or_failed()?;

@@ -10,6 +10,7 @@ mod documents;
 mod exporting;
 mod fitting;
 mod gguf;
+mod gpu_runs;
 mod gridding;
 mod halving;
 mod inputs;

@@ -94,8 +94,8 @@ impl<'a> GpuLane<'a> {
     }
 
     /// Waits until all tasks of a pass have ended, and records when each ran, or the time of all
-    /// tasks together where no more is wanted. Of a pass that was enqueued as a `whole` that is also
-    /// the time in which the GPU was busy.
+    /// tasks together where no more is wanted. Of a pass that was enqueued as a `whole` that is the
+    /// time in which the GPU was busy, too.
     pub fn finish(
         &mut self,
         pass: &Pass,

@@ -39,8 +39,8 @@ pub(super) fn read_by_products(programs: &PhasePrograms, gpu: DeviceId, tied: bo
 }
 
 impl Store {
-    /// Puts the slices at `places` into the order of rows where they are bf16 in the GPU's memory, so
-    /// that products of many rows need no copy of them.
+    /// Puts the slices at `places` into the order of rows where they are bf16 in the GPU's memory.
+    /// Products then need no copy of them.
     pub(super) fn order_by_rows(
         &mut self,
         places: &BTreeSet<SlicePlace>,

@@ -118,7 +118,7 @@ impl<'l> DraftedSession<'l> {
         ends: Option<TextEnds<'_>>,
         mut on_token: impl FnMut(u32),
     ) -> Result<SpeculativeBatch> {
-        let GenerationOptions { output_tokens, sampling, record_tasks } = options;
+        let GenerationOptions { output_tokens, sampling, record_tasks, .. } = options;
         if record_tasks {
             return Err(Error::input(
                 "--trace lists the tasks of one model: leave it out of a run with a draft",
@@ -176,8 +176,12 @@ mod tests {
         let expected = session.generate(&prompts, 12, Sampling::Greedy, |_| {}).expect("it runs").tokens;
         let interrupted = AtomicBool::new(false);
         let mut live = DraftedSession::new(&drafted, &checkpoint, &draft, &interrupted).expect("it fits");
-        let options =
-            GenerationOptions { output_tokens: 12, sampling: Sampling::Greedy, record_tasks: false };
+        let options = GenerationOptions {
+            output_tokens: 12,
+            sampling: Sampling::Greedy,
+            record_tasks: false,
+            prepares: false,
+        };
         let mut heard = Vec::new();
         let made = live.generate(&prompts, options, None, |token| heard.push(token)).expect("it runs");
         assert_eq!(made.generated.tokens, expected);

@@ -90,8 +90,8 @@ impl PlanMeasurement {
         session
             .generate(&warm_up(planned, &prompts), load.output_tokens.min(3), Sampling::Greedy, |_| {})
             .or_failed()?;
-        // A GPU marks the start and the end of each task on its stream, which takes time of its own.
-        // So its runs are timed without, and one more run says what each task takes.
+        // A GPU marks the start and the end of each task on its stream, and the marks take time. So
+        // its runs are timed without, and one more run says what each task takes.
         let with_tasks = if planned.has_gpu() { [false, true] } else { [true, false] };
         for tasks in iter::repeat_n(with_tasks[0], repeats as usize).chain(with_tasks[1].then_some(true)) {
             let run = session.generate_until(
@@ -120,8 +120,12 @@ impl PlanMeasurement {
         let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
         let warm = warm_up(planned, &prompts);
         let mut generate = |prompts: &[Vec<u32>], output_tokens| {
-            let options =
-                GenerationOptions { output_tokens, sampling: Sampling::Greedy, record_tasks: false };
+            let options = GenerationOptions {
+                output_tokens,
+                sampling: Sampling::Greedy,
+                record_tasks: false,
+                prepares: false,
+            };
             session.generate(prompts, options, None, |_| ())
         };
         generate(&warm, load.output_tokens.min(load.step_tokens() + 1))?;

@@ -80,6 +80,9 @@ pub struct GenerationOptions {
     pub sampling: Sampling,
     /// Whether the trace lists the tasks of each step.
     pub record_tasks: bool,
+    /// Whether a GPU first prepares its products, by a run whose tokens nobody hears: then the
+    /// times are those of a server at work. The session of a draft does not.
+    pub prepares: bool,
 }
 
 /// What ends the answer of a single prompt.
@@ -114,20 +117,6 @@ impl<'l> LiveSession<'l> {
         Ok(Self { planned, checkpoint, session, options })
     }
 
-    /// Lets a GPU prepare its products for passes like those of `prompts`, so that the times of what
-    /// follows are those of a server at work. Without a GPU nothing happens.
-    ///
-    /// # Errors
-    /// As [`LiveSession::generate`].
-    pub fn prepare(&mut self, prompts: &[Vec<u32>], output_tokens: u64) -> Result<()> {
-        if !self.planned.has_gpu() {
-            return Ok(());
-        }
-        // The second pass of a shape is recorded as a graph.
-        let generated = self.session.generate(prompts, output_tokens.min(3), Sampling::Greedy, |_| {});
-        generated.map_err(run_error).map(drop)
-    }
-
     /// Continues `prompts`, all of one length, until every answer has its tokens; a single prompt
     /// also until `ends` end its answer. `on_token` hears the tokens of the first answer.
     ///
@@ -140,7 +129,12 @@ impl<'l> LiveSession<'l> {
         ends: Option<TextEnds<'_>>,
         mut on_token: impl FnMut(u32),
     ) -> Result<GeneratedBatch> {
-        let GenerationOptions { output_tokens, sampling, record_tasks } = options;
+        let GenerationOptions { output_tokens, sampling, record_tasks, prepares } = options;
+        if prepares && self.planned.has_gpu() {
+            // The second pass of a shape is recorded as a graph.
+            let few = output_tokens.min(3);
+            self.session.generate(prompts, few, Sampling::Greedy, |_| {}).map_err(run_error)?;
+        }
         let interrupted = self.options.interrupted;
         let mut ends = ends.map(|ends| (TextStream::new(ends.tokenizer, ends.stops), ends.tokens));
         let is_ended = |tokens: &[u32]| {

@@ -13,7 +13,9 @@ use hwprofiles::{
     Basis, Bytes, DType, Device, DeviceId, DeviceKind, Estimate, Flop, LinkId, Machine, MemoryId,
     MissingRate, Provenance, Ratio, Seconds,
 };
-use scenarios::{ExpertTraffic, Formats, LayerKind, Model, Operator, Shape, Step, Sublayer, Work};
+use scenarios::{
+    ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Shape, Step, Sublayer, Work,
+};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -189,6 +191,7 @@ impl CostModel<'_> {
             None => whole,
             Some(_) => shared.work(operator, self.formats, step, rows, flow.traffic(traffic)),
         };
+        let work = Work { activations: self.moved(device, operator, work.activations), ..work };
         let reading = shared.ranks * flow.in_flight;
         let kept = (work.weights + work.kv_read + work.kv_written) * reading;
         let loads = self.loads([(home, kept), (device.memory, work.activations * reading)]);
@@ -246,7 +249,32 @@ impl CostModel<'_> {
         let shared = ModelShare::on_device(self.machine, self.model, device);
         let work = shared.work(operator, self.formats, step, rows, None);
         let device = self.machine.device(device);
+        let work = Work { activations: self.moved(device, operator, work.activations), ..work };
         self.rated(device, (operator, step), device.memory, &work)
+    }
+
+    /// The `bytes` of activations that `operator` moves on a device. A GPU whose small kernels were
+    /// measured runs the executor's: where the host keeps f32, they keep 16 bits, except in the
+    /// residual stream and in what a head or a router makes.
+    fn moved(&self, device: &Device, operator: Operator, bytes: Bytes) -> Bytes {
+        let kernel = device.details.kernel.as_ref();
+        let is_ours = kernel.is_some_and(|it| matches!(it.source, Provenance::Measured { .. }));
+        if device.kind != DeviceKind::Gpu || !is_ours || self.formats.activations != DType::F32 {
+            return bytes;
+        }
+        let (mut wide, mut narrow) = (0, 0);
+        for &buffer in operator.reads().iter().chain([&operator.writes()]) {
+            let is_wide = matches!(
+                buffer,
+                ActivationBuffer::Tokens
+                    | ActivationBuffer::Residual
+                    | ActivationBuffer::Logits
+                    | ActivationBuffer::Routes
+            );
+            *if is_wide { &mut wide } else { &mut narrow } += buffer.columns(self.model);
+        }
+        let saved = narrow as f64 / 2.0 / (wide + narrow).max(1) as f64;
+        Bytes::new((bytes.get() as f64 * (1.0 - saved)) as u64)
     }
 
     /// The time of attention over a chunk of a prompt and decodes of other sequences in one call,

@@ -145,7 +145,7 @@ impl Configuration {
         placement: PlacementMap,
     ) -> Result<Self, ReportError> {
         let refused = |source| ReportError::Configuration { name: label.name.clone(), source };
-        // Runs without tasks are those that count, where there are any, and one with tasks is shown.
+        // Runs without tasks count, where there are any, and one with tasks is shown.
         let (listed, bare): (Vec<_>, Vec<_>) = measured.iter().partition(|trace| !trace.events.is_empty());
         let shown = if listed.is_empty() { &bare } else { &listed };
         // Every one must match the prediction, though only one is shown.

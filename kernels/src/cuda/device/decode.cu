@@ -2,16 +2,16 @@
 // up to 256.
 //
 // The cache is read once, and reading it takes most of the time. Two things make that fast. One
-// block computes up to 16 query heads of a key/value head, so keys are read once for all of them. And
-// a sequence's positions are split over blocks, because one long sequence has fewer heads than the
-// GPU has multiprocessors. Each split leaves its largest score, its sum of weights and its weighted
+// block computes up to 16 query heads of a key/value head, so keys are read once for all of them.
+// And a sequence's positions are split over blocks, because one long sequence has fewer heads than
+// the GPU has multiprocessors. Each split leaves its largest score, its sum of weights and its weighted
 // sum of values, both relative to that score; `combine` joins them, unless there is one split only.
 // Nothing overflows, because every exponent is at most 0. With a window only its positions are
 // split.
 //
-// Scores and weighted sums are products of tiles, as in prefill.cu, with the query heads as rows. The
-// code of a tile is then short, which counts where a block runs it once. Each warp has 16 positions
-// of a tile and its own sums, which are joined at the end.
+// Scores and weighted sums are products of tiles, as in prefill.cu, with the query heads as rows.
+// The code of a tile is then short, which counts where a block runs it once. Each warp has 16
+// positions of a tile and its own sums, which are joined at the end.
 #define HEADS 16
 // Whole tiles of a head, and whether a column of them is one of its values.
 #define WIDTH ((HEAD_DIM + 15) / 16 * 16)
@@ -148,7 +148,7 @@ KERNEL(decode, Decode, THREADS)
                 sums[n][2 * i + 1] *= shrink;
             }
         }
-        // A weight is the sum of two bf16, so that it is as exact as a float of 16 bits of fraction.
+        // A weight is the sum of two bf16, which is as exact as a fraction of 16 bits.
         u32 weights[4], rests[4];
         for (int i = 0; i < 4; i++) {
             const float *pair = &scores[i / 2][i % 2 * 2];

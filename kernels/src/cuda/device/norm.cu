@@ -25,8 +25,8 @@ static __device__ inline int fits(int columns, u64 floats, u64 halves)
     return columns % 4 == 0 && columns <= 4 * KEPT * THREADS && floats % 16 == 0 && halves % 8 == 0;
 }
 
-// A thread's fours of a row of f32: four k begins at column 4 (k THREADS + thread). Beyond the row are
-// zeros.
+// A thread's fours of a row of f32: four k begins at column 4 (k THREADS + thread). Beyond the row
+// are zeros.
 static __device__ inline void read_fours(float fours[KEPT][4], const float *row, int columns)
 {
 #pragma unroll

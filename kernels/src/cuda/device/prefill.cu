@@ -17,8 +17,8 @@
 // Rows in shared memory are 16 bytes longer than what they hold: the eight rows of a tile then lie
 // in different banks.
 #define APART 8
-// The next keys and values are on their way while these are used. Of wide heads there is room for one
-// tile only.
+// The next keys and values are on their way while these are used. Of wide heads there is room for
+// one tile only.
 #define STAGES (WIDTH <= 128 ? 2 : 1)
 
 typedef struct { u16 keys[KEYS][WIDTH + APART], values[KEYS][WIDTH + APART]; } Tile;

@@ -102,9 +102,9 @@ impl Queue {
     }
 
     /// Enqueues y = x·Wᵀ for `m` rows of x without gaps; y's rows lie `y_stride` apart. A matrix in
-    /// the order of rows is multiplied by cuBLASLt as it lies. A packed one of few bits is multiplied
-    /// by our kernel where x has few rows; otherwise it is first copied to plain bf16 in `scratch`,
-    /// as many rows at a time as fit.
+    /// the order of rows is multiplied by cuBLASLt as it lies. A packed one of few bits is
+    /// multiplied by our kernel where x has few rows; otherwise it is first copied to plain bf16 in
+    /// `scratch`, as many rows at a time as fit.
     ///
     /// # Errors
     /// [`KernelError::DType`] and [`KernelError::Size`] as in [`calls::gemv`];
@@ -167,8 +167,8 @@ impl Queue {
             Entry::Vacant(new) => new.insert(BlasProduct::prepare(&self.gpu.blas, shape)?),
         };
         let addresses = [w.address(), x.address(), at, workspace.address()];
-        // SAFETY: the slices hold the operands, which was checked above and by the callers. They are
-        // of buffers, which wait for all work of the GPU before they are freed.
+        // SAFETY: the slices hold the operands, which was checked above and by the callers. They
+        // are of buffers, which wait for all work of the GPU before they are freed.
         unsafe { product.enqueue(&self.gpu.blas, addresses, &self.stream) }
     }
 
@@ -198,8 +198,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a matrix can be put into the order of rows: it is of bf16, each of its rows begins at
-    /// a multiple of 16 bytes, as cuBLASLt's fast kernels need, and the scratch holds a panel.
+    /// Whether a matrix can be put into the order of rows: it is of bf16, each of its rows begins
+    /// at a multiple of 16 bytes, as cuBLASLt's fast kernels need, and the scratch holds a panel.
     pub fn orders_by_rows((dtype, _, k): (DType, usize, usize), scratch_bytes: usize) -> bool {
         dtype == DType::Bf16 && k > 0 && k.is_multiple_of(8) && scratch_bytes >= 2 * PANEL * k
     }
