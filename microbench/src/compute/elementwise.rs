@@ -2,6 +2,7 @@
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
+use crate::method::late_points::{is_no_larger, late_points};
 use crate::method::record::{MeasurementRecord, threads, without_launch};
 use crate::method::rig::Rig;
 use crate::method::sample_summary::sum;
@@ -148,6 +149,13 @@ impl Experiment for ElementwiseExperiment {
             series.visit(rig, || self.layer.run(rig, pool, operator));
         }
         Ok(())
+    }
+
+    fn doubtful(&self) -> Vec<usize> {
+        let layer = |(_, operators): &(usize, [SampleSeries; OPERATORS])| {
+            sum(operators.iter().map(SampleSeries::summary)).map(|layer| layer.median)
+        };
+        late_points(&self.teams, layer, |other, team| is_no_larger(other.0, team.0))
     }
 
     fn fill(&self, host: &mut Host, record: &mut MeasurementRecord<'_>) {

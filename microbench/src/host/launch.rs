@@ -2,6 +2,7 @@
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
+use crate::method::late_points::late_points;
 use crate::method::record::{MeasurementRecord, threads};
 use crate::method::rig::Rig;
 use crate::method::series::SampleSeries;
@@ -49,6 +50,12 @@ impl Experiment for LaunchExperiment {
         }
         series.visit(rig, || fork_join(&rig.teams[point], &count));
         Ok(())
+    }
+
+    fn doubtful(&self) -> Vec<usize> {
+        // A larger team has more members to wake and to wait for.
+        let median = |(_, series): &(usize, SampleSeries)| Some(series.summary()?.median);
+        late_points(&self.teams, median, |other, team| other.0 >= team.0)
     }
 
     fn fill(&self, host: &mut Host, record: &mut MeasurementRecord<'_>) {

@@ -6,6 +6,7 @@
 
 use crate::error::MeasureError;
 use crate::method::experiment::{Experiment, expect};
+use crate::method::late_points::{is_no_larger, late_points};
 use crate::method::record::{MeasurementRecord, TablePoints, threads, without_launch};
 use crate::method::rig::{Rig, TeamId};
 use crate::method::series::SampleSeries;
@@ -109,6 +110,12 @@ impl Experiment for BandwidthExperiment {
         Ok(())
     }
 
+    fn doubtful(&self) -> Vec<usize> {
+        // For each value of an array.
+        let time = |point: &Point| Some(point.series.summary()?.median / point.slices.slice() as f64);
+        late_points(&self.points, time, Point::is_done_within)
+    }
+
     fn fill(&self, host: &mut Host, record: &mut MeasurementRecord<'_>) {
         let pages = self.pages();
         host.dram.bandwidth.clear();
@@ -138,6 +145,19 @@ impl Experiment for BandwidthExperiment {
 }
 
 impl Point {
+    /// Whether `less` is part of this for each value of arrays of the same size, with no fewer
+    /// threads to do it: a copy reads and writes, and a triad reads one array more.
+    fn is_done_within(&self, less: &Self) -> bool {
+        let size = |point: &Self| point.slices.len() * arrays(point.stream);
+        let is_same_size = size(self).abs_diff(size(less)) < 3;
+        let is_part = match (less.stream, self.stream) {
+            (StreamKind::Read | StreamKind::Write, StreamKind::Copy) => true,
+            (StreamKind::Copy, StreamKind::Triad) => true,
+            (less, this) => less == this,
+        };
+        is_same_size && is_part && is_no_larger(self.team.threads, less.team.threads)
+    }
+
     /// Bytes of `values` values of each array.
     fn bytes(&self, values: usize) -> Bytes {
         Bytes::new((arrays(self.stream) * values * size_of::<f64>()) as u64)

@@ -19,9 +19,21 @@ pub(crate) fn late_points<P>(
     (0..points.len()).filter(|&index| is_late(&points[index])).collect()
 }
 
+/// Whether a team of `other` threads does at least as much per thread as one of `members`: it has
+/// no more of them, or hardly more.
+pub(crate) fn is_no_larger(other: usize, members: usize) -> bool {
+    other <= members + members / 8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_team_of_hardly_more_threads_is_no_larger() {
+        assert!(is_no_larger(16, 15) && is_no_larger(15, 16) && is_no_larger(1, 2));
+        assert!(!is_no_larger(2, 1) && !is_no_larger(16, 8));
+    }
 
     /// The late ones of points that do so much work and took so long.
     fn late(points: &[(u64, Option<f64>)]) -> Vec<usize> {

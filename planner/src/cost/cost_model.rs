@@ -210,10 +210,13 @@ impl CostModel<'_> {
         let logits = (step.sampled() * (rows.end - rows.start)) as f64;
         let sampling = device.details.logit.as_ref().filter(|_| operator == Operator::HeadProj);
         let sampling = sampling.map_or(Seconds::ZERO, |logit| logit.value * logits);
-        let launch = device.launch.value * f64::from(work.launches) + experts + sampling;
+        let is_alone = self.is_alone(device, operator, &work, step);
+        let fork_joins = if is_alone { 0.0 } else { f64::from(work.launches) };
+        let launch = device.launch.value * fork_joins + experts + sampling;
         let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
         let issue = issue * f64::from(work.launches);
-        let body = rated.time.max(streamed);
+        let members = if is_alone { device.cores.len().max(1) as f64 } else { 1.0 };
+        let body = (rated.time * members).max(streamed);
         // Memory is the bound if it explains most of the time: a measured time includes computation
         // and memory.
         let bound = if combine_time > launch + body {
@@ -251,6 +254,15 @@ impl CostModel<'_> {
         let device = self.machine.device(device);
         let work = Work { activations: self.moved(device, operator, work.activations), ..work };
         self.rated(device, (operator, step), device.memory, &work)
+    }
+
+    /// Whether one thread does an element-wise operator alone, as our CPU kernels do where few values
+    /// are not worth a fork-join.
+    fn is_alone(&self, device: &Device, operator: Operator, work: &Work, step: &Step) -> bool {
+        const WORTH_SHARING: u64 = 1 << 14;
+        let values = step.rows() * operator.writes().columns(self.model);
+        let is_ours = device.kind != DeviceKind::Gpu && device.details.kernels.is_some();
+        is_ours && work.shape == Shape::Elementwise && values < WORTH_SHARING
     }
 
     /// The `bytes` of activations that `operator` moves on a device. A GPU whose small kernels were
