@@ -13,8 +13,9 @@ use crate::setup::run_setup::RunSetup;
 use crate::store::cache_layout::CacheLayout;
 use crate::store::carried::CarriedRows;
 use crate::store::locks::{read, write};
-use crate::store::orders::read_by_products;
-use crate::store::slices::{KeptSlices, PackedSlice, SUBLAYERS, keep_slices, sublayer_index};
+use crate::store::slices::{
+    KeptSlices, PackedSlice, SUBLAYERS, keep_slices, read_by_products, sublayer_index,
+};
 use crate::weights::checkpoint::Checkpoint;
 use hwprofiles::{Bytes, DeviceId, MemoryId};
 use kernels::cuda::MatrixOrder;

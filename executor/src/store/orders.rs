@@ -2,41 +2,11 @@
 
 use crate::gpu::runtime::GpuRuntime;
 use crate::store::buffers::Store;
-use crate::store::slices::sublayer_index;
-use hwprofiles::DeviceId;
+use crate::store::slices::SlicePlace;
 use kernels::cuda::{MatrixOrder, Queue};
 use kernels::{KernelError, Weights};
-use planner::{Action, Lane, OperandSource, PhasePrograms};
-use scenarios::Sublayer;
+use planner::Lane;
 use std::collections::BTreeSet;
-
-/// A slice of a matrix: the index of its sublayer, and its first row.
-pub(super) type SlicePlace = (usize, u64);
-
-/// The slices that nothing but `gpu` reads, where they are, by products or as an embedding.
-pub(super) fn read_by_products(programs: &PhasePrograms, gpu: DeviceId, tied: bool) -> BTreeSet<SlicePlace> {
-    let (mut by_products, mut by_others) = (BTreeSet::new(), BTreeSet::new());
-    for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
-        let (sublayer, rows, is_product) = match &task.action {
-            Action::Compute { operator, rows, source } => {
-                let is_here = task.lane == Lane::Device(gpu) && *source == OperandSource::Resident;
-                (operator.sublayer(), rows, is_here)
-            }
-            Action::FetchWeights { sublayer, rows, .. } => (*sublayer, rows, false),
-            _ => continue,
-        };
-        if rows.is_empty() {
-            continue;
-        }
-        // A tied head has the embedding's matrix.
-        let sublayer = if tied && sublayer == Sublayer::Head { Sublayer::Embed } else { sublayer };
-        // Experts have kernels of their own, which read packed matrices.
-        let is_product = is_product && sublayer != Sublayer::Experts;
-        let places = if is_product { &mut by_products } else { &mut by_others };
-        places.insert((sublayer_index(task.layer, sublayer), rows.start));
-    }
-    &by_products - &by_others
-}
 
 impl Store {
     /// Puts the slices at `places` into the order of rows where they are bf16 in the GPU's memory.

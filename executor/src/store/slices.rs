@@ -1,9 +1,9 @@
 //! Slices of matrices in their home memories.
 
-use hwprofiles::MemoryId;
+use hwprofiles::{DeviceId, MemoryId};
 use kernels::cuda::MatrixOrder;
 use kernels::{Weights, WeightsView};
-use planner::Placement;
+use planner::{Action, Lane, OperandSource, PhasePrograms, Placement};
 use scenarios::Sublayer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -65,7 +65,7 @@ impl SliceKey {
     }
 
     /// The index of its sublayer, and its first row.
-    pub fn place(&self) -> (usize, u64) {
+    pub fn place(&self) -> SlicePlace {
         (self.sublayer, self.start)
     }
 }
@@ -97,4 +97,32 @@ pub(crate) fn keep_slices(
         Some((key, slice))
     });
     kept.collect()
+}
+
+/// A slice of a matrix: the index of its sublayer, and its first row.
+pub(crate) type SlicePlace = (usize, u64);
+
+/// The slices that nothing but `gpu` reads, where they are, by products or as an embedding.
+pub(crate) fn read_by_products(programs: &PhasePrograms, gpu: DeviceId, tied: bool) -> BTreeSet<SlicePlace> {
+    let (mut by_products, mut by_others) = (BTreeSet::new(), BTreeSet::new());
+    for task in programs.prefill.tasks.iter().chain(&programs.decode.tasks) {
+        let (sublayer, rows, is_product) = match &task.action {
+            Action::Compute { operator, rows, source } => {
+                let is_here = task.lane == Lane::Device(gpu) && *source == OperandSource::Resident;
+                (operator.sublayer(), rows, is_here)
+            }
+            Action::FetchWeights { sublayer, rows, .. } => (*sublayer, rows, false),
+            _ => continue,
+        };
+        if rows.is_empty() {
+            continue;
+        }
+        // A tied head has the embedding's matrix.
+        let sublayer = if tied && sublayer == Sublayer::Head { Sublayer::Embed } else { sublayer };
+        // Experts have kernels of their own, which read packed matrices.
+        let is_product = is_product && sublayer != Sublayer::Experts;
+        let places = if is_product { &mut by_products } else { &mut by_others };
+        places.insert((sublayer_index(task.layer, sublayer), rows.start));
+    }
+    &by_products - &by_others
 }

@@ -256,8 +256,8 @@ impl CostModel<'_> {
         self.rated(device, (operator, step), device.memory, &work)
     }
 
-    /// Whether one thread does an element-wise operator alone, as our CPU kernels do where few values
-    /// are not worth a fork-join.
+    /// Whether one thread does an element-wise operator alone, as our CPU kernels do where few
+    /// values are not worth a fork-join.
     fn is_alone(&self, device: &Device, operator: Operator, work: &Work, step: &Step) -> bool {
         const WORTH_SHARING: u64 = 1 << 14;
         let values = step.rows() * operator.writes().columns(self.model);

@@ -237,7 +237,7 @@ fn a_plan_for_something_else_is_refused_with_line_key_and_value() {
 #[test]
 fn an_explanation_keeps_to_80_columns() {
     let model = model(4, 256);
-    for spec in [Spec::loopback(9_000_000), Spec::gpu(5_000_000)] {
+    for spec in [Spec::loopback(9_000_000), Spec::gpu(7_460_000)] {
         let (machine, plan) = planned(spec, &model, &WORKLOAD).unwrap();
         let text = explain(&plan, &machine, &model).unwrap().to_string();
         let widest = text.lines().map(|line| line.chars().count()).max();

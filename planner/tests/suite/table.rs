@@ -128,7 +128,7 @@ fn a_cell_is_found_for_what_is_no_larger() {
 #[test]
 fn a_table_looks_like_this() {
     let model = model(3, 256);
-    let machine = Spec::gpu(5_000_000).machine(&model);
+    let machine = Spec::gpu(8_000_000).machine(&model);
     let table = tabled(&machine, &model, &cells(&[1, 16], &[64])).unwrap();
     insta::assert_snapshot!(table.to_yaml());
 }

@@ -8,6 +8,7 @@ mod gpu;
 mod host_pages;
 mod installed;
 mod kernels;
+mod model_calls;
 mod model_kernels;
 mod placed_calls;
 mod random;
