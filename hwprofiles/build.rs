@@ -1,5 +1,5 @@
-//! Lists the files below `data/`, so that a profile is shipped by being there. What was measured for
-//! tests is not shipped.
+//! Lists the files below `data/`, so that a profile is shipped by being there. What was measured
+//! for tests is not shipped.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
