@@ -23,12 +23,12 @@ mod runtime;
 pub use cpu::{
     AttentionOperands, DeltaNet, DeltaRows, DeltaState, ExpertWeights, GateFunction, GemmGroup, KvCache,
     KvCacheMut, KvShape, KvSpan, LatentCache, LatentOperands, LatentShape, NewRows, PANEL, PathCheck,
-    RopeTable, SamplingParams, Scores, SparseWeights, StreamRouter, StridedRows, StridedRowsMut, Weights,
-    WeightsView, add, add_bias, add_rms_norm, argmax, attention, correct_streams, delta_convolve, dequantise,
-    expert, experts, float8_value, gated_delta, gather, gelu_erf, gelu_mul, gelu_tanh, gemm, grouped_gemm,
-    latent, latent_attention, layer_norm, limited_mul, mamba2, match_streams, moderate_scales,
-    predict_streams, quantise_float8, relu, rms_norm, rms_norm_heads, rope, sample, scale, silu_mul,
-    soft_cap, softmax, sparse_gemm,
+    RopeTable, SamplingParams, Scores, SparseWeights, StreamRouter, StridedRows, StridedRowsMut,
+    WORTH_SHARING, Weights, WeightsView, add, add_bias, add_rms_norm, argmax, attention, correct_streams,
+    delta_convolve, dequantise, expert, experts, float8_value, gated_delta, gather, gelu_erf, gelu_mul,
+    gelu_tanh, gemm, grouped_gemm, latent, latent_attention, layer_norm, limited_mul, mamba2, match_streams,
+    moderate_scales, predict_streams, quantise_float8, relu, rms_norm, rms_norm_heads, rope, sample, scale,
+    silu_mul, soft_cap, softmax, sparse_gemm,
 };
 pub use loops::{RateLimitedLink, dependent_adds, numeric, peak, stream};
 pub use runtime::{

@@ -32,8 +32,8 @@ mod cases;
 mod fixture;
 
 pub use cost::{
-    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, cost, energy,
-    footprint,
+    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, WORTH_SHARING,
+    cost, energy, footprint,
 };
 pub use engine_plan::plan_for_engine;
 pub use error::PlannerError;

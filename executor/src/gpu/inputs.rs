@@ -4,7 +4,7 @@ use crate::batch::pass::{MicroBatchPass, Pass};
 use crate::batch::sequence::SlotSequence;
 use crate::setup::run_setup::RunSetup;
 use hwprofiles::Bytes;
-use kernels::cuda::calls::GpuSlice;
+use kernels::cuda::calls::{GpuSlice, LEAST_DECODE};
 use kernels::cuda::{Accelerator, Queue};
 use kernels::{Buffer, MemoryArena, SamplingParams};
 use planner::{MicroBatch, RunExtent};
@@ -15,9 +15,6 @@ pub(crate) struct PassInputs {
     parts: Vec<MicroBatchInputs>,
     context: usize,
 }
-
-/// Lengths below this are rounded up to it, so that passes of short sequences have one shape.
-const LEAST: usize = 128;
 
 struct MicroBatchInputs {
     here: Buffer,
@@ -182,7 +179,7 @@ impl InputsView {
         let longest = share.spans.iter().map(|span| span.past + span.new).max().unwrap_or(0);
         Self {
             all: room.first(bytes),
-            longest: longest.next_power_of_two().max(LEAST).min(context),
+            longest: longest.next_power_of_two().max(LEAST_DECODE).min(context),
             most_new: share.spans.iter().map(|span| span.new).max().unwrap_or(0),
             table: next(turns),
             lengths: next(turns),

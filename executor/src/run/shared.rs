@@ -27,11 +27,11 @@ pub(crate) struct LaneRecord {
     pub arrived: u64,
 }
 
-/// Which times of tasks a run wants besides those of its passes. On a GPU each costs the host two
-/// calls.
+/// Which times a run wants besides those of its passes. On a GPU the time of a task costs the host
+/// two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskTimes {
-    /// None.
+    /// No others.
     None,
     /// How long each device was busy in a pass.
     Busy,
@@ -71,8 +71,7 @@ pub(crate) struct BetweenPasses<'m> {
 }
 
 impl<'a> SharedRun<'a> {
-    /// A run of `sequences`, one for each slot. Its clock begins at `origin`, and `tasks` says
-    /// whether times of each task are wanted.
+    /// A run of `sequences`, one for each slot. Its clock begins at `origin`.
     pub fn new(
         engine: &'a RunEngine,
         sequences: Vec<SlotSequence>,

@@ -81,3 +81,8 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_cpus_small_operators_are_shared_from_where_the_planner_says() {
+    assert_eq!(planner::WORTH_SHARING, kernels::WORTH_SHARING as u64);
+}

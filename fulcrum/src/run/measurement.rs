@@ -1,7 +1,7 @@
 //! A plan that is run for real, beside its prediction.
 
 use super::drafted::DraftedSession;
-use super::session::{GenerationOptions, run_error};
+use super::session::{GenerationOptions, WARMING_TOKENS, run_error, warming_prompts};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use executor::{Checkpoint, Sampling, Session};
@@ -11,7 +11,6 @@ use rand::{Rng, SeedableRng};
 use reports::{Configuration, DraftOutcome, Label, MemoryUse, PlacementMap};
 use scenarios::{Model, Workload};
 use sim::RandomDraws;
-use std::iter;
 use std::sync::atomic::AtomicBool;
 
 /// Prompts of random tokens. Prompts of zeros would run faster than real ones.
@@ -64,14 +63,6 @@ impl<'c> Checkpoints<'c> {
     }
 }
 
-/// The prompts of a run before anything counts. A short one visits every matrix, so that pages are
-/// touched and threads are awake. A GPU also prepares its products for each number of rows, so it
-/// gets prompts of the length that is measured.
-fn warm_up(planned: &ResolvedPlan, prompts: &[Vec<u32>]) -> Vec<Vec<u32>> {
-    let most = if planned.has_gpu() { usize::MAX } else { 16 };
-    prompts.iter().map(|prompt| prompt[..prompt.len().min(most)].to_vec()).collect()
-}
-
 /// Measurements run to their end.
 static UNINTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -87,22 +78,21 @@ impl PlanMeasurement {
         let mut session = Session::new(planned.setup()?, from.model).map_err(run_error)?;
         let load = &planned.plan.workload;
         let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
+        let warming = warming_prompts(planned, &prompts);
         session
-            .generate(&warm_up(planned, &prompts), load.output_tokens.min(3), Sampling::Greedy, |_| {})
+            .generate(&warming, load.output_tokens.min(WARMING_TOKENS), Sampling::Greedy, |_| {})
             .or_failed()?;
+        let mut run = |lists_tasks| {
+            let (output, sampling) = (load.output_tokens, Sampling::Greedy);
+            let run = session.generate_until(&prompts, output, sampling, lists_tasks, |_| false, |_| {});
+            run.or_failed().map(|run| self.traces.push(run.trace))
+        };
         // A GPU marks the start and the end of each task on its stream, and the marks take time. So
         // its runs are timed without, and one more run says what each task takes.
-        let with_tasks = if planned.has_gpu() { [false, true] } else { [true, false] };
-        for tasks in iter::repeat_n(with_tasks[0], repeats as usize).chain(with_tasks[1].then_some(true)) {
-            let run = session.generate_until(
-                &prompts,
-                load.output_tokens,
-                Sampling::Greedy,
-                tasks,
-                |_| false,
-                |_| {},
-            );
-            self.traces.push(run.or_failed()?.trace);
+        let has_gpu = planned.has_gpu();
+        (0..repeats).try_for_each(|_| run(!has_gpu))?;
+        if has_gpu {
+            run(true)?;
         }
         self.allocated = session.memory_used();
         Ok(())
@@ -118,7 +108,7 @@ impl PlanMeasurement {
         let mut session = DraftedSession::new(planned, model, draft, &UNINTERRUPTED)?;
         let load = &planned.plan.workload;
         let prompts = random_prompts(&planned.model, load.batch, load.prompt_tokens, 1);
-        let warm = warm_up(planned, &prompts);
+        let warm = warming_prompts(planned, &prompts);
         let mut generate = |prompts: &[Vec<u32>], output_tokens| {
             let options = GenerationOptions {
                 output_tokens,

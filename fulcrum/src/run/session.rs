@@ -95,6 +95,18 @@ pub struct TextEnds<'t> {
     pub tokens: Vec<u32>,
 }
 
+/// The most tokens that are generated before anything counts. A GPU's second decode pass is
+/// recorded as a graph.
+pub(super) const WARMING_TOKENS: u64 = 3;
+
+/// The prompts of a run before anything counts. A short one visits every matrix, so that pages are
+/// touched and threads are awake. A GPU also prepares its products for each number of rows, so it
+/// gets prompts of the length that is measured.
+pub(super) fn warming_prompts(planned: &ResolvedPlan, prompts: &[Vec<u32>]) -> Vec<Vec<u32>> {
+    let most = if planned.has_gpu() { usize::MAX } else { 16 };
+    prompts.iter().map(|prompt| prompt[..prompt.len().min(most)].to_vec()).collect()
+}
+
 /// A session with the plan and the weights that it was made of.
 pub struct LiveSession<'l> {
     pub(crate) planned: &'l ResolvedPlan,
@@ -131,9 +143,8 @@ impl<'l> LiveSession<'l> {
     ) -> Result<GeneratedBatch> {
         let GenerationOptions { output_tokens, sampling, record_tasks, prepares } = options;
         if prepares && self.planned.has_gpu() {
-            // The second pass of a shape is recorded as a graph.
-            let few = output_tokens.min(3);
-            self.session.generate(prompts, few, Sampling::Greedy, |_| {}).map_err(run_error)?;
+            let (prompts, few) = (warming_prompts(self.planned, prompts), output_tokens.min(WARMING_TOKENS));
+            self.session.generate(&prompts, few, Sampling::Greedy, |_| {}).map_err(run_error)?;
         }
         let interrupted = self.options.interrupted;
         let mut ends = ends.map(|ends| (TextStream::new(ends.tokenizer, ends.stops), ends.tokens));

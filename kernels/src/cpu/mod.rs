@@ -40,5 +40,5 @@ pub use sampling::{SamplingParams, sample};
 pub use softmax::{argmax, softmax};
 pub use streams::{StreamRouter, correct_streams, match_streams, predict_streams};
 pub use strided::{StridedRows, StridedRowsMut};
-pub use vector::{add, add_bias, scale};
+pub use vector::{WORTH_SHARING, add, add_bias, scale};
 pub use weights::{PANEL, SparseWeights, Weights, WeightsView, float8_value, quantise_float8};

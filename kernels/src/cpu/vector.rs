@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// The number of values below which one thread does all the work: starting and joining a team costs
 /// about as much time as one core needs for this many values.
-const WORTH_SHARING: usize = 1 << 14;
+pub const WORTH_SHARING: usize = 1 << 14;
 
 /// y += x, element by element.
 ///

@@ -19,6 +19,10 @@ use scenarios::{
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
+/// The values of an element-wise operator from which on our CPU kernels share it among threads. The
+/// executor's tests hold it against theirs.
+pub const WORTH_SHARING: u64 = 1 << 14;
+
 /// The largest term of a task's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -259,7 +263,6 @@ impl CostModel<'_> {
     /// Whether one thread does an element-wise operator alone, as our CPU kernels do where few
     /// values are not worth a fork-join.
     fn is_alone(&self, device: &Device, operator: Operator, work: &Work, step: &Step) -> bool {
-        const WORTH_SHARING: u64 = 1 << 14;
         let values = step.rows() * operator.writes().columns(self.model);
         let is_ours = device.kind != DeviceKind::Gpu && device.details.kernels.is_some();
         is_ours && work.shape == Shape::Elementwise && values < WORTH_SHARING

@@ -13,7 +13,7 @@ mod stage_flow;
 mod standalone_tasks;
 
 pub use band::Band;
-pub use cost_model::{BandwidthUse, CostBound, CostModel, TaskCost};
+pub use cost_model::{BandwidthUse, CostBound, CostModel, TaskCost, WORTH_SHARING};
 pub use energy::{cost, energy};
 pub use footprint::footprint;
 pub use roofline::{Binding, Roofline};

@@ -154,6 +154,10 @@ const ENOUGH_BLOCKS: usize = 512;
 /// more time than it saves.
 const LEAST_CHUNK: usize = 4 * POSITIONS;
 
+/// The shortest length for which decode is launched, so that passes of short sequences have one
+/// shape. Longer ones are rounded up to powers of two for the same reason.
+pub const LEAST_DECODE: usize = 128;
+
 /// Positions per block for [`DecodeStep`]: fewer where there are few sequences.
 pub fn decode_chunk(sequences: usize, kv_heads: usize, longest: usize) -> usize {
     let splits = ENOUGH_BLOCKS.div_ceil((sequences * kv_heads).max(1));
@@ -223,6 +227,9 @@ pub fn decode(cache: PagedCache, step: DecodeStep) -> [KernelCall; 2] {
     step.scratch.holding(parts * (head_dim + 2), "scratch");
     let (sums, scales) = (step.scratch.address, step.scratch.from(parts * head_dim).address);
     let ((q, q_stride), (out, out_stride)) = (step.q, step.out);
+    // A kernel reads two queries' values at once.
+    q.aligned(4, "q");
+    assert!(q_stride.is_multiple_of(2) || sequences <= 1, "queries {q_stride} values apart");
     let out = out.holding(extent(sequences, out_stride, heads * head_dim), "out");
     let (sinks, out_stride) = (sinks(step.sinks, heads), count(out_stride));
     let arguments = DecodeArguments {

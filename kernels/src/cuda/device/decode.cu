@@ -13,14 +13,9 @@
 // The code of a tile is then short, which counts where a block runs it once. Each warp has 16
 // positions of a tile and its own sums, which are joined at the end.
 #define HEADS 16
-// Whole tiles of a head, and whether a column of them is one of its values.
-#define WIDTH ((HEAD_DIM + 15) / 16 * 16)
-#define IS_OURS(column) (HEAD_DIM == WIDTH || (column) < HEAD_DIM)
 #define KEYS (WIDTH <= 128 ? 64 : 32)
 #define WARPS (KEYS / 16)
 #define THREADS (WARP * WARPS)
-// As in prefill.cu.
-#define APART 8
 
 typedef struct { u16 keys[KEYS][WIDTH + APART], values[KEYS][WIDTH + APART]; } Tile;
 
@@ -40,35 +35,13 @@ typedef struct {
     int out_stride;
 } Decode;
 
-// A position is counted from a multiple of the cache's room; beyond the room it is at the start of a ring.
-static __device__ inline u64 row_of(const Decode *a, int sequence, int kv_head, int position)
-{
-    int ring = a->page * a->pages_per_sequence, number = 0;
-    if (position >= ring) position -= ring;
-    if (a->pages_per_sequence > 1) {
-        number = position / a->page;
-        position -= number * a->page;
-    }
-    u64 page = a->pages[(u64)sequence * a->pages_per_sequence + number];
-    return ((page * a->kv_heads + kv_head) * a->page + position) * HEAD_DIM;
-}
-
-// What a weighted sum of values is multiplied by: 1 over the sum of weights and that of the sink.
-// Nothing overflows relative to the larger of the sink and the largest score. 0 where no position
-// was seen.
-static __device__ inline float share_of(float total, float largest, const float *sinks, int head)
-{
-    if (!(total > 0)) return 0;
-    float above = sinks ? sinks[head] - largest : NONE, shrink = above > 0 ? expf(-above) : 1;
-    if (above > NONE) total = total * shrink + expf(above > 0 ? 0 : above);
-    return shrink / total;
-}
-
-// Copies keys and values of KEYS positions. Beyond `to` are zeros: 0 times whatever lies in memory
+// Copies keys and values of KEYS positions, which are counted from a multiple of the cache's room.
+// Beyond `to` are zeros: 0 times whatever lies in memory
 // could be NaN.
 static __device__ inline void stage(Tile *tile, const Decode *a, int kv_head, int first, int to)
 {
     const uint4 zero = {0, 0, 0, 0};
+    const int *pages = a->pages + (u64)blockIdx.z * a->pages_per_sequence;
     for (int i = threadIdx.x; i < KEYS * WIDTH / 8; i += THREADS) {
         int p = i / (WIDTH / 8), d = i % (WIDTH / 8) * 8;
         if (first + p >= to || !IS_OURS(d)) {
@@ -76,14 +49,9 @@ static __device__ inline void stage(Tile *tile, const Decode *a, int kv_head, in
             *(uint4 *)&tile->values[p][d] = zero;
             continue;
         }
-        u64 row = row_of(a, blockIdx.z, kv_head, first + p);
-#if HEAD_DIM % 8 == 0
-        copy_ahead(&tile->keys[p][d], a->keys + row + d);
-        copy_ahead(&tile->values[p][d], a->values + row + d);
-#else
-        *(uint4 *)&tile->keys[p][d] = eight(a->keys + row, d);
-        *(uint4 *)&tile->values[p][d] = eight(a->values + row, d);
-#endif
+        u64 row = cache_row(pages, a->pages_per_sequence, a->page, a->kv_heads, kv_head, first + p);
+        copy_eight(&tile->keys[p][d], a->keys + row, d);
+        copy_eight(&tile->values[p][d], a->values + row, d);
     }
     copies_end();
     copies_wait(0);

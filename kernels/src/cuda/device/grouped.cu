@@ -6,8 +6,6 @@
 #define THREADS 128
 // Columns of both operands at a time: a group of integers.
 #define COLUMNS GROUP
-// Rows in shared memory are 16 bytes longer than what they hold, as in prefill.cu.
-#define APART 8
 #define STRIDE (COLUMNS + APART)
 #define PANELS (TILE / PANEL)
 

@@ -11,12 +11,6 @@
 #define KEYS 32
 #define ROWS 64
 #define THREADS 128
-// Whole tiles of a head, and whether a column of them is one of its values.
-#define WIDTH ((HEAD_DIM + 15) / 16 * 16)
-#define IS_OURS(column) (HEAD_DIM == WIDTH || (column) < HEAD_DIM)
-// Rows in shared memory are 16 bytes longer than what they hold: the eight rows of a tile then lie
-// in different banks.
-#define APART 8
 // The next keys and values are on their way while these are used. Of wide heads there is room for
 // one tile only.
 #define STAGES (WIDTH <= 128 ? 2 : 1)
@@ -56,7 +50,7 @@ static __device__ inline u64 place(int row, int group, int first, int stride)
 // mask removes them, but 0 times whatever lies in memory could be NaN.
 static __device__ inline void stage(const Prefill *a, Tile *to, const int *span, int tile, int end)
 {
-    int sequence = span[0], past = span[1], ring = a->page * a->pages_per_sequence;
+    int sequence = span[0], past = span[1];
     const uint4 zero = {0, 0, 0, 0};
     for (int i = threadIdx.x; i < KEYS * WIDTH / 8; i += THREADS) {
         int p = i / (WIDTH / 8), d = i % (WIDTH / 8) * 8;
@@ -72,24 +66,13 @@ static __device__ inline void stage(const Prefill *a, Tile *to, const int *span,
             key = a->new_keys + at;
             value = a->new_values + at;
         } else {
-            int position = tile + p, number = 0;
-            if (position >= ring) position %= ring;
-            if (a->pages_per_sequence > 1) {
-                number = position / a->page;
-                position -= number * a->page;
-            }
-            u64 page = a->pages[(u64)sequence * a->pages_per_sequence + number];
-            u64 at = ((page * a->kv_heads + blockIdx.y) * a->page + position) * HEAD_DIM;
+            const int *pages = a->pages + (u64)sequence * a->pages_per_sequence;
+            u64 at = cache_row(pages, a->pages_per_sequence, a->page, a->kv_heads, blockIdx.y, tile + p);
             key = a->keys + at;
             value = a->values + at;
         }
-#if HEAD_DIM % 8 == 0
-        copy_ahead(&to->keys[p][d], key + d);
-        copy_ahead(&to->values[p][d], value + d);
-#else
-        *(uint4 *)&to->keys[p][d] = eight(key, d);
-        *(uint4 *)&to->values[p][d] = eight(value, d);
-#endif
+        copy_eight(&to->keys[p][d], key, d);
+        copy_eight(&to->values[p][d], value, d);
     }
     copies_end();
 }
@@ -189,17 +172,12 @@ KERNEL(prefill, Prefill, THREADS)
         if (STAGES == 1 && tile + KEYS < end) stage(&a, tiles, span, tile + KEYS, end);
     }
     for (int i = 0; i < 2; i++) {
-        float all = row_sum(total[i]), inverse = 1 / all;
+        float all = row_sum(total[i]);
         if (row[i] >= rows) continue;
-        if (a.sinks) {
-            // Nothing overflows relative to the larger of the sink and the largest score.
-            float above = a.sinks[blockIdx.y * group + row[i] % group] - most[i];
-            float shrink = above > 0 ? expf(-above) : 1;
-            inverse = shrink / (all * shrink + expf(above > 0 ? 0 : above));
-        }
+        float share = share_of(all, most[i], a.sinks, blockIdx.y * group + row[i] % group);
         u16 *out = a.out + place(row[i], group, first, a.out_stride) + 2 * t;
 #pragma unroll
         for (int n = 0; n < WIDTH / 8; n++)
-            if (IS_OURS(8 * n + 2 * t)) *(u32 *)(out + 8 * n) = narrow_pair(sums[n][2 * i] * inverse, sums[n][2 * i + 1] * inverse);
+            if (IS_OURS(8 * n + 2 * t)) *(u32 *)(out + 8 * n) = narrow_pair(sums[n][2 * i] * share, sums[n][2 * i + 1] * share);
     }
 }

@@ -1,5 +1,9 @@
 // Products of tiles, on tensor cores where they multiply bf16, and what brings their operands.
 //
+// Rows of a tile in shared memory are 16 bytes longer than what they hold: the eight rows that a
+// product reads at once then lie in different banks.
+#define APART 8
+
 // c += a * b: a is 16 x 16 by rows, b is 16 x 8 by columns. With g = lane / 4 and t = lane % 4, a
 // lane holds:
 // - of a the pairs (g, 2t), (g + 8, 2t), (g, 2t + 8) and (g + 8, 2t + 8)
@@ -110,3 +114,44 @@ static __device__ inline void copies_wait(int groups)
     (void)groups;
 #endif
 }
+
+#ifdef HEAD_DIM
+// Whole tiles of a head, and whether a column of them is one of its values.
+#define WIDTH ((HEAD_DIM + 15) / 16 * 16)
+#define IS_OURS(column) (HEAD_DIM == WIDTH || (column) < HEAD_DIM)
+
+// Where the keys or values of a position begin in a paged cache (cache.cu). `pages` are those of
+// its sequence, which are a ring.
+static __device__ inline u64 cache_row(const int *pages, int count, int page, int kv_heads, int kv_head, int position)
+{
+    int number = 0;
+    if (position >= page * count) position %= page * count;
+    if (count > 1) {
+        number = position / page;
+        position -= number * page;
+    }
+    return (((u64)pages[number] * kv_heads + kv_head) * page + position) * HEAD_DIM;
+}
+
+// Eight values of a head from value `d` on, on their way to shared memory where heads begin at
+// multiples of 16 bytes.
+static __device__ inline void copy_eight(u16 *to, const u16 *head, int d)
+{
+#if HEAD_DIM % 8 == 0
+    copy_ahead(to, head + d);
+#else
+    *(uint4 *)to = eight(head, d);
+#endif
+}
+
+// What a weighted sum of values is multiplied by: 1 over the sum of weights and that of the head's
+// sink. Nothing overflows relative to the larger of the sink and the largest score. 0 where no
+// position was seen.
+static __device__ inline float share_of(float total, float largest, const float *sinks, int head)
+{
+    if (!(total > 0)) return 0;
+    float above = sinks ? sinks[head] - largest : NONE, shrink = above > 0 ? expf(-above) : 1;
+    if (above > NONE) total = total * shrink + expf(above > 0 ? 0 : above);
+    return shrink / total;
+}
+#endif

@@ -11,9 +11,6 @@ use hwprofiles::{AttentionShape, Phase};
 
 /// The most caches: a sample of a measurement has no more calls.
 const MOST_CACHES: usize = 512;
-/// The shortest cache that the executor launches decode kernels for. It rounds lengths up to a
-/// power of two, so that steps of many lengths are one graph.
-const LEAST_POSITIONS: usize = 128;
 
 /// Where the operands of attention in bf16 are in the arena: caches among the weights, queries at
 /// x, the result at y with scratch behind it. Rows of queries also hold keys and values, as the
@@ -56,7 +53,7 @@ impl AttentionPlaces {
             stride: 0,
         };
         if phase == Phase::Decode {
-            places.room = places.room.next_power_of_two().max(LEAST_POSITIONS);
+            places.room = places.room.next_power_of_two().max(calls::LEAST_DECODE);
         }
         places.stride = 2 * places.half();
         let (caches, activations) = (arena.weights(), arena.activations());
