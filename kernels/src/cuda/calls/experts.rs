@@ -13,8 +13,8 @@ use bytemuck::{Pod, Zeroable};
 use hwprofiles::DType;
 use std::ops::Range;
 
-/// Rows of a tile of pairs, and of a tile of a matrix.
-const TILE: usize = 64;
+/// Rows of a matrix that a block multiplies.
+const ROWS: usize = 128;
 /// The most matrices of one call.
 const MATRICES: usize = 128;
 
@@ -64,7 +64,7 @@ struct GroupArguments {
     pairs: i32,
     count: i32,
     most: i32,
-    unused: i32,
+    of_tile: i32,
 }
 
 #[repr(C)]
@@ -142,8 +142,8 @@ impl ExpertRouting {
 
     /// Bytes that the routing takes.
     pub fn bytes(tokens: usize, experts: usize, per_token: usize) -> usize {
-        let tiles = tiles(tokens * per_token, experts);
-        size_of::<i32>() * (2 * tokens * per_token + tiles * (TILE + 1))
+        let pairs = tokens * per_token;
+        size_of::<i32>() * (2 * pairs + tiles(pairs, experts) * (pairs_of_tile(pairs, experts) + 1))
     }
 
     /// Room for the routing of `tokens` tokens to `per_token` of `experts` experts each.
@@ -160,8 +160,8 @@ impl ExpertRouting {
         let pairs = tokens * per_token;
         let (ids, rest) = (room.cast::<i32>().first(pairs), room.cast::<i32>().from(pairs));
         let (shares, rest) = (rest.first(pairs).cast::<f32>(), rest.from(pairs));
-        let tiles = tiles(pairs, experts);
-        let (order, rest) = (rest.first(tiles * TILE), rest.from(tiles * TILE));
+        let (tiles, of_tile) = (tiles(pairs, experts), pairs_of_tile(pairs, experts));
+        let (order, rest) = (rest.first(tiles * of_tile), rest.from(tiles * of_tile));
         Self { tokens, experts, per_token, ids, shares, order, tiles: rest.first(tiles), weighs_input: false }
     }
 
@@ -181,6 +181,10 @@ impl ExpertRouting {
     /// hardly two have the same expert.
     fn is_sparse(&self) -> bool {
         self.pairs() <= self.experts
+    }
+
+    fn pairs_of_tile(&self) -> usize {
+        pairs_of_tile(self.pairs(), self.experts)
     }
 
     /// Calls that find the experts of each token and their shares. A token's experts are those with
@@ -220,7 +224,7 @@ impl ExpertRouting {
             pairs: count(self.pairs()),
             count: count(self.experts),
             most: count(self.tiles.len()),
-            unused: 0,
+            of_tile: count(self.pairs_of_tile()),
         };
         vec![route, KernelCall::new(GpuProgram::Experts, "group", [1, 1, 1], 1024, arguments)]
     }
@@ -243,7 +247,8 @@ impl ExpertRouting {
     ) -> Result<Vec<KernelCall>, KernelError> {
         let (dtype, rows, columns) = matrices.shape;
         assert!(rows.is_multiple_of(PANEL) && columns.is_multiple_of(8), "experts of {rows} × {columns}");
-        let y = y.holding(self.pairs() * rows, "y");
+        y.holding(self.pairs() * rows, "y");
+        let y = y.aligned(16, "y");
         let x_rows = x.len() / columns;
         assert!(x_rows == self.tokens || x_rows == self.pairs(), "{x_rows} rows of {} tokens", self.tokens);
         let (x, per_row) =
@@ -251,9 +256,10 @@ impl ExpertRouting {
         let calls = matrices.bytes.chunks(MATRICES).zip((matrices.first..).step_by(MATRICES));
         let call = |(bytes, first): (&[GpuSlice<u8>], usize)| {
             let mut w = [0; MATRICES];
-            let names = match self.is_sparse() {
-                true => by_format!("gemv_experts"),
-                false => by_format!("grouped"),
+            let names = match (self.is_sparse(), self.pairs_of_tile()) {
+                (true, _) => by_format!("gemv_experts"),
+                (false, TILE) => by_format!("grouped"),
+                (false, _) => by_format!("grouped_tall"),
             };
             let mut kernel = names[0];
             for (w, bytes) in w.iter_mut().zip(bytes) {
@@ -274,7 +280,7 @@ impl ExpertRouting {
                 let arguments = PerPairArguments { x, y, ids: self.ids.address, matrices: table };
                 KernelCall::new(GpuProgram::Gemv { format: dtype }, kernel, grid, 256, arguments)
             } else {
-                let grid = [self.tiles.len(), rows.div_ceil(TILE), 1];
+                let grid = [self.tiles.len(), rows.div_ceil(ROWS), 1];
                 let (order, tiles) = (self.order.address, self.tiles.address);
                 KernelCall::new(
                     GpuProgram::Grouped { format: dtype },
@@ -351,7 +357,17 @@ impl ExpertRouting {
     }
 }
 
+/// Pairs of a tile, and of a tall one.
+const TILE: usize = 64;
+const TALL_TILE: usize = 128;
+
+/// Tall tiles read the matrices half as often. They are worth it where experts have so many pairs
+/// that little of their last tiles is empty.
+fn pairs_of_tile(pairs: usize, experts: usize) -> usize {
+    if pairs >= 2 * TALL_TILE * experts { TALL_TILE } else { TILE }
+}
+
 /// The most tiles that the pairs fill: the last tile of each expert may be partial.
 fn tiles(pairs: usize, experts: usize) -> usize {
-    pairs / TILE + pairs.min(experts)
+    pairs / pairs_of_tile(pairs, experts) + pairs.min(experts)
 }

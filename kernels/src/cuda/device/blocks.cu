@@ -220,20 +220,23 @@ static __device__ inline u32 quad_q6_k(BlockRow row, int group, int i)
         (void)columns;                                                                                            \
         return ((i < 4 ? scales.first : scales.last) * number - scales.minimum) * own_##format(panel, lane);      \
     }                                                                                                             \
-    static __device__ inline void eight_##format(u16 *out, const u8 *panel, int height, int lane, int column, int i) \
+    static __device__ inline uint4 eight_##format(const u8 *panel, int height, int lane, int column, int i)       \
     {                                                                                                             \
         BlockRow row = block_##format(panel, height, lane, column);                                               \
         int group = column % COLUMNS_##format / GROUP;                                                            \
         BlockScales scales = scales_##format(row, group);                                                         \
         float own = own_##format(panel, lane);                                                                    \
-        for (int half = 0; half < 2; half++) {                                                                    \
+        u32 pairs[4];                                                                                             \
+        _Pragma("unroll") for (int half = 0; half < 2; half++) {                                                                    \
             u32 quad = quad_##format(row, group, i + 4 * half);                                                   \
             float values[4];                                                                                      \
             for (int j = 0; j < 4; j++)                                                                           \
                 values[j] = ((half ? scales.last : scales.first) * block_number(quad, j, OFFSET_##format) - scales.minimum) * own; \
-            const uint2 four = {narrow_pair(values[0], values[1]), narrow_pair(values[2], values[3])};            \
-            *(uint2 *)(out + 4 * i + GROUP / 2 * half) = four;                                                    \
+            pairs[2 * half] = narrow_pair(values[0], values[1]);                                                  \
+            pairs[2 * half + 1] = narrow_pair(values[2], values[3]);                                              \
         }                                                                                                         \
+        const uint4 eight = {pairs[0], pairs[1], pairs[2], pairs[3]};                                             \
+        return eight;                                                                                             \
     }
 
 BLOCK_FORMATS(DESCRIBED)

@@ -3,7 +3,6 @@
 // knows how many pairs an expert has. The host launches as many blocks as there could be, and
 // blocks without work end at once. So nothing waits for the host, and a graph is valid for any
 // routing.
-#define TILE 64
 #define MOST 1024
 
 typedef struct {
@@ -55,9 +54,9 @@ KERNEL(route, Route, 256)
 
 typedef struct {
     const int *ids; // [pair]
-    int *order;     // [tile][TILE]: pairs of one expert, or -1
+    int *order;     // [tile][of_tile]: pairs of one expert, or -1
     int *tiles;     // [tile]: whose pairs, or -1
-    int pairs, count, most, unused; // most: tiles there is room for
+    int pairs, count, most, of_tile; // most: tiles there is room for
 } Group;
 
 // Sorts pairs by expert into tiles that belong to one expert each. One block. The place of a pair
@@ -67,15 +66,15 @@ KERNEL(group, Group, 1024)
     __shared__ int counts[MOST], next[MOST];
     for (int i = threadIdx.x; i < a.count; i += blockDim.x) counts[i] = 0;
     for (int i = threadIdx.x; i < a.most; i += blockDim.x) a.tiles[i] = -1;
-    for (int i = threadIdx.x; i < a.most * TILE; i += blockDim.x) a.order[i] = -1;
+    for (int i = threadIdx.x; i < a.most * a.of_tile; i += blockDim.x) a.order[i] = -1;
     __syncthreads();
     for (int i = threadIdx.x; i < a.pairs; i += blockDim.x) atomicAdd(&counts[a.ids[i]], 1);
     __syncthreads();
     if (threadIdx.x == 0) {
         int tile = 0;
         for (int expert = 0; expert < a.count; expert++) {
-            next[expert] = tile * TILE;
-            for (int left = counts[expert]; left > 0; left -= TILE) a.tiles[tile++] = expert;
+            next[expert] = tile * a.of_tile;
+            for (int left = counts[expert]; left > 0; left -= a.of_tile) a.tiles[tile++] = expert;
         }
     }
     __syncthreads();

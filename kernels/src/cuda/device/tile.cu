@@ -18,9 +18,12 @@ static __device__ inline void multiply(float *c, const u32 *a, const u32 *b)
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
-    // The same, pair by pair of the inner dimension: what Turing and the host compute.
+    // The same, pair by pair of the inner dimension: what Turing and the host compute. It is not
+    // unrolled, since programs with many products would take a quarter of a minute to compile.
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+#pragma unroll 1
     for (int half = 0; half < 2; half++)
+#pragma unroll 1
         for (int pair = 0; pair < 4; pair++) {
             u32 above = __shfl_sync(ALL, a[2 * half], 4 * g + pair), below = __shfl_sync(ALL, a[2 * half + 1], 4 * g + pair);
             u32 left = __shfl_sync(ALL, b[half], 8 * t + pair), right = __shfl_sync(ALL, b[half], 8 * t + 4 + pair);

@@ -35,8 +35,11 @@ PLAIN_FORMATS(UNPACK)
         for (int i = threadIdx.x; i < PANEL * COLUMNS / 8; i += blockDim.x) {                                     \
             int lane = i % PANEL, column = i / PANEL / 4 * GROUP, quad = i / PANEL % 4;                           \
             if (column >= left || lane >= height) continue;                                                       \
-            if (height == PANEL) eight_##format(rows[lane] + column, bytes, PANEL, lane, from + column, quad);    \
-            else eight_##format(rows[lane] + column, bytes, height, lane, from + column, quad);                   \
+            uint4 eight = height == PANEL ? eight_##format(bytes, PANEL, lane, from + column, quad)               \
+                                          : eight_##format(bytes, height, lane, from + column, quad);             \
+            const uint2 first = {eight.x, eight.y}, last = {eight.z, eight.w};                                    \
+            *(uint2 *)(rows[lane] + column + 4 * quad) = first;                                                   \
+            *(uint2 *)(rows[lane] + column + 4 * quad + GROUP / 2) = last;                                        \
         }                                                                                                         \
         __syncthreads();                                                                                          \
         u16 *out = a.out + (u64)blockIdx.x * PANEL * a.columns + from;                                            \
