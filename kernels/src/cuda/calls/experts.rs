@@ -276,7 +276,7 @@ impl ExpertRouting {
                 w,
             };
             Ok(if self.is_sparse() {
-                let grid = [rows / PANEL, self.pairs(), 1];
+                let grid = [rows / PANEL, 1, self.pairs()];
                 let arguments = PerPairArguments { x, y, ids: self.ids.address, matrices: table };
                 KernelCall::new(GpuProgram::Gemv { format: dtype }, kernel, grid, 256, arguments)
             } else {

@@ -9,6 +9,9 @@ use bytemuck::{Pod, Zeroable};
 use hwprofiles::DType;
 
 const THREADS: u32 = 256;
+/// Rows of x for which the weights are read once, where there are no more, and otherwise.
+const FEW: usize = 8;
+const SEVERAL: usize = 32;
 
 /// The formats of matrices that a GPU's kernels read.
 pub const GPU_MATRICES: [DType; 14] = [
@@ -84,7 +87,7 @@ struct GemvArguments {
     x_stride: i32,
     y_stride: i32,
     wide: i32,
-    unused: i32,
+    m: i32,
 }
 
 /// The output of a product.
@@ -131,8 +134,8 @@ impl ProductOutput {
 }
 
 /// y = x·Wᵀ for `m` rows of x in bf16, with W[rows, columns] packed as [`crate::Weights`]. The
-/// weights are read once per row of x. For more than a few rows, [`unpack`] and a product by
-/// cuBLASLt are faster.
+/// weights are read once for each 32 rows of x. For many rows, [`unpack`] and a product by cuBLASLt
+/// are faster.
 ///
 /// # Errors
 /// [`KernelError::DType`], [`KernelError::Size`].
@@ -144,7 +147,11 @@ pub fn gemv(
     w: GpuSlice<u8>,
 ) -> Result<KernelCall, KernelError> {
     let y = y.into();
-    let (kernel, w) = packed(by_format!("gemv"), dtype, rows, columns, w)?;
+    let (names, panels, together) = match m {
+        ..=FEW => (by_format!("gemv"), 1, FEW),
+        _ => (by_format!("gemv_several"), 2, SEVERAL),
+    };
+    let (kernel, w) = packed(names, dtype, rows, columns, w)?;
     let arguments = GemvArguments {
         x: x.holding(extent(m, x_stride, columns), "x"),
         w,
@@ -154,12 +161,12 @@ pub fn gemv(
         x_stride: count(x_stride),
         y_stride: count(y_stride),
         wide: y.is_wide().into(),
-        unused: 0,
+        m: count(m),
     };
     Ok(KernelCall::new(
         GpuProgram::Gemv { format: dtype },
         kernel,
-        [rows.div_ceil(PANEL), m, 1],
+        [rows.div_ceil(panels * PANEL), m.div_ceil(together), 1],
         THREADS,
         arguments,
     ))

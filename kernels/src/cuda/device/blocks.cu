@@ -5,8 +5,8 @@
 //
 // All kernels of a format are made from one description here, by groups of 32 columns:
 // - SHAPE: columns and bytes of a block, bytes of a row's own scale in front of a panel's blocks,
-//   what is added to numbers to make them unsigned, whether there is a minimum, and how many columns
-//   share bytes
+//   what is added to numbers to make them unsigned, whether there is a minimum, how many columns
+//   share bytes, and whether the halves of a group have scales of their own
 // - quad_*: the numbers of four columns, as bytes
 // - scales_*: by what they are multiplied, and what is subtracted
 //
@@ -91,30 +91,31 @@ static __device__ inline u32 doubled_floats(u32 word, int high)
     return look_up(table, word, high);
 }
 
-#define SHAPE(format, columns, bytes, own, offset, minimum, together)                                             \
+#define SHAPE(format, columns, bytes, own, offset, minimum, together, halves)                                     \
     enum {                                                                                                        \
         COLUMNS_##format = columns,                                                                               \
         BYTES_##format = bytes,                                                                                   \
         OWN_##format = own,                                                                                       \
         OFFSET_##format = offset,                                                                                 \
         MINIMUM_##format = minimum,                                                                               \
-        TOGETHER_##format = together                                                                              \
+        TOGETHER_##format = together,                                                                             \
+        HALVES_##format = halves                                                                                  \
     };
 
-SHAPE(q8_0, 32, 34, 0, 128, 0, 32)
+SHAPE(q8_0, 32, 34, 0, 128, 0, 32, 0)
 static __device__ inline BlockScales scales_q8_0(BlockRow row, int group) { (void)group; return one_scale(block_half(row, 0)); }
 // A signed byte plus 128 has the other sign bit.
 static __device__ inline u32 quad_q8_0(BlockRow row, int group, int i) { (void)group; return block_word(row, 2 + 4 * i) ^ 0x80808080u; }
 
-SHAPE(q4_0, 32, 18, 0, 8, 0, 32)
+SHAPE(q4_0, 32, 18, 0, 8, 0, 32, 0)
 static __device__ inline BlockScales scales_q4_0(BlockRow row, int group) { return scales_q8_0(row, group); }
 static __device__ inline u32 quad_q4_0(BlockRow row, int group, int i) { (void)group; return half_bytes(block_word(row, 2 + i % 4 * 4), i / 4); }
 
-SHAPE(iq4_nl, 32, 18, 0, 128, 0, 32)
+SHAPE(iq4_nl, 32, 18, 0, 128, 0, 32, 0)
 static __device__ inline BlockScales scales_iq4_nl(BlockRow row, int group) { return scales_q8_0(row, group); }
 static __device__ inline u32 quad_iq4_nl(BlockRow row, int group, int i) { (void)group; return unequal_steps(block_word(row, 2 + i % 4 * 4), i / 4); }
 
-SHAPE(mxfp4, 32, 17, 0, 12, 0, 32)
+SHAPE(mxfp4, 32, 17, 0, 12, 0, 32, 0)
 static __device__ inline BlockScales scales_mxfp4(BlockRow row, int group)
 {
     u32 e = row.block[row.lane];
@@ -124,7 +125,7 @@ static __device__ inline BlockScales scales_mxfp4(BlockRow row, int group)
 }
 static __device__ inline u32 quad_mxfp4(BlockRow row, int group, int i) { (void)group; return doubled_floats(block_word(row, 1 + i % 4 * 4), i / 4); }
 
-SHAPE(nvfp4, 64, 36, 4, 12, 0, 32)
+SHAPE(nvfp4, 64, 36, 4, 12, 0, 32, 1)
 static __device__ inline BlockScales scales_nvfp4(BlockRow row, int group)
 {
     u32 two = block_word(row, 0) >> (16 * group);
@@ -137,7 +138,7 @@ static __device__ inline u32 quad_nvfp4(BlockRow row, int group, int i)
     return doubled_floats(block_word(row, 4 + 16 * group + i / 4 * 8 + i % 2 * 4), i / 2 % 2);
 }
 
-SHAPE(iq4_xs, 256, 136, 0, 128, 0, 32)
+SHAPE(iq4_xs, 256, 136, 0, 128, 0, 32, 0)
 static __device__ inline BlockScales scales_iq4_xs(BlockRow row, int group)
 {
     u32 six = (block_word(row, 4) >> (4 * group) & 15) | (block_short(row, 2) >> (2 * group) & 3) << 4;
@@ -145,7 +146,7 @@ static __device__ inline BlockScales scales_iq4_xs(BlockRow row, int group)
 }
 static __device__ inline u32 quad_iq4_xs(BlockRow row, int group, int i) { return unequal_steps(block_word(row, 8 + 16 * group + i % 4 * 4), i / 4); }
 
-SHAPE(q4_k, 256, 144, 0, 0, 1, 64)
+SHAPE(q4_k, 256, 144, 0, 0, 1, 64, 0)
 // Six bits each. Those of the first four groups are in one byte; those of the last four are in half
 // a byte and the upper bits of another.
 static __device__ inline BlockScales scales_q4_k(BlockRow row, int group)
@@ -166,7 +167,7 @@ static __device__ inline BlockScales scales_q4_k(BlockRow row, int group)
 }
 static __device__ inline u32 quad_q4_k(BlockRow row, int group, int i) { return half_bytes(block_word(row, 16 + group / 2 * 32 + 4 * i), group % 2); }
 
-SHAPE(q5_k, 256, 176, 0, 0, 1, 64)
+SHAPE(q5_k, 256, 176, 0, 0, 1, 64, 0)
 static __device__ inline BlockScales scales_q5_k(BlockRow row, int group) { return scales_q4_k(row, group); }
 // Bit `group` of a byte is the fifth of its number.
 static __device__ inline u32 quad_q5_k(BlockRow row, int group, int i)
@@ -175,7 +176,7 @@ static __device__ inline u32 quad_q5_k(BlockRow row, int group, int i)
     return half_bytes(block_word(row, 48 + group / 2 * 32 + 4 * i), group % 2) | fifth << 4;
 }
 
-SHAPE(q6_k, 256, 210, 0, 32, 0, 128)
+SHAPE(q6_k, 256, 210, 0, 32, 0, 128, 1)
 static __device__ inline BlockScales scales_q6_k(BlockRow row, int group)
 {
     float d = block_half(row, 208);

@@ -1,268 +1,332 @@
-// y = x * W^T for few rows of x, the weights packed in whatever format and dequantised in
-// registers.
+// y = x * W^T for few rows of x, the weights packed in whatever format and widened in registers.
 //
-// Reading the weights takes most of the time, so they are read once, in whole lines, with many
-// loads under way. A panel is laid out for that: 16 bytes per lane are 512 consecutive bytes, and a
-// lane's bytes belong to a few rows and a few columns:
-// - bf16: 8 pairs of columns, 4 lanes each; a lane has 4 rows of a pair
-// - int8: a group of 32 columns, 2 lanes for each pair; a lane has 8 rows of a pair
-// - int4: two groups of 32 columns, 4 lanes for each eight; a lane has 4 rows of an eight
-// - fp8 and fp8_block: 16 pairs of columns, 2 lanes each; a lane has 8 rows of a pair
+// Reading the weights takes most of the time, so they are read once for all rows of x of a block,
+// with many loads under way, and multiplied by tensor cores where those multiply bf16: the 16 rows of
+// a panel are the rows of `multiply`'s a, and 8 rows of x are the columns of its b. A number of a
+// quantised format is an integer or a short float, which bf16 has exactly; the scales multiply the
+// sums in f32.
 //
-// In formats of blocks, the scales of a row take several instructions. So a lane has one row and 32
-// of its columns, whose scales it decodes once. Half a warp reads the same word of sixteen rows, 64
-// consecutive bytes, and has all words of the 32 columns under way; the other half has the next 32.
-//
-// A block takes one panel, and its eight warps take turns. At the end their sums are added in a
-// fixed order, so the result does not depend on the schedule. x is staged in shared memory as f32,
-// CHUNK columns at a time and padded with zeros, so that no load of it needs a bound.
-//
-// Eight warps with two loads each and two to eight blocks on a multiprocessor keep 16 to 64 KiB
-// under way.
-#define CHUNK 2048
+// A block takes one panel or two, and its eight warps take turns at the columns. At the end their
+// sums are added in a fixed order, so the result does not depend on the schedule. Each lane gets the
+// words of two rows of a panel as they lie, 32 columns at a time; which columns these are differs
+// between formats, and x is read in the same order.
 #define WARPS 8
-// Rows of a lane, and columns of a warp at a time.
-enum { EACH_bf16 = 4, EACH_int8 = 8, EACH_int4 = 4, EACH_fp8 = 8, EACH_fp8_block = 8 };
-enum { STEP_bf16 = 16, STEP_int8 = 32, STEP_int4 = 64, STEP_fp8 = 32, STEP_fp8_block = 32 };
-// The same columns in formats of blocks.
-#define STEP_COLUMNS(format) (TOGETHER_##format > 2 * GROUP ? TOGETHER_##format : 2 * GROUP)
+#define THREADS (WARPS * WARP)
 
 typedef struct {
     const u16 *x; // rows of `columns` values, `x_stride` values apart
     const u8 *w;  // packed, [rows][columns]
     void *y;      // rows of `rows` values, `y_stride` values apart: bf16, or f32 where `wide`
-    int rows, columns, x_stride, y_stride, wide, unused;
+    int rows, columns, x_stride, y_stride, wide;
+    int m; // rows of x
 } Gemv;
 
-static __device__ inline void put(const Gemv *a, int row, float sum)
+// 32 columns of a panel: what a lane has of them, and by what their sums are multiplied. With g =
+// lane / 4 and t = lane % 4 it has two rows; their first words are the columns of the first product,
+// the others those of the second.
+typedef struct {
+    u32 numbers[2][4];
+    float first[2], last[2], minimum[2]; // of each row; of the first 16 columns and of the last
+} Group;
+
+// How the 32 columns are divided: a lane has eight that follow each other from 8 t on, or four of the
+// first half and four of the last, where the halves have scales of their own.
+enum { EIGHTS, QUADS };
+enum { ORDER_bf16 = EIGHTS, ORDER_int8 = EIGHTS, ORDER_int4 = EIGHTS, ORDER_fp8 = EIGHTS, ORDER_fp8_block = EIGHTS };
+// The rows that a lane has: g and g + 8, or 2 g and 2 g + 1, where a word has bytes of both.
+enum { APART_ROWS, ADJACENT_ROWS };
+enum { ROWS_bf16 = APART_ROWS, ROWS_int8 = ADJACENT_ROWS, ROWS_int4 = APART_ROWS, ROWS_fp8 = ADJACENT_ROWS, ROWS_fp8_block = ADJACENT_ROWS };
+// What is multiplied by scales: nothing before the end, 32 columns, or halves of them.
+enum { UNSCALED, BY_GROUP, BY_HALF };
+enum { SCALES_bf16 = UNSCALED, SCALES_int8 = BY_GROUP, SCALES_int4 = BY_GROUP, SCALES_fp8 = UNSCALED, SCALES_fp8_block = BY_GROUP };
+// Columns of a warp at a time.
+enum { STEP_bf16 = 64, STEP_int8 = 64, STEP_int4 = 128, STEP_fp8 = 64, STEP_fp8_block = 128 };
+
+static __device__ inline int row_of(int rows, int which)
 {
-    u64 at = (u64)blockIdx.y * a->y_stride + blockIdx.x * PANEL + row;
-    if (a->wide) ((float *)a->y)[at] = sum;
-    else ((u16 *)a->y)[at] = narrow(sum);
+    int g = threadIdx.x % WARP / 4;
+    return rows == APART_ROWS ? g + which * (PANEL / 2) : 2 * g + which;
 }
 
-static __device__ inline void stage(float *x, const Gemv *a, int from)
+// The exact difference of two pairs of bf16.
+static __device__ inline u32 pair_less(u32 a, u32 b)
 {
-    const u16 *row = a->x + (u64)blockIdx.y * a->x_stride;
-    // Other threads may still read the previous chunk.
-    __syncthreads();
-    for (int i = threadIdx.x; i < CHUNK; i += blockDim.x) x[i] = from + i < a->columns ? wide(row[from + i]) : 0;
-    __syncthreads();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u32 difference;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(difference) : "r"(b), "r"(0xbf80bf80u), "r"(a)); // b * -1 + a
+    return difference;
+#else
+    return narrow_pair(low(a) - low(b), high(a) - high(b));
+#endif
 }
 
-// Each adds its lane's part of the step that begins at column `from + column` of `columns`; `x` holds
-// the columns from `from` on, up to `from + to`.
-static __device__ inline void step_bf16(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
+// Bytes i and i + 1 less `offset`, as bf16. As the lower half of a bf16 whose upper half is 0x43, a
+// number below 128 counts from 128 on; the upper bit of a byte is taken off what is subtracted.
+static __device__ inline u32 numbers_of(u32 quad, int i, int offset)
 {
-    (void)columns;
-    int lane = threadIdx.x % WARP;
-    column += lane / 4 * 2;
-    const u8 *pair = panel + (u64)(from + column) * 2 * PANEL;
-    if (column + 1 < to) {
-        uint4 four = *(const uint4 *)(pair + 16 * (lane % 4));
-        sums[0] += low(four.x) * x[column] + high(four.x) * x[column + 1];
-        sums[1] += low(four.y) * x[column] + high(four.y) * x[column + 1];
-        sums[2] += low(four.z) * x[column] + high(four.z) * x[column + 1];
-        sums[3] += low(four.w) * x[column] + high(four.w) * x[column + 1];
-    } else if (column < to) { // the last of an odd number has no partner
-        for (int i = 0; i < 4; i++) sums[i] += wide(((const u16 *)pair)[lane % 4 * 4 + i]) * x[column];
+    const u32 places = i ? 0x4342u : 0x4140u, ones = 0x43434343u;
+    if (offset < 128) {
+        const u32 zero = __float_as_uint((float)(128 + offset)) >> 16;
+        return pair_less(__byte_perm(quad, ones, places), zero << 16 | zero);
     }
+    // 128 where the bit is set, and 256 where it is not.
+    return pair_less(__byte_perm(quad & 0x7f7f7f7fu, ones, places), __byte_perm(~quad & 0x80808080u, ones, places));
 }
 
-static __device__ inline float integers(u32 word, int at, float first, float second)
+// Two numbers of E4M3 in bytes i and i + 1, as bf16: their exponents are 120 too small at first.
+static __device__ inline u32 float8_pair(u32 quad, int i)
 {
-    return (float)(signed char)(word >> at) * first + (float)(signed char)(word >> (at + 8)) * second;
+    u32 bytes = __byte_perm(quad, 0, i ? 0x3424u : 0x1404u);
+    u32 small = (bytes & 0x80008000u) | (bytes >> 4 & 0x07f007f0u);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u32 pair;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(small), "r"(0x7b807b80u), "r"(0x80008000u)); // * 2^120 - 0
+    return pair;
+#else
+    return narrow_pair(low(small) * __uint_as_float(0x7b800000u), high(small) * __uint_as_float(0x7b800000u));
+#endif
 }
 
-static __device__ inline void step_int8(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
+// Each reads the 32 columns from `column` on.
+static __device__ inline void read_bf16(Group *group, const u8 *panel, int column, int columns)
 {
+    int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4;
+    const u32 *pairs = (const u32 *)(panel + (u64)column * 2 * PANEL) + 4 * t * PANEL + g;
     (void)columns;
-    int lane = threadIdx.x % WARP;
-    const u8 *group = panel + (u64)((from + column) / GROUP) * PANEL * (2 + GROUP);
-    // The scales of this lane's eight rows, then their values.
-    uint4 scales = *(const uint4 *)(group + 16 * (lane % 2)), q = *(const uint4 *)(group + 2 * PANEL + 16 * lane);
-    float first = x[column + lane / 2 * 2], second = x[column + lane / 2 * 2 + 1];
-    const u32 scale[4] = {scales.x, scales.y, scales.z, scales.w}, word[4] = {q.x, q.y, q.z, q.w};
-    (void)to; // columns of a group beyond the last are zeros, and so is x there
+#pragma unroll
+    for (int i = 0; i < 8; i++) group->numbers[i / 4][i % 4] = pairs[(i / 4 * 2 + i % 4 / 2) * PANEL + i % 2 * (PANEL / 2)];
+}
+
+static __device__ inline void read_int8(Group *group, const u8 *panel, int column, int columns)
+{
+    int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4;
+    const u32 *words = (const u32 *)(panel + (u64)(column / GROUP) * PANEL * (2 + GROUP));
+    u32 scales = words[g];
+    (void)columns;
+    group->first[0] = wide_half((u16)scales);
+    group->first[1] = wide_half((u16)(scales >> 16));
+#pragma unroll
     for (int i = 0; i < 4; i++) {
-        sums[2 * i] += wide_half((u16)scale[i]) * integers(word[i], 0, first, second);
-        sums[2 * i + 1] += wide_half((u16)(scale[i] >> 16)) * integers(word[i], 16, first, second);
+        u32 word = words[PANEL / 2 + (4 * t + i) * (PANEL / 2) + g] ^ 0x80808080u;
+        group->numbers[i / 2][i % 2 * 2] = numbers_of(word, 0, 128);
+        group->numbers[i / 2][i % 2 * 2 + 1] = numbers_of(word, 2, 128);
     }
 }
 
-static __device__ inline void step_int4(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
+static __device__ inline void read_int4(Group *group, const u8 *panel, int column, int columns)
 {
+    int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4;
+    const u8 *bytes = panel + (u64)(column / GROUP) * PANEL * (2 + GROUP / 2);
+    const u32 *words = (const u32 *)(bytes + 2 * PANEL) + t * PANEL + g;
     (void)columns;
-    int lane = threadIdx.x % (WARP / 2);
-    column += threadIdx.x % WARP / (WARP / 2) * GROUP;
-    if (column >= to) return;
-    const u8 *group = panel + (u64)((from + column) / GROUP) * PANEL * (2 + GROUP / 2);
-    uint2 scales = *(const uint2 *)(group + 8 * (lane % 4));
-    uint4 q = *(const uint4 *)(group + 2 * PANEL + 16 * lane);
-    const float *eight = x + column + lane / 4 * 8;
-    const u32 word[4] = {q.x, q.y, q.z, q.w};
-    const u16 scale[4] = {(u16)scales.x, (u16)(scales.x >> 16), (u16)scales.y, (u16)(scales.y >> 16)};
-    for (int i = 0; i < 4; i++) {
-        float sum = 0;
-        // Nibbles j and j + 4 are columns 2j and 2j + 1.
-        for (int j = 0; j < 4; j++) {
-            sum += ((float)(word[i] >> (4 * j) & 15) - 8) * eight[2 * j];
-            sum += ((float)(word[i] >> (4 * j + 16) & 15) - 8) * eight[2 * j + 1];
-        }
-        sums[i] += wide_half(scale[i]) * sum;
+#pragma unroll
+    for (int which = 0; which < 2; which++) {
+        u32 word = words[which * (PANEL / 2)];
+        group->first[which] = wide_half(((const u16 *)bytes)[g + which * (PANEL / 2)]);
+        // Nibbles i and i + 4 are columns 2i and 2i + 1; 0x43 in front of them counts from 128 on.
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            group->numbers[i / 2][i % 2 * 2 + which] = pair_less((word >> (4 * i) & 0x000f000fu) | 0x43004300u, 0x43084308u);
     }
 }
 
-// The products of 8 rows of a pair of columns at `pair` with x, times `scale`.
-static __device__ inline void add_float8(float *sums, const u8 *pair, const float *x, float scale, int column, int to)
+static __device__ inline void read_float8(Group *group, const u8 *numbers, int column)
 {
-    int lane = threadIdx.x % WARP;
-    column += lane / 2 * 2;
-    pair += (u64)(lane / 2) * 2 * PANEL;
-    if (column + 1 < to) {
-        uint4 four = *(const uint4 *)(pair + 16 * (lane % 2));
-        const u32 word[4] = {four.x, four.y, four.z, four.w};
-        float first = scale * x[column], second = scale * x[column + 1];
-        for (int i = 0; i < 4; i++) {
-            sums[2 * i] += wide_float8(word[i]) * first + wide_float8(word[i] >> 8) * second;
-            sums[2 * i + 1] += wide_float8(word[i] >> 16) * first + wide_float8(word[i] >> 24) * second;
-        }
-    } else if (column < to) { // the last of an odd number has no partner
-        for (int i = 0; i < 8; i++) sums[i] += wide_float8(pair[lane % 2 * 8 + i]) * scale * x[column];
+    int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4;
+    const u32 *words = (const u32 *)(numbers + (u64)column * PANEL) + 4 * t * (PANEL / 2) + g;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 word = words[i * (PANEL / 2)];
+        group->numbers[i / 2][i % 2 * 2] = float8_pair(word, 0);
+        group->numbers[i / 2][i % 2 * 2 + 1] = float8_pair(word, 2);
     }
 }
 
 // The scales of rows are left to the end.
-static __device__ inline void step_fp8(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
+static __device__ inline void read_fp8(Group *group, const u8 *panel, int column, int columns)
 {
     (void)columns;
-    add_float8(sums, panel + (u64)(4 + from + column) * PANEL, x, 1, column, to);
+    read_float8(group, panel + 4 * PANEL, column);
 }
 
-static __device__ inline void step_fp8_block(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns)
+static __device__ inline void read_fp8_block(Group *group, const u8 *panel, int column, int columns)
 {
-    const u8 *pair = panel + (u64)((columns + 511) / 512 + from + column) * PANEL;
-    add_float8(sums, pair, x, ((const float *)panel)[(from + column) / 128], column, to);
+    group->first[0] = group->first[1] = ((const float *)panel)[column / 128];
+    read_float8(group, panel + (columns + 511) / 512 * PANEL, column);
 }
 
-// The product of a group's row with x, which half a warp reads at the same addresses.
-#define DOT(format)                                                                                               \
-    static __device__ inline float dot_##format(const u8 *panel, const float *x, int column)                     \
+#define READ_BLOCKS(format)                                                                                       \
+    enum {                                                                                                        \
+        ORDER_##format = QUADS,                                                                                   \
+        ROWS_##format = APART_ROWS,                                                                               \
+        SCALES_##format = HALVES_##format ? BY_HALF : BY_GROUP,                                                   \
+        STEP_##format = TOGETHER_##format > 2 * GROUP ? TOGETHER_##format : 2 * GROUP                             \
+    };                                                                                                            \
+    static __device__ inline void read_##format(Group *group, const u8 *panel, int column, int columns)          \
     {                                                                                                             \
-        int lane = threadIdx.x % PANEL, group = column % COLUMNS_##format / GROUP;                                \
-        BlockRow row = block_##format(panel, PANEL, lane, column);                                                \
-        BlockScales scales = scales_##format(row, group);                                                         \
-        float first = 0, last = 0, all = 0;                                                                       \
-        _Pragma("unroll") for (int i = 0; i < 8; i++) {                                                           \
-            u32 quad = quad_##format(row, group, i);                                                              \
-            uint4 four = *(const uint4 *)(x + 4 * i);                                                             \
-            float sum = block_number(quad, 0, OFFSET_##format) * __uint_as_float(four.x);                         \
-            sum += block_number(quad, 1, OFFSET_##format) * __uint_as_float(four.y);                              \
-            sum += block_number(quad, 2, OFFSET_##format) * __uint_as_float(four.z);                              \
-            sum += block_number(quad, 3, OFFSET_##format) * __uint_as_float(four.w);                              \
-            if (i < 4) first += sum;                                                                              \
-            else last += sum;                                                                                     \
-        }                                                                                                         \
-        if (MINIMUM_##format) {                                                                                   \
-            all = x[lane] + x[lane + PANEL];                                                                      \
-            for (int apart = PANEL / 2; apart > 0; apart /= 2) all += __shfl_xor_sync(ALL, all, apart);           \
-        }                                                                                                         \
-        return scales.first * first + scales.last * last - scales.minimum * all;                                  \
-    }
-
-// A block of a format with minima has an even number of groups, so all lanes take part in the
-// shuffles.
-#define STEP(format)                                                                                              \
-    DOT(format)                                                                                                   \
-    static __device__ inline void step_##format(float *sums, const u8 *panel, const float *x, int from, int column, int to, int columns) \
-    {                                                                                                             \
-        int end = column + STEP_COLUMNS(format);                                                                  \
+        int of_block = column % COLUMNS_##format / GROUP, t = threadIdx.x % 4;                                    \
         (void)columns;                                                                                            \
-        for (column += threadIdx.x % WARP / PANEL * GROUP; column < end; column += 2 * GROUP)                     \
-            if (column < to) sums[0] += dot_##format(panel, x + column, from + column);                           \
-    }                                                                                                             \
-    static __device__ inline void scale_##format(float *sums, const u8 *panel)                                   \
-    {                                                                                                             \
-        sums[0] *= own_##format(panel, threadIdx.x % PANEL);                                                      \
+        _Pragma("unroll") for (int which = 0; which < 2; which++) {                                               \
+            BlockRow row = block_##format(panel, PANEL, row_of(APART_ROWS, which), column);                       \
+            BlockScales scales = scales_##format(row, of_block);                                                  \
+            group->first[which] = scales.first;                                                                   \
+            group->last[which] = scales.last;                                                                     \
+            group->minimum[which] = scales.minimum;                                                               \
+            _Pragma("unroll") for (int half = 0; half < 2; half++) {                                              \
+                u32 quad = quad_##format(row, of_block, t + 4 * half);                                            \
+                group->numbers[half][which] = numbers_of(quad, 0, OFFSET_##format);                               \
+                group->numbers[half][which + 2] = numbers_of(quad, 2, OFFSET_##format);                           \
+            }                                                                                                     \
+        }                                                                                                         \
     }
 
-BLOCK_FORMATS(STEP)
+BLOCK_FORMATS(READ_BLOCKS)
 
-// Each multiplies its lane's sums by the scales of their rows, in formats that have such.
-static __device__ inline void scale_bf16(float *sums, const u8 *panel) { (void)sums, (void)panel; }
-static __device__ inline void scale_int8(float *sums, const u8 *panel) { (void)sums, (void)panel; }
-static __device__ inline void scale_int4(float *sums, const u8 *panel) { (void)sums, (void)panel; }
-static __device__ inline void scale_fp8_block(float *sums, const u8 *panel) { (void)sums, (void)panel; }
-
-static __device__ inline void scale_fp8(float *sums, const u8 *panel)
+// Four values of a row of x, or zeros where there is no such row.
+static __device__ inline uint2 four_of(const u16 *row, int column, int aligned)
 {
-    for (int i = 0; i < 8; i++) sums[i] *= ((const float *)panel)[threadIdx.x % 2 * 8 + i];
+    uint2 four = {0, 0};
+    if (!row) return four;
+    if (aligned) return *(const uint2 *)(row + column);
+    row += column;
+    four.x = row[0] | (u32)row[1] << 16;
+    four.y = row[2] | (u32)row[3] << 16;
+    return four;
 }
 
-// Adds up `each` rows per lane over the lanes that have the same rows (those whose number is the
-// same modulo PANEL / each), then over the warps, and writes the panel's rows.
-static __device__ inline void finish(const Gemv *a, float *sums, int each)
+// Adds the product of 32 columns with `tiles` times 8 rows of x. `ones` is what to multiply a minimum
+// by: the sums of these columns of x.
+static __device__ inline void add_group(float sums[][4], const Group *group, u32 x[][4], int tiles, int scales, int has_minimum)
 {
-    __shared__ float of_warp[WARPS][PANEL];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, apart = PANEL / each;
-    for (int i = 0; i < each; i++) {
-        for (int other = apart; other < WARP; other *= 2) sums[i] += __shfl_xor_sync(ALL, sums[i], other);
-        if (lane < apart) of_warp[warp][lane * each + i] = sums[i];
-    }
-    __syncthreads();
-    if (threadIdx.x < PANEL) {
-        float sum = 0;
-        for (int i = 0; i < WARPS; i++) sum += of_warp[i][threadIdx.x];
-        put(a, threadIdx.x, sum);
+    const u32 ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+#pragma unroll
+    for (int tile = 0; tile < tiles; tile++) {
+        if (scales == UNSCALED) {
+            multiply(sums[tile], group->numbers[0], x[tile]);
+            multiply(sums[tile], group->numbers[1], x[tile] + 2);
+            continue;
+        }
+        float first[4] = {0}, last[4] = {0}, all[4] = {0};
+        multiply(first, group->numbers[0], x[tile]);
+        multiply(scales == BY_HALF ? last : first, group->numbers[1], x[tile] + 2);
+        if (has_minimum) {
+            multiply(all, ones, x[tile]);
+            multiply(all, ones, x[tile] + 2);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            sums[tile][i] += group->first[i / 2] * first[i];
+            if (scales == BY_HALF) sums[tile][i] += group->last[i / 2] * last[i];
+            if (has_minimum) sums[tile][i] -= group->minimum[i / 2] * all[i];
+        }
     }
 }
 
-// A last panel of fewer rows has no lines of 512 bytes, so a warp takes a row, value by value.
+static __device__ inline void put(const Gemv *a, int row, int column, float sum)
+{
+    u64 at = (u64)row * a->y_stride + column;
+    if (a->wide) ((float *)a->y)[at] = sum;
+    else ((u16 *)a->y)[at] = narrow(sum);
+}
+
+// By what the sums of a row of W are multiplied at the end.
+static __device__ inline float scale_of_bf16(const u8 *panel, int row) { (void)panel, (void)row; return 1; }
+static __device__ inline float scale_of_int8(const u8 *panel, int row) { return scale_of_bf16(panel, row); }
+static __device__ inline float scale_of_int4(const u8 *panel, int row) { return scale_of_bf16(panel, row); }
+static __device__ inline float scale_of_fp8_block(const u8 *panel, int row) { return scale_of_bf16(panel, row); }
+static __device__ inline float scale_of_fp8(const u8 *panel, int row) { return ((const float *)panel)[row]; }
+#define SCALE_OF_BLOCKS(format)                                                                                   \
+    static __device__ inline float scale_of_##format(const u8 *panel, int row) { return own_##format(panel, row); }
+BLOCK_FORMATS(SCALE_OF_BLOCKS)
+enum { MINIMUM_bf16, MINIMUM_int8 = 0, MINIMUM_int4 = 0, MINIMUM_fp8 = 0, MINIMUM_fp8_block = 0 };
+
+// A last panel of fewer rows does not lie in whole words, so a warp takes a row, value by value.
 #define LAST(format)                                                                                              \
-    static __device__ inline void last_##format(const Gemv *a, const u8 *panel, int height)                      \
+    static __device__ inline void last_##format(const Gemv *a, const u8 *panel, int height, int from, int to)    \
     {                                                                                                             \
-        const u16 *x = a->x + (u64)blockIdx.y * a->x_stride;                                                      \
-        for (int lane = threadIdx.x / WARP; lane < height; lane += WARPS) {                                       \
+        for (int i = threadIdx.x / WARP; i < height * (to - from); i += WARPS) {                                  \
+            int row = from + i / height, lane = i % height;                                                       \
             float sum = 0;                                                                                        \
             for (int column = threadIdx.x % WARP; column < a->columns; column += WARP)                            \
-                sum += wide(x[column]) * value_##format(panel, height, a->columns, lane, column);                 \
+                sum += wide(a->x[(u64)row * a->x_stride + column]) * value_##format(panel, height, a->columns, lane, column); \
             sum = warp_sum(sum);                                                                                  \
-            if (threadIdx.x % WARP == 0) put(a, lane, sum);                                                       \
+            if (threadIdx.x % WARP == 0) put(a, row, a->rows - height + lane, sum);                               \
         }                                                                                                         \
     }
 
 FORMATS(LAST)
 
-// Panel blockIdx.x of row blockIdx.y. `each` rows per lane, `step` columns per warp.
-#define PRODUCT(format, each, step)                                                                               \
-    static __device__ inline void product_##format(const Gemv *a)                                                \
+// `panels` panels from blockIdx.x on of `tiles` times 8 rows of x from blockIdx.y on.
+#define PRODUCT(format, name, panels, tiles)                                                                      \
+    static __device__ inline void name##_##format(const Gemv *a)                                                 \
     {                                                                                                             \
-        __shared__ __align__(16) float x[CHUNK];                                                                                \
-        const u8 *panel = a->w + (u64)blockIdx.x * PANEL * row_bytes_##format(a->columns);                        \
-        int height = height_of(blockIdx.x, a->rows), warp = threadIdx.x / WARP;                                   \
-        if (height < PANEL) {                                                                                     \
-            last_##format(a, panel, height);                                                                      \
-            return;                                                                                               \
+        __shared__ float of_warp[WARPS][panels * PANEL][8 * tiles];                                               \
+        int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4, warp = threadIdx.x / WARP;                           \
+        int begin = blockIdx.y * 8 * tiles, end = begin + 8 * tiles < a->m ? begin + 8 * tiles : a->m;            \
+        int aligned = (u64)a->x % 8 == 0 && a->x_stride % 4 == 0, whole = a->columns / GROUP * GROUP;             \
+        const u8 *panel[panels];                                                                                  \
+        int height[panels];                                                                                       \
+        _Pragma("unroll") for (int p = 0; p < panels; p++) {                                                      \
+            int number = blockIdx.x * panels + p;                                                                 \
+            panel[p] = a->w + (u64)number * PANEL * row_bytes_##format(a->columns);                               \
+            height[p] = height_of(number, a->rows);                                                               \
+            if (height[p] > 0 && height[p] < PANEL) last_##format(a, panel[p], height[p], begin, end);            \
         }                                                                                                         \
-        float sums[each] = {0};                                                                                   \
-        for (int from = 0; from < a->columns; from += CHUNK) {                                                    \
-            stage(x, a, from);                                                                                    \
-            int to = a->columns - from < CHUNK ? a->columns - from : CHUNK;                                       \
-            _Pragma("unroll 4") for (int column = warp * step; column < to; column += WARPS * step)               \
-                step_##format(sums, panel, x, from, column, to, a->columns);                                      \
+        const u16 *x_of[tiles];                                                                                   \
+        _Pragma("unroll") for (int tile = 0; tile < tiles; tile++) {                                              \
+            int row = begin + 8 * tile + g;                                                                       \
+            x_of[tile] = row < end ? a->x + (u64)row * a->x_stride : 0;                                           \
         }                                                                                                         \
-        scale_##format(sums, panel);                                                                              \
-        finish(a, sums, each);                                                                                    \
+        float sums[panels][tiles][4] = {{{0}}};                                                                   \
+        _Pragma("unroll 2") for (int from = warp * STEP_##format; from < whole; from += WARPS * STEP_##format) {  \
+            _Pragma("unroll") for (int part = 0; part < STEP_##format / GROUP; part++) {                          \
+                int column = from + part * GROUP;                                                                 \
+                if (column >= whole) break;                                                                       \
+                u32 x[tiles][4];                                                                                  \
+                _Pragma("unroll") for (int tile = 0; tile < tiles; tile++)                                        \
+                    _Pragma("unroll") for (int half = 0; half < 2; half++) {                                      \
+                        int at = ORDER_##format == EIGHTS ? 8 * t + 4 * half : 4 * t + GROUP / 2 * half;          \
+                        uint2 four = four_of(x_of[tile], column + at, aligned);                                   \
+                        x[tile][2 * half] = four.x;                                                               \
+                        x[tile][2 * half + 1] = four.y;                                                           \
+                    }                                                                                             \
+                _Pragma("unroll") for (int p = 0; p < panels; p++) {                                              \
+                    if (height[p] < PANEL) continue;                                                              \
+                    Group group;                                                                                  \
+                    read_##format(&group, panel[p], column, a->columns);                                          \
+                    add_group(sums[p], &group, x, tiles, SCALES_##format, MINIMUM_##format);                      \
+                }                                                                                                 \
+            }                                                                                                     \
+        }                                                                                                         \
+        _Pragma("unroll") for (int p = 0; p < panels; p++)                                                        \
+            _Pragma("unroll") for (int tile = 0; tile < tiles; tile++)                                            \
+                _Pragma("unroll") for (int i = 0; i < 4; i++)                                                     \
+                    of_warp[warp][p * PANEL + row_of(ROWS_##format, i / 2)][8 * tile + 2 * t + i % 2] = sums[p][tile][i]; \
+        __syncthreads();                                                                                          \
+        for (int i = threadIdx.x; i < panels * PANEL * (end - begin); i += THREADS) {                             \
+            int within = i % (panels * PANEL), lane = i % PANEL, x_row = i / (panels * PANEL);                    \
+            int number = blockIdx.x * panels + within / PANEL;                                                    \
+            if (height_of(number, a->rows) < PANEL) continue;                                                     \
+            const u8 *own = a->w + (u64)number * PANEL * row_bytes_##format(a->columns);                          \
+            float sum = 0;                                                                                        \
+            for (int other = 0; other < WARPS; other++) sum += of_warp[other][within][x_row];                     \
+            sum *= scale_of_##format(own, lane);                                                                  \
+            const u16 *x = a->x + (u64)(begin + x_row) * a->x_stride;                                             \
+            for (int column = whole; column < a->columns; column++)                                               \
+                sum += wide(x[column]) * value_##format(own, PANEL, a->columns, lane, column);                    \
+            put(a, begin + x_row, number * PANEL + lane, sum);                                                    \
+        }                                                                                                         \
     }
 
-#define PRODUCT_OF_PLAIN(format) PRODUCT(format, EACH_##format, STEP_##format)
-PLAIN_FORMATS(PRODUCT_OF_PLAIN)
-#define PRODUCT_OF_BLOCKS(format) PRODUCT(format, 1, STEP_COLUMNS(format))
-BLOCK_FORMATS(PRODUCT_OF_BLOCKS)
+#define FEW(format) PRODUCT(format, few, 1, 1)
+FORMATS(FEW)
+#define SEVERAL(format) PRODUCT(format, several, 2, 4)
+FORMATS(SEVERAL)
 
-// Grid: panels, rows of x.
+// Grid: panels, and eights of rows of x; pairs of panels, and 32 rows of x.
 #define GEMV(format)                                                                                              \
-    KERNEL(gemv_##format, Gemv, 256) { product_##format(&a); }
+    KERNEL(gemv_##format, Gemv, THREADS) { few_##format(&a); }                                                    \
+    KERNEL(gemv_several_##format, Gemv, THREADS) { several_##format(&a); }
 
 FORMATS(GEMV)
 
@@ -275,15 +339,15 @@ typedef struct {
 } Experts;
 
 // Each result by its own expert's matrix. Results of experts that this call does not have are left
-// alone. Grid: panels, results.
+// alone. Grid: panels, 1, results.
 #define EXPERT(format)                                                                                            \
-    KERNEL(gemv_experts_##format, Experts, 256)                                                                   \
+    KERNEL(gemv_experts_##format, Experts, THREADS)                                                               \
     {                                                                                                             \
-        int expert = a.ids[blockIdx.y] - a.first;                                                                 \
+        int expert = a.ids[blockIdx.z] - a.first;                                                                 \
         if (expert < 0 || expert >= a.count) return;                                                              \
-        const u16 *x = a.x + (u64)(blockIdx.y / a.per_row) * a.columns;                                           \
-        const Gemv one = {x, a.w[expert], a.y, a.rows, a.columns, 0, a.rows, 0, 0};                               \
-        product_##format(&one);                                                                                   \
+        const u16 *x = a.x + (u64)(blockIdx.z / a.per_row) * a.columns;                                           \
+        const Gemv one = {x, a.w[expert], a.y + (u64)blockIdx.z * a.rows, a.rows, a.columns, 0, 0, 0, 1};         \
+        few_##format(&one);                                                                                       \
     }
 
 FORMATS(EXPERT)

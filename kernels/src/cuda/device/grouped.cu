@@ -37,79 +37,106 @@ static __device__ inline u16 *eighth_of(u16 *x, int row, int eighth)
     return x + row * COLUMNS + (eighth ^ row / 2 % 4) * 8;
 }
 
-// Each brings word `i` of a panel's columns from `from` on. gemv.cu describes the words; of bf16 a
-// word here is four rows of a pair of columns.
-static __device__ inline void widen_bf16(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
+// Each reads word `i` of a panel's columns from `from` on, and puts it there. What was read is put
+// after the products of another step, so that nothing waits for memory. gemv.cu describes the words;
+// of bf16 a word here is four rows of a pair of columns, which are copied at once.
+static __device__ inline uint4 read_bf16(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
 {
     int pair = i / (PANEL / 4);
     uint4 *four = (uint4 *)word_of(to, pair, i % (PANEL / 4) * 4);
     const uint4 zero = {0, 0, 0, 0};
     if (from + 2 * pair < columns) copy_ahead(four, panel + (u64)from * 2 * PANEL + 16 * i);
     else *four = zero;
+    return zero;
 }
+
+static __device__ inline void put_bf16(u32 (*to)[PANEL], uint4 word, int i) { (void)to, (void)word, (void)i; }
 
 static __device__ inline float eight_bits(u32 word, int at)
 {
     return (float)(signed char)(word >> at);
 }
 
-static __device__ inline void widen_int8(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
+static __device__ inline uint4 read_int8(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
 {
     const u32 *group = (const u32 *)(panel + (u64)(from / GROUP) * PANEL * (2 + GROUP));
-    u32 scales = group[i % (PANEL / 2)], word = group[PANEL / 2 + i];
-    float one = wide_half((u16)scales), two = wide_half((u16)(scales >> 16));
-    u32 *rows = word_of(to, i / (PANEL / 2), i % (PANEL / 2) * 2);
-    (void)columns; // of a group beyond the last are zeros
-    rows[0] = narrow_pair(one * eight_bits(word, 0), one * eight_bits(word, 8));
-    rows[1] = narrow_pair(two * eight_bits(word, 16), two * eight_bits(word, 24));
+    const uint4 word = {group[PANEL / 2 + i], group[i % (PANEL / 2)], 0, 0}; // two rows' values, and their scales
+    (void)to, (void)columns;                                                 // of a group beyond the last are zeros
+    return word;
 }
 
-static __device__ inline void widen_int4(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
+static __device__ inline void put_int8(u32 (*to)[PANEL], uint4 word, int i)
+{
+    float one = wide_half((u16)word.y), two = wide_half((u16)(word.y >> 16));
+    u32 *rows = word_of(to, i / (PANEL / 2), i % (PANEL / 2) * 2);
+    rows[0] = narrow_pair(one * eight_bits(word.x, 0), one * eight_bits(word.x, 8));
+    rows[1] = narrow_pair(two * eight_bits(word.x, 16), two * eight_bits(word.x, 24));
+}
+
+static __device__ inline uint4 read_int4(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
 {
     const u8 *group = panel + (u64)(from / GROUP) * PANEL * (2 + GROUP / 2);
-    float scale = wide_half(((const u16 *)group)[i % PANEL]);
-    u32 word = ((const u32 *)(group + 2 * PANEL))[i];
-    (void)columns;
+    const uint4 word = {((const u32 *)(group + 2 * PANEL))[i], ((const u16 *)group)[i % PANEL], 0, 0};
+    (void)to, (void)columns;
+    return word;
+}
+
+static __device__ inline void put_int4(u32 (*to)[PANEL], uint4 word, int i)
+{
+    float scale = wide_half((u16)word.y);
     // Nibbles j and j + 4 are columns 2j and 2j + 1.
 #pragma unroll
     for (int j = 0; j < 4; j++)
         *word_of(to, i / PANEL * 4 + j, i % PANEL) =
-            narrow_pair(scale * ((float)(word >> (4 * j) & 15) - 8), scale * ((float)(word >> (4 * j + 16) & 15) - 8));
+            narrow_pair(scale * ((float)(word.x >> (4 * j) & 15) - 8), scale * ((float)(word.x >> (4 * j + 16) & 15) - 8));
 }
 
 // Word i is a row's two bytes of a pair of columns, and the next row's.
-static __device__ inline void widen_float8(u32 (*to)[PANEL], const u8 *numbers, float one, float two, int from, int i, int columns)
+static __device__ inline uint4 read_float8(const u8 *numbers, float one, float two, int from, int i, int columns)
 {
-    int pair = i / (PANEL / 2);
-    u32 word = from + 2 * pair < columns ? ((const u32 *)(numbers + (u64)from * PANEL))[i] : 0;
-    u32 *rows = word_of(to, pair, i % (PANEL / 2) * 2);
-    rows[0] = narrow_pair(one * wide_float8(word), one * wide_float8(word >> 8));
-    rows[1] = narrow_pair(two * wide_float8(word >> 16), two * wide_float8(word >> 24));
+    u32 pair = from + i / (PANEL / 2) * 2 < columns ? ((const u32 *)(numbers + (u64)from * PANEL))[i] : 0;
+    const uint4 word = {pair, __float_as_uint(one), __float_as_uint(two), 0};
+    return word;
 }
 
-static __device__ inline void widen_fp8(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
+static __device__ inline void put_fp8(u32 (*to)[PANEL], uint4 word, int i)
+{
+    float one = __uint_as_float(word.y), two = __uint_as_float(word.z);
+    u32 *rows = word_of(to, i / (PANEL / 2), i % (PANEL / 2) * 2);
+    rows[0] = narrow_pair(one * wide_float8(word.x), one * wide_float8(word.x >> 8));
+    rows[1] = narrow_pair(two * wide_float8(word.x >> 16), two * wide_float8(word.x >> 24));
+}
+
+static __device__ inline uint4 read_fp8(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
 {
     const float *scales = (const float *)panel + i % (PANEL / 2) * 2;
-    widen_float8(to, panel + 4 * PANEL, scales[0], scales[1], from, i, columns);
+    (void)to;
+    return read_float8(panel + 4 * PANEL, scales[0], scales[1], from, i, columns);
 }
 
-static __device__ inline void widen_fp8_block(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
+static __device__ inline uint4 read_fp8_block(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
 {
     float scale = ((const float *)panel)[from / 128];
-    widen_float8(to, panel + (columns + 511) / 512 * PANEL, scale, scale, from, i, columns);
+    (void)to;
+    return read_float8(panel + (columns + 511) / 512 * PANEL, scale, scale, from, i, columns);
 }
+
+static __device__ inline void put_fp8_block(u32 (*to)[PANEL], uint4 word, int i) { put_fp8(to, word, i); }
 
 // A "word" of blocks is eight columns of a row, which share bytes in most formats.
 #define WIDEN(format)                                                                                             \
-    static __device__ inline void widen_##format(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns) \
+    static __device__ inline uint4 read_##format(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns) \
     {                                                                                                             \
-        uint4 eight = eight_##format(panel, PANEL, i % PANEL, from, i / PANEL);                                   \
+        (void)to, (void)columns;                                                                                  \
+        return eight_##format(panel, PANEL, i % PANEL, from, i / PANEL);                                          \
+    }                                                                                                             \
+    static __device__ inline void put_##format(u32 (*to)[PANEL], uint4 word, int i)                               \
+    {                                                                                                             \
         int pair = i / PANEL * 2;                                                                                 \
-        (void)columns;                                                                                            \
-        *word_of(to, pair, i % PANEL) = eight.x;                                                                  \
-        *word_of(to, pair + 1, i % PANEL) = eight.y;                                                              \
-        *word_of(to, pair + GROUP / 4, i % PANEL) = eight.z;                                                      \
-        *word_of(to, pair + GROUP / 4 + 1, i % PANEL) = eight.w;                                                  \
+        *word_of(to, pair, i % PANEL) = word.x;                                                                   \
+        *word_of(to, pair + 1, i % PANEL) = word.y;                                                               \
+        *word_of(to, pair + GROUP / 4, i % PANEL) = word.z;                                                       \
+        *word_of(to, pair + GROUP / 4 + 1, i % PANEL) = word.w;                                                   \
     }
 
 BLOCK_FORMATS(WIDEN)
@@ -189,6 +216,7 @@ static __device__ inline void write_sums(const Grouped *a, const int *order, flo
                 copies_wait(STAGES - 2);                                                                          \
                 __syncthreads();                                                                                  \
             }                                                                                                     \
+            uint4 read[PANELS * words / THREADS];                                                                 \
             if (next < steps) {                                                                                   \
                 _Pragma("unroll") for (int part = 0; part < parts; part++) {                                      \
                     const uint4 zero = {0, 0, 0, 0};                                                              \
@@ -199,11 +227,17 @@ static __device__ inline void write_sums(const Grouped *a, const int *order, flo
                 _Pragma("unroll") for (int j = 0; j < PANELS * words / THREADS; j++) {                            \
                     int i = j * THREADS + threadIdx.x, panel = row + i / words * PANEL;                           \
                     if (panel < a.rows)                                                                           \
-                        widen_##format(w[next % STAGES][i / words], matrix + (u64)panel * row_bytes_##format(a.columns), from, i % words, a.columns); \
+                        read[j] = read_##format(w[next % STAGES][i / words], matrix + (u64)panel * row_bytes_##format(a.columns), from, i % words, a.columns); \
                 }                                                                                                 \
             }                                                                                                     \
             copies_end();                                                                                         \
             if (step >= 0) multiply_step(sums, x[step % STAGES], w[step % STAGES], parts);                        \
+            if (next < steps) {                                                                                   \
+                _Pragma("unroll") for (int j = 0; j < PANELS * words / THREADS; j++) {                            \
+                    int i = j * THREADS + threadIdx.x;                                                            \
+                    if (row + i / words * PANEL < a.rows) put_##format(w[next % STAGES][i / words], read[j], i % words); \
+                }                                                                                                 \
+            }                                                                                                     \
         }                                                                                                         \
         write_sums(&a, order, sums, parts);                                                                       \
     }

@@ -41,7 +41,7 @@ fn matrix(bench: &mut ParityBench, dtype: DType, n: usize, k: usize) -> Result<(
 
     // Scratch for half of the matrix at a time, with a workspace for twice the rows.
     let half = (n.div_ceil(2).next_multiple_of(16), k);
-    let (_scratch, scratch) = bench.room::<u8>(Queue::scratch_bytes(2 * 33, half))?;
+    let (_scratch, scratch) = bench.room::<u8>(Queue::scratch_bytes(2 * 100, half))?;
     let packed = GpuMatrix::packed(shape, w.values());
     products(bench, packed, &plain, scratch)?;
     if Queue::orders_by_rows(shape, scratch.len()) {
@@ -64,7 +64,7 @@ fn products(
 ) -> Result<(), KernelError> {
     let GpuMatrix { shape: (dtype, n, k), order, .. } = matrix;
     let what = |kernel: String| format!("{kernel} with {n} × {k} in {dtype}, {order:?}");
-    for m in [1, 2, 33] {
+    for m in [1, 2, 11, 33, 100] {
         let x = bench.noise(m * k);
         let x_at = bench.narrow(&x)?;
         let dot = |row: &[f32], column: &[f32]| -> f64 {
