@@ -121,6 +121,8 @@ static inline __attribute__((always_inline)) void meet(Meeting *meeting, int all
 
 static __attribute__((noinline)) void meet_block(int line) { meet(&block, blockDim.x, 2, line); }
 
+static __attribute__((noinline)) void meet_warp(int line) { meet(&warps[now / LANES], LANES, 1, line); }
+
 static __attribute__((noinline)) uint32_t exchange(uint32_t mask, uint32_t value, int from, int line)
 {
     unsigned warp = now / LANES;
@@ -140,6 +142,7 @@ static float exchange_float(uint32_t mask, float value, int from, int line)
 }
 #define __shfl_sync(mask, value, from) \
     _Generic((value), float: exchange_float, unsigned: exchange)(mask, value, from, __LINE__)
+#define __syncwarp() meet_warp(__LINE__)
 #define __shfl_xor_sync(mask, value, apart) __shfl_sync(mask, value, (int)(threadIdx.x % LANES) ^ (apart))
 // Byte i of the result is that of both words which the i-th half byte of `which` names.
 static uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t which)

@@ -4,7 +4,7 @@
 //! work end at once.
 
 use super::call::{KernelCall, count};
-use super::product::{by_format, packed};
+use super::product::{GEMV_THREADS, by_format, packed};
 use super::slice::GpuSlice;
 use crate::cpu::PANEL;
 use crate::cuda::program::GpuProgram;
@@ -278,7 +278,7 @@ impl ExpertRouting {
             Ok(if self.is_sparse() {
                 let grid = [rows / PANEL, 1, self.pairs()];
                 let arguments = PerPairArguments { x, y, ids: self.ids.address, matrices: table };
-                KernelCall::new(GpuProgram::Gemv { format: dtype }, kernel, grid, 256, arguments)
+                KernelCall::new(GpuProgram::Gemv { format: dtype }, kernel, grid, GEMV_THREADS, arguments)
             } else {
                 let grid = [self.tiles.len(), rows.div_ceil(ROWS), 1];
                 let (order, tiles) = (self.order.address, self.tiles.address);

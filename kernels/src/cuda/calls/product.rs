@@ -9,6 +9,8 @@ use bytemuck::{Pod, Zeroable};
 use hwprofiles::DType;
 
 const THREADS: u32 = 256;
+/// Threads of a product of few rows.
+pub(super) const GEMV_THREADS: u32 = 128;
 /// Rows of x for which the weights are read once, where there are no more, and otherwise.
 const FEW: usize = 8;
 const SEVERAL: usize = 32;
@@ -147,9 +149,9 @@ pub fn gemv(
     w: GpuSlice<u8>,
 ) -> Result<KernelCall, KernelError> {
     let y = y.into();
-    let (names, panels, together) = match m {
-        ..=FEW => (by_format!("gemv"), 1, FEW),
-        _ => (by_format!("gemv_several"), 2, SEVERAL),
+    let (names, together) = match m {
+        ..=FEW => (by_format!("gemv"), FEW),
+        _ => (by_format!("gemv_several"), SEVERAL),
     };
     let (kernel, w) = packed(names, dtype, rows, columns, w)?;
     let arguments = GemvArguments {
@@ -166,8 +168,8 @@ pub fn gemv(
     Ok(KernelCall::new(
         GpuProgram::Gemv { format: dtype },
         kernel,
-        [rows.div_ceil(panels * PANEL), m.div_ceil(together), 1],
-        THREADS,
+        [rows.div_ceil(PANEL), m.div_ceil(together), 1],
+        GEMV_THREADS,
         arguments,
     ))
 }

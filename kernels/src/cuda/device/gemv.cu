@@ -1,16 +1,17 @@
 // y = x * W^T for few rows of x, the weights packed in whatever format and widened in registers.
 //
 // Reading the weights takes most of the time, so they are read once for all rows of x of a block,
-// with many loads under way, and multiplied by tensor cores where those multiply bf16: the 16 rows of
+// with many bytes under way, and multiplied by tensor cores where those multiply bf16: the 16 rows of
 // a panel are the rows of `multiply`'s a, and 8 rows of x are the columns of its b. A number of a
 // quantised format is an integer or a short float, which bf16 has exactly; the scales multiply the
 // sums in f32.
 //
-// A block takes one panel or two, and its eight warps take turns at the columns. At the end their
-// sums are added in a fixed order, so the result does not depend on the schedule. Each lane gets the
-// words of two rows of a panel as they lie, 32 columns at a time; which columns these are differs
-// between formats, and x is read in the same order.
-#define WARPS 8
+// A block takes one panel, and its warps take turns at the columns: each brings its next columns to
+// shared memory as they lie, while it multiplies others. At the end their sums are added in a fixed
+// order, so the result does not depend on the schedule. Each lane gets the words of two rows of the
+// panel, 32 columns at a time; which columns these are differs between formats, and x is read in the
+// same order.
+#define WARPS 4
 #define THREADS (WARPS * WARP)
 
 typedef struct {
@@ -36,11 +37,12 @@ enum { ORDER_bf16 = EIGHTS, ORDER_int8 = EIGHTS, ORDER_int4 = EIGHTS, ORDER_fp8 
 // The rows that a lane has: g and g + 8, or 2 g and 2 g + 1, where a word has bytes of both.
 enum { APART_ROWS, ADJACENT_ROWS };
 enum { ROWS_bf16 = APART_ROWS, ROWS_int8 = ADJACENT_ROWS, ROWS_int4 = APART_ROWS, ROWS_fp8 = ADJACENT_ROWS, ROWS_fp8_block = ADJACENT_ROWS };
-// What is multiplied by scales: nothing before the end, 32 columns, or halves of them.
-enum { UNSCALED, BY_GROUP, BY_HALF };
-enum { SCALES_bf16 = UNSCALED, SCALES_int8 = BY_GROUP, SCALES_int4 = BY_GROUP, SCALES_fp8 = UNSCALED, SCALES_fp8_block = BY_GROUP };
+// What is multiplied by scales: nothing before the end, 32 columns of a row, halves of them, or 128
+// columns of all rows.
+enum { UNSCALED, BY_GROUP, BY_HALF, BY_COLUMNS };
+enum { SCALES_bf16 = UNSCALED, SCALES_int8 = BY_GROUP, SCALES_int4 = BY_GROUP, SCALES_fp8 = UNSCALED, SCALES_fp8_block = BY_COLUMNS };
 // Columns of a warp at a time.
-enum { STEP_bf16 = 64, STEP_int8 = 64, STEP_int4 = 128, STEP_fp8 = 64, STEP_fp8_block = 128 };
+enum { STEP_bf16 = 32, STEP_int8 = 64, STEP_int4 = 128, STEP_fp8 = 64, STEP_fp8_block = 64 };
 
 static __device__ inline int row_of(int rows, int which)
 {
@@ -48,61 +50,29 @@ static __device__ inline int row_of(int rows, int which)
     return rows == APART_ROWS ? g + which * (PANEL / 2) : 2 * g + which;
 }
 
-// The exact difference of two pairs of bf16.
-static __device__ inline u32 pair_less(u32 a, u32 b)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    u32 difference;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(difference) : "r"(b), "r"(0xbf80bf80u), "r"(a)); // b * -1 + a
-    return difference;
-#else
-    return narrow_pair(low(a) - low(b), high(a) - high(b));
-#endif
-}
+// Bytes in front of a panel's numbers, besides those of scales of 128 columns. Columns of a block, and
+// bytes of a panel's block.
+enum { FRONT_bf16, FRONT_int8 = 0, FRONT_int4 = 0, FRONT_fp8 = 4 * PANEL, FRONT_fp8_block = 0 };
+enum { COLUMNS_bf16 = GROUP, COLUMNS_int8 = GROUP, COLUMNS_int4 = GROUP, COLUMNS_fp8 = GROUP, COLUMNS_fp8_block = GROUP };
+enum { BLOCK_bf16 = 2 * GROUP * PANEL, BLOCK_int8 = (2 + GROUP) * PANEL, BLOCK_int4 = (2 + GROUP / 2) * PANEL };
+enum { BLOCK_fp8 = GROUP * PANEL, BLOCK_fp8_block = GROUP * PANEL };
 
-// Bytes i and i + 1 less `offset`, as bf16. As the lower half of a bf16 whose upper half is 0x43, a
-// number below 128 counts from 128 on; the upper bit of a byte is taken off what is subtracted.
-static __device__ inline u32 numbers_of(u32 quad, int i, int offset)
-{
-    const u32 places = i ? 0x4342u : 0x4140u, ones = 0x43434343u;
-    if (offset < 128) {
-        const u32 zero = __float_as_uint((float)(128 + offset)) >> 16;
-        return pair_less(__byte_perm(quad, ones, places), zero << 16 | zero);
-    }
-    // 128 where the bit is set, and 256 where it is not.
-    return pair_less(__byte_perm(quad & 0x7f7f7f7fu, ones, places), __byte_perm(~quad & 0x80808080u, ones, places));
-}
-
-// Two numbers of E4M3 in bytes i and i + 1, as bf16: their exponents are 120 too small at first.
-static __device__ inline u32 float8_pair(u32 quad, int i)
-{
-    u32 bytes = __byte_perm(quad, 0, i ? 0x3424u : 0x1404u);
-    u32 small = (bytes & 0x80008000u) | (bytes >> 4 & 0x07f007f0u);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    u32 pair;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(small), "r"(0x7b807b80u), "r"(0x80008000u)); // * 2^120 - 0
-    return pair;
-#else
-    return narrow_pair(low(small) * __uint_as_float(0x7b800000u), high(small) * __uint_as_float(0x7b800000u));
-#endif
-}
-
-// Each reads the 32 columns from `column` on.
-static __device__ inline void read_bf16(Group *group, const u8 *panel, int column, int columns)
+// Each reads group `number` of a panel's block.
+static __device__ inline void read_bf16(Group *group, const u8 *block, int number)
 {
     int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4;
-    const u32 *pairs = (const u32 *)(panel + (u64)column * 2 * PANEL) + 4 * t * PANEL + g;
-    (void)columns;
+    const u32 *pairs = (const u32 *)block + 4 * t * PANEL + g;
+    (void)number;
 #pragma unroll
     for (int i = 0; i < 8; i++) group->numbers[i / 4][i % 4] = pairs[(i / 4 * 2 + i % 4 / 2) * PANEL + i % 2 * (PANEL / 2)];
 }
 
-static __device__ inline void read_int8(Group *group, const u8 *panel, int column, int columns)
+static __device__ inline void read_int8(Group *group, const u8 *block, int number)
 {
     int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4;
-    const u32 *words = (const u32 *)(panel + (u64)(column / GROUP) * PANEL * (2 + GROUP));
+    const u32 *words = (const u32 *)block;
     u32 scales = words[g];
-    (void)columns;
+    (void)number;
     group->first[0] = wide_half((u16)scales);
     group->first[1] = wide_half((u16)(scales >> 16));
 #pragma unroll
@@ -113,27 +83,26 @@ static __device__ inline void read_int8(Group *group, const u8 *panel, int colum
     }
 }
 
-static __device__ inline void read_int4(Group *group, const u8 *panel, int column, int columns)
+static __device__ inline void read_int4(Group *group, const u8 *block, int number)
 {
     int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4;
-    const u8 *bytes = panel + (u64)(column / GROUP) * PANEL * (2 + GROUP / 2);
-    const u32 *words = (const u32 *)(bytes + 2 * PANEL) + t * PANEL + g;
-    (void)columns;
+    const u32 *words = (const u32 *)(block + 2 * PANEL) + t * PANEL + g;
+    (void)number;
 #pragma unroll
     for (int which = 0; which < 2; which++) {
         u32 word = words[which * (PANEL / 2)];
-        group->first[which] = wide_half(((const u16 *)bytes)[g + which * (PANEL / 2)]);
-        // Nibbles i and i + 4 are columns 2i and 2i + 1; 0x43 in front of them counts from 128 on.
+        group->first[which] = wide_half(((const u16 *)block)[g + which * (PANEL / 2)]);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            group->numbers[i / 2][i % 2 * 2 + which] = pair_less((word >> (4 * i) & 0x000f000fu) | 0x43004300u, 0x43084308u);
+        for (int i = 0; i < 4; i++) group->numbers[i / 2][i % 2 * 2 + which] = nibble_pair(word, i);
     }
 }
 
-static __device__ inline void read_float8(Group *group, const u8 *numbers, int column)
+// The scales of rows are left to the end, and those of 128 columns to the caller.
+static __device__ inline void read_fp8(Group *group, const u8 *block, int number)
 {
     int t = threadIdx.x % 4, g = threadIdx.x % WARP / 4;
-    const u32 *words = (const u32 *)(numbers + (u64)column * PANEL) + 4 * t * (PANEL / 2) + g;
+    const u32 *words = (const u32 *)block + 4 * t * (PANEL / 2) + g;
+    (void)number;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 word = words[i * (PANEL / 2)];
@@ -142,38 +111,28 @@ static __device__ inline void read_float8(Group *group, const u8 *numbers, int c
     }
 }
 
-// The scales of rows are left to the end.
-static __device__ inline void read_fp8(Group *group, const u8 *panel, int column, int columns)
-{
-    (void)columns;
-    read_float8(group, panel + 4 * PANEL, column);
-}
-
-static __device__ inline void read_fp8_block(Group *group, const u8 *panel, int column, int columns)
-{
-    group->first[0] = group->first[1] = ((const float *)panel)[column / 128];
-    read_float8(group, panel + (columns + 511) / 512 * PANEL, column);
-}
+static __device__ inline void read_fp8_block(Group *group, const u8 *block, int number) { read_fp8(group, block, number); }
 
 #define READ_BLOCKS(format)                                                                                       \
     enum {                                                                                                        \
         ORDER_##format = QUADS,                                                                                   \
         ROWS_##format = APART_ROWS,                                                                               \
         SCALES_##format = HALVES_##format ? BY_HALF : BY_GROUP,                                                   \
-        STEP_##format = TOGETHER_##format > 2 * GROUP ? TOGETHER_##format : 2 * GROUP                             \
+        FRONT_##format = OWN_##format * PANEL,                                                                    \
+        BLOCK_##format = BYTES_##format * PANEL,                                                                  \
+        STEP_##format = COLUMNS_##format > 4 * GROUP ? COLUMNS_##format : BYTES_##format > 32 && COLUMNS_##format == GROUP ? 2 * GROUP : 4 * GROUP \
     };                                                                                                            \
-    static __device__ inline void read_##format(Group *group, const u8 *panel, int column, int columns)          \
+    static __device__ inline void read_##format(Group *group, const u8 *block, int number)                       \
     {                                                                                                             \
-        int of_block = column % COLUMNS_##format / GROUP, t = threadIdx.x % 4;                                    \
-        (void)columns;                                                                                            \
+        int t = threadIdx.x % 4;                                                                                  \
         _Pragma("unroll") for (int which = 0; which < 2; which++) {                                               \
-            BlockRow row = block_##format(panel, PANEL, row_of(APART_ROWS, which), column);                       \
-            BlockScales scales = scales_##format(row, of_block);                                                  \
+            const BlockRow row = {block, PANEL, row_of(APART_ROWS, which)};                                       \
+            BlockScales scales = scales_##format(row, number);                                                    \
             group->first[which] = scales.first;                                                                   \
             group->last[which] = scales.last;                                                                     \
             group->minimum[which] = scales.minimum;                                                               \
             _Pragma("unroll") for (int half = 0; half < 2; half++) {                                              \
-                u32 quad = quad_##format(row, of_block, t + 4 * half);                                            \
+                u32 quad = quad_##format(row, number, t + 4 * half);                                              \
                 group->numbers[half][which] = numbers_of(quad, 0, OFFSET_##format);                               \
                 group->numbers[half][which + 2] = numbers_of(quad, 2, OFFSET_##format);                           \
             }                                                                                                     \
@@ -181,18 +140,6 @@ static __device__ inline void read_fp8_block(Group *group, const u8 *panel, int 
     }
 
 BLOCK_FORMATS(READ_BLOCKS)
-
-// Four values of a row of x, or zeros where there is no such row.
-static __device__ inline uint2 four_of(const u16 *row, int column, int aligned)
-{
-    uint2 four = {0, 0};
-    if (!row) return four;
-    if (aligned) return *(const uint2 *)(row + column);
-    row += column;
-    four.x = row[0] | (u32)row[1] << 16;
-    four.y = row[2] | (u32)row[3] << 16;
-    return four;
-}
 
 // Adds the product of 32 columns with `tiles` times 8 rows of x. `ones` is what to multiply a minimum
 // by: the sums of these columns of x.
@@ -256,74 +203,103 @@ enum { MINIMUM_bf16, MINIMUM_int8 = 0, MINIMUM_int4 = 0, MINIMUM_fp8 = 0, MINIMU
 
 FORMATS(LAST)
 
-// `panels` panels from blockIdx.x on of `tiles` times 8 rows of x from blockIdx.y on.
-#define PRODUCT(format, name, panels, tiles)                                                                      \
-    static __device__ inline void name##_##format(const Gemv *a)                                                 \
+// `count` blocks of a panel in shared memory, from `column` on, times `tiles` times 8 rows of x. `panel`
+// is where the panel lies in memory.
+#define BLOCKS(format, name, tiles)                                                                               \
+    static __device__ inline void name##_blocks_##format(float sums[tiles][4], const u8 *panel, const u8 *blocks, const u16 *const *x_of, int column, int count) \
     {                                                                                                             \
-        __shared__ float of_warp[WARPS][panels * PANEL][8 * tiles];                                               \
-        int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4, warp = threadIdx.x / WARP;                           \
-        int begin = blockIdx.y * 8 * tiles, end = begin + 8 * tiles < a->m ? begin + 8 * tiles : a->m;            \
-        int aligned = (u64)a->x % 8 == 0 && a->x_stride % 4 == 0, whole = a->columns / GROUP * GROUP;             \
-        const u8 *panel[panels];                                                                                  \
-        int height[panels];                                                                                       \
-        _Pragma("unroll") for (int p = 0; p < panels; p++) {                                                      \
-            int number = blockIdx.x * panels + p;                                                                 \
-            panel[p] = a->w + (u64)number * PANEL * row_bytes_##format(a->columns);                               \
-            height[p] = height_of(number, a->rows);                                                               \
-            if (height[p] > 0 && height[p] < PANEL) last_##format(a, panel[p], height[p], begin, end);            \
-        }                                                                                                         \
-        const u16 *x_of[tiles];                                                                                   \
-        _Pragma("unroll") for (int tile = 0; tile < tiles; tile++) {                                              \
-            int row = begin + 8 * tile + g;                                                                       \
-            x_of[tile] = row < end ? a->x + (u64)row * a->x_stride : 0;                                           \
-        }                                                                                                         \
-        float sums[panels][tiles][4] = {{{0}}};                                                                   \
-        _Pragma("unroll 2") for (int from = warp * STEP_##format; from < whole; from += WARPS * STEP_##format) {  \
-            _Pragma("unroll") for (int part = 0; part < STEP_##format / GROUP; part++) {                          \
-                int column = from + part * GROUP;                                                                 \
-                if (column >= whole) break;                                                                       \
-                u32 x[tiles][4];                                                                                  \
-                _Pragma("unroll") for (int tile = 0; tile < tiles; tile++)                                        \
-                    _Pragma("unroll") for (int half = 0; half < 2; half++) {                                      \
-                        int at = ORDER_##format == EIGHTS ? 8 * t + 4 * half : 4 * t + GROUP / 2 * half;          \
-                        uint2 four = four_of(x_of[tile], column + at, aligned);                                   \
-                        x[tile][2 * half] = four.x;                                                               \
-                        x[tile][2 * half + 1] = four.y;                                                           \
-                    }                                                                                             \
-                _Pragma("unroll") for (int p = 0; p < panels; p++) {                                              \
-                    if (height[p] < PANEL) continue;                                                              \
-                    Group group;                                                                                  \
-                    read_##format(&group, panel[p], column, a->columns);                                          \
-                    add_group(sums[p], &group, x, tiles, SCALES_##format, MINIMUM_##format);                      \
-                }                                                                                                 \
-            }                                                                                                     \
-        }                                                                                                         \
-        _Pragma("unroll") for (int p = 0; p < panels; p++)                                                        \
+        int t = threadIdx.x % 4;                                                                                  \
+        _Pragma("unroll") for (int part = 0; part < count * (COLUMNS_##format / GROUP); part++) {                 \
+            u32 x[tiles][4];                                                                                      \
             _Pragma("unroll") for (int tile = 0; tile < tiles; tile++)                                            \
-                _Pragma("unroll") for (int i = 0; i < 4; i++)                                                     \
-                    of_warp[warp][p * PANEL + row_of(ROWS_##format, i / 2)][8 * tile + 2 * t + i % 2] = sums[p][tile][i]; \
-        __syncthreads();                                                                                          \
-        for (int i = threadIdx.x; i < panels * PANEL * (end - begin); i += THREADS) {                             \
-            int within = i % (panels * PANEL), lane = i % PANEL, x_row = i / (panels * PANEL);                    \
-            int number = blockIdx.x * panels + within / PANEL;                                                    \
-            if (height_of(number, a->rows) < PANEL) continue;                                                     \
-            const u8 *own = a->w + (u64)number * PANEL * row_bytes_##format(a->columns);                          \
-            float sum = 0;                                                                                        \
-            for (int other = 0; other < WARPS; other++) sum += of_warp[other][within][x_row];                     \
-            sum *= scale_of_##format(own, lane);                                                                  \
-            const u16 *x = a->x + (u64)(begin + x_row) * a->x_stride;                                             \
-            for (int column = whole; column < a->columns; column++)                                               \
-                sum += wide(x[column]) * value_##format(own, PANEL, a->columns, lane, column);                    \
-            put(a, begin + x_row, number * PANEL + lane, sum);                                                    \
+                _Pragma("unroll") for (int half = 0; half < 2; half++) {                                          \
+                    int first = ORDER_##format == EIGHTS ? 8 * t + 4 * half : 4 * t + GROUP / 2 * half;           \
+                    uint2 four = *(const uint2 *)(x_of[tile] + column + part * GROUP + first);                    \
+                    x[tile][2 * half] = four.x;                                                                   \
+                    x[tile][2 * half + 1] = four.y;                                                               \
+                }                                                                                                 \
+            Group group;                                                                                          \
+            read_##format(&group, blocks + part * GROUP / COLUMNS_##format * BLOCK_##format, part % (COLUMNS_##format / GROUP)); \
+            if (SCALES_##format == BY_COLUMNS)                                                                    \
+                group.first[0] = group.first[1] = ((const float *)panel)[(column + part * GROUP) / 128];          \
+            add_group(sums, &group, x, tiles, SCALES_##format, MINIMUM_##format);                                 \
         }                                                                                                         \
     }
 
-#define FEW(format) PRODUCT(format, few, 1, 1)
+// Begins to bring `bytes` bytes, a multiple of 16, to a warp's part of shared memory.
+static __device__ inline void bring(u8 *to, const u8 *from, int bytes)
+{
+    for (int i = threadIdx.x % WARP * 16; i < bytes; i += WARP * 16) copy_ahead(to + i, from + i);
+}
+
+// Panel blockIdx.x times `tiles` times 8 rows of x from blockIdx.y on, with `stages` steps in shared
+// memory. Rows of x that do not begin at multiples of 8 bytes are left to the end, where each value is
+// read alone.
+#define PRODUCT(format, name, tiles, stages)                                                                      \
+    BLOCKS(format, name, tiles)                                                                                   \
+    static __device__ inline void name##_##format(const Gemv *a)                                                 \
+    {                                                                                                             \
+        enum { STEP_BYTES = STEP_##format / COLUMNS_##format * BLOCK_##format };                                  \
+        __shared__ __align__(16) u8 staged[WARPS][stages][STEP_BYTES];                                            \
+        __shared__ float of_warp[WARPS][PANEL][8 * tiles];                                                        \
+        int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4, warp = threadIdx.x / WARP;                           \
+        int begin = blockIdx.y * 8 * tiles, end = begin + 8 * tiles < a->m ? begin + 8 * tiles : a->m;            \
+        const u8 *panel = a->w + (u64)blockIdx.x * PANEL * row_bytes_##format(a->columns);                        \
+        int height = height_of(blockIdx.x, a->rows);                                                              \
+        if (height < PANEL) {                                                                                     \
+            last_##format(a, panel, height, begin, end);                                                          \
+            return;                                                                                               \
+        }                                                                                                         \
+        int aligned = (u64)a->x % 8 == 0 && a->x_stride % 4 == 0;                                                 \
+        int whole = aligned ? a->columns / COLUMNS_##format * COLUMNS_##format : 0;                               \
+        const u8 *blocks = panel + (SCALES_##format == BY_COLUMNS ? (a->columns + 511) / 512 * PANEL : FRONT_##format); \
+        const u16 *x_of[tiles];                                                                                   \
+        _Pragma("unroll") for (int tile = 0; tile < tiles; tile++) {                                              \
+            int row = begin + 8 * tile + g;                                                                       \
+            x_of[tile] = a->x + (u64)(row < end ? row : begin) * a->x_stride;                                     \
+        }                                                                                                         \
+        float sums[tiles][4] = {{0}};                                                                             \
+        /* This warp's steps: number warp, warp + WARPS and so on. The last may have fewer blocks. */             \
+        int steps = (whole + STEP_##format - 1) / STEP_##format;                                                  \
+        for (int step = warp - (stages - 1) * WARPS; step < steps; step += WARPS) {                               \
+            int next = step + (stages - 1) * WARPS, left = whole - next * STEP_##format;                          \
+            int bytes = left < STEP_##format ? left / COLUMNS_##format * BLOCK_##format : STEP_BYTES;             \
+            if (left > 0) bring(staged[warp][next / WARPS % stages], blocks + (u64)next * STEP_BYTES, bytes);     \
+            copies_end();                                                                                         \
+            if (step < 0) continue;                                                                               \
+            copies_wait(stages - 1);                                                                              \
+            __syncwarp();                                                                                         \
+            const u8 *here = staged[warp][step / WARPS % stages];                                                 \
+            int column = step * STEP_##format;                                                                    \
+            if (column + STEP_##format <= whole)                                                                  \
+                name##_blocks_##format(sums, panel, here, x_of, column, STEP_##format / COLUMNS_##format);        \
+            else                                                                                                  \
+                for (; column < whole; column += COLUMNS_##format, here += BLOCK_##format)                        \
+                    name##_blocks_##format(sums, panel, here, x_of, column, 1);                                   \
+            __syncwarp();                                                                                         \
+        }                                                                                                         \
+        _Pragma("unroll") for (int tile = 0; tile < tiles; tile++)                                                \
+            _Pragma("unroll") for (int i = 0; i < 4; i++)                                                         \
+                of_warp[warp][row_of(ROWS_##format, i / 2)][8 * tile + 2 * t + i % 2] = sums[tile][i];            \
+        __syncthreads();                                                                                          \
+        for (int i = threadIdx.x; i < PANEL * (end - begin); i += THREADS) {                                      \
+            int lane = i % PANEL, x_row = i / PANEL;                                                              \
+            float sum = 0;                                                                                        \
+            for (int other = 0; other < WARPS; other++) sum += of_warp[other][lane][x_row];                       \
+            sum *= scale_of_##format(panel, lane);                                                                \
+            const u16 *x = a->x + (u64)(begin + x_row) * a->x_stride;                                             \
+            for (int last = whole; last < a->columns; last++)                                                     \
+                sum += wide(x[last]) * value_##format(panel, PANEL, a->columns, lane, last);                      \
+            put(a, begin + x_row, blockIdx.x * PANEL + lane, sum);                                                \
+        }                                                                                                         \
+    }
+
+#define FEW(format) PRODUCT(format, few, 1, 3)
 FORMATS(FEW)
-#define SEVERAL(format) PRODUCT(format, several, 2, 4)
+#define SEVERAL(format) PRODUCT(format, several, 4, 2)
 FORMATS(SEVERAL)
 
-// Grid: panels, and eights of rows of x; pairs of panels, and 32 rows of x.
+// Grid: panels; eights of rows of x, or 32 of them.
 #define GEMV(format)                                                                                              \
     KERNEL(gemv_##format, Gemv, THREADS) { few_##format(&a); }                                                    \
     KERNEL(gemv_several_##format, Gemv, THREADS) { several_##format(&a); }

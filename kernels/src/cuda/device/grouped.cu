@@ -37,106 +37,139 @@ static __device__ inline u16 *eighth_of(u16 *x, int row, int eighth)
     return x + row * COLUMNS + (eighth ^ row / 2 % 4) * 8;
 }
 
-// Each reads word `i` of a panel's columns from `from` on, and puts it there. What was read is put
-// after the products of another step, so that nothing waits for memory. gemv.cu describes the words;
-// of bf16 a word here is four rows of a pair of columns, which are copied at once.
-static __device__ inline uint4 read_bf16(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
-{
-    int pair = i / (PANEL / 4);
-    uint4 *four = (uint4 *)word_of(to, pair, i % (PANEL / 4) * 4);
-    const uint4 zero = {0, 0, 0, 0};
-    if (from + 2 * pair < columns) copy_ahead(four, panel + (u64)from * 2 * PANEL + 16 * i);
-    else *four = zero;
-    return zero;
-}
+// What a thread has read of a step, until it is put into shared memory after the products of another
+// step, so that nothing waits for memory: of a row of a panel, or of half of the columns of two rows.
+// Formats of blocks are widened at once.
+typedef struct { u32 words[COLUMNS / 2], scales; } Read;
 
-static __device__ inline void put_bf16(u32 (*to)[PANEL], uint4 word, int i) { (void)to, (void)word, (void)i; }
-
-static __device__ inline float eight_bits(u32 word, int at)
+// Of bf16 a thread copies four rows of four pairs of columns, which needs no registers.
+static __device__ inline void read_bf16(Read *read, Panel *to, const u8 *panel, int from, int columns)
 {
-    return (float)(signed char)(word >> at);
-}
-
-static __device__ inline uint4 read_int8(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
-{
-    const u32 *group = (const u32 *)(panel + (u64)(from / GROUP) * PANEL * (2 + GROUP));
-    const uint4 word = {group[PANEL / 2 + i], group[i % (PANEL / 2)], 0, 0}; // two rows' values, and their scales
-    (void)to, (void)columns;                                                 // of a group beyond the last are zeros
-    return word;
-}
-
-static __device__ inline void put_int8(u32 (*to)[PANEL], uint4 word, int i)
-{
-    float one = wide_half((u16)word.y), two = wide_half((u16)(word.y >> 16));
-    u32 *rows = word_of(to, i / (PANEL / 2), i % (PANEL / 2) * 2);
-    rows[0] = narrow_pair(one * eight_bits(word.x, 0), one * eight_bits(word.x, 8));
-    rows[1] = narrow_pair(two * eight_bits(word.x, 16), two * eight_bits(word.x, 24));
-}
-
-static __device__ inline uint4 read_int4(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
-{
-    const u8 *group = panel + (u64)(from / GROUP) * PANEL * (2 + GROUP / 2);
-    const uint4 word = {((const u32 *)(group + 2 * PANEL))[i], ((const u16 *)group)[i % PANEL], 0, 0};
-    (void)to, (void)columns;
-    return word;
-}
-
-static __device__ inline void put_int4(u32 (*to)[PANEL], uint4 word, int i)
-{
-    float scale = wide_half((u16)word.y);
-    // Nibbles j and j + 4 are columns 2j and 2j + 1.
+    int i = threadIdx.x % PANEL;
+    (void)read;
 #pragma unroll
-    for (int j = 0; j < 4; j++)
-        *word_of(to, i / PANEL * 4 + j, i % PANEL) =
-            narrow_pair(scale * ((float)(word.x >> (4 * j) & 15) - 8), scale * ((float)(word.x >> (4 * j + 16) & 15) - 8));
+    for (int j = 0; j < 4; j++) {
+        int pair = 4 * j + i / 4;
+        uint4 *four = (uint4 *)word_of(*to, pair, i % 4 * 4);
+        const uint4 zero = {0, 0, 0, 0};
+        if (from + 2 * pair < columns) copy_ahead(four, panel + (u64)from * 2 * PANEL + 16 * (16 * j + i));
+        else *four = zero;
+    }
 }
 
-// Word i is a row's two bytes of a pair of columns, and the next row's.
-static __device__ inline uint4 read_float8(const u8 *numbers, float one, float two, int from, int i, int columns)
+static __device__ inline void put_bf16(const Read *read, Panel *to) { (void)read, (void)to; }
+
+// Two exact numbers times their row's scale.
+static __device__ inline u32 scaled(u32 pair, float scale)
 {
-    u32 pair = from + i / (PANEL / 2) * 2 < columns ? ((const u32 *)(numbers + (u64)from * PANEL))[i] : 0;
-    const uint4 word = {pair, __float_as_uint(one), __float_as_uint(two), 0};
-    return word;
+    return narrow_pair(scale * low(pair), scale * high(pair));
 }
 
-static __device__ inline void put_fp8(u32 (*to)[PANEL], uint4 word, int i)
+// A thread has two rows, and every other pair of columns. Columns of a group beyond the last are
+// zeros.
+static __device__ inline void read_int8(Read *read, Panel *to, const u8 *panel, int from, int columns)
 {
-    float one = __uint_as_float(word.y), two = __uint_as_float(word.z);
-    u32 *rows = word_of(to, i / (PANEL / 2), i % (PANEL / 2) * 2);
-    rows[0] = narrow_pair(one * wide_float8(word.x), one * wide_float8(word.x >> 8));
-    rows[1] = narrow_pair(two * wide_float8(word.x >> 16), two * wide_float8(word.x >> 24));
+    int rows = threadIdx.x % 8, odd = threadIdx.x / 8 % 2;
+    const u32 *group = (const u32 *)(panel + (u64)(from / GROUP) * PANEL * (2 + GROUP));
+    (void)to, (void)columns;
+    read->scales = group[rows];
+#pragma unroll
+    for (int i = 0; i < 8; i++) read->words[i] = group[8 + 8 * (2 * i + odd) + rows];
 }
 
-static __device__ inline uint4 read_fp8(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
+static __device__ inline void put_int8(const Read *read, Panel *to)
 {
-    const float *scales = (const float *)panel + i % (PANEL / 2) * 2;
+    int rows = threadIdx.x % 8 * 2, odd = threadIdx.x / 8 % 2;
+    float one = wide_half((u16)read->scales), two = wide_half((u16)(read->scales >> 16));
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        u32 word = read->words[i] ^ 0x80808080u;
+        const uint2 both = {scaled(numbers_of(word, 0, 128), one), scaled(numbers_of(word, 2, 128), two)};
+        *(uint2 *)word_of(*to, 2 * i + odd, rows) = both;
+    }
+}
+
+static __device__ inline void read_int4(Read *read, Panel *to, const u8 *panel, int from, int columns)
+{
+    int row = threadIdx.x % PANEL;
+    const u8 *group = panel + (u64)(from / GROUP) * PANEL * (2 + GROUP / 2);
+    (void)to, (void)columns;
+    read->scales = ((const u16 *)group)[row];
+#pragma unroll
+    for (int i = 0; i < 4; i++) read->words[i] = ((const u32 *)(group + 2 * PANEL))[PANEL * i + row];
+}
+
+static __device__ inline void put_int4(const Read *read, Panel *to)
+{
+    float scale = wide_half((u16)read->scales);
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 2; i++)
+        *word_of(*to, i, threadIdx.x % PANEL) = scaled(nibble_pair(read->words[i / 4], i % 4), scale);
+}
+
+// As of int8: two rows, and every other pair of columns.
+static __device__ inline void read_float8(Read *read, const u8 *numbers, int from, int columns)
+{
+    int rows = threadIdx.x % 8, odd = threadIdx.x / 8 % 2;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int pair = 2 * i + odd;
+        read->words[i] = from + 2 * pair < columns ? ((const u32 *)(numbers + (u64)from * PANEL))[8 * pair + rows] : 0;
+    }
+}
+
+static __device__ inline void put_float8(const Read *read, Panel *to, float one, float two)
+{
+    int rows = threadIdx.x % 8 * 2, odd = threadIdx.x / 8 % 2;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const uint2 both = {scaled(float8_pair(read->words[i], 0), one), scaled(float8_pair(read->words[i], 2), two)};
+        *(uint2 *)word_of(*to, 2 * i + odd, rows) = both;
+    }
+}
+
+// The scales of two rows, both in 16 bits of the word, would lose digits, so their place is kept.
+static __device__ inline void read_fp8(Read *read, Panel *to, const u8 *panel, int from, int columns)
+{
+    const float *scales = (const float *)panel + threadIdx.x % 8 * 2;
     (void)to;
-    return read_float8(panel + 4 * PANEL, scales[0], scales[1], from, i, columns);
+    read_float8(read, panel + 4 * PANEL, from, columns);
+    read->words[8] = __float_as_uint(scales[0]);
+    read->scales = __float_as_uint(scales[1]);
 }
 
-static __device__ inline uint4 read_fp8_block(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns)
+static __device__ inline void put_fp8(const Read *read, Panel *to)
 {
-    float scale = ((const float *)panel)[from / 128];
-    (void)to;
-    return read_float8(panel + (columns + 511) / 512 * PANEL, scale, scale, from, i, columns);
+    put_float8(read, to, __uint_as_float(read->words[8]), __uint_as_float(read->scales));
 }
 
-static __device__ inline void put_fp8_block(u32 (*to)[PANEL], uint4 word, int i) { put_fp8(to, word, i); }
+static __device__ inline void read_fp8_block(Read *read, Panel *to, const u8 *panel, int from, int columns)
+{
+    (void)to;
+    read_float8(read, panel + (columns + 511) / 512 * PANEL, from, columns);
+    read->scales = __float_as_uint(((const float *)panel)[from / 128]);
+}
 
-// A "word" of blocks is eight columns of a row, which share bytes in most formats.
+static __device__ inline void put_fp8_block(const Read *read, Panel *to)
+{
+    put_float8(read, to, __uint_as_float(read->scales), __uint_as_float(read->scales));
+}
+
 #define WIDEN(format)                                                                                             \
-    static __device__ inline uint4 read_##format(u32 (*to)[PANEL], const u8 *panel, int from, int i, int columns) \
+    static __device__ inline void read_##format(Read *read, Panel *to, const u8 *panel, int from, int columns)   \
     {                                                                                                             \
         (void)to, (void)columns;                                                                                  \
-        return eight_##format(panel, PANEL, i % PANEL, from, i / PANEL);                                          \
+        _Pragma("unroll") for (int i = 0; i < 4; i++) {                                                           \
+            uint4 eight = eight_##format(panel, PANEL, threadIdx.x % PANEL, from, i);                             \
+            read->words[2 * i] = eight.x;                                                                         \
+            read->words[2 * i + 1] = eight.y;                                                                     \
+            read->words[2 * i + COLUMNS / 4] = eight.z;                                                           \
+            read->words[2 * i + COLUMNS / 4 + 1] = eight.w;                                                       \
+        }                                                                                                         \
     }                                                                                                             \
-    static __device__ inline void put_##format(u32 (*to)[PANEL], uint4 word, int i)                               \
+    static __device__ inline void put_##format(const Read *read, Panel *to)                                      \
     {                                                                                                             \
-        int pair = i / PANEL * 2;                                                                                 \
-        *word_of(to, pair, i % PANEL) = word.x;                                                                   \
-        *word_of(to, pair + 1, i % PANEL) = word.y;                                                               \
-        *word_of(to, pair + GROUP / 4, i % PANEL) = word.z;                                                       \
-        *word_of(to, pair + GROUP / 4 + 1, i % PANEL) = word.w;                                                   \
+        _Pragma("unroll") for (int i = 0; i < COLUMNS / 2; i++) *word_of(*to, i, threadIdx.x % PANEL) = read->words[i]; \
     }
 
 BLOCK_FORMATS(WIDEN)
@@ -192,16 +225,16 @@ static __device__ inline void write_sums(const Grouped *a, const int *order, flo
 }
 
 // Grid: tiles of pairs, where those of one expert follow each other, so that they read its weights
-// together; tiles of W's rows. A tile has `parts` times 32 pairs. `words`: words of a step of a
-// panel.
-#define GROUPED(kernel, format, words, parts)                                                                     \
+// together; tiles of W's rows. A tile has `parts` times 32 pairs. Sixteen threads bring a panel.
+#define GROUPED(kernel, format, parts)                                                                            \
     KERNEL(kernel##_##format, Grouped, THREADS)                                                                   \
     {                                                                                                             \
         __shared__ __align__(16) u16 x[STAGES][32 * parts * COLUMNS];                                             \
         __shared__ __align__(16) Panel w[STAGES][PANELS];                                                         \
-        int expert = a.tiles[blockIdx.x] - a.first, row = blockIdx.y * ROWS;                                      \
+        int expert = a.tiles[blockIdx.x] - a.first, panel = blockIdx.y * PANELS + threadIdx.x / PANEL;            \
         if (expert < 0 || expert >= a.count) return;                                                              \
-        const u8 *matrix = a.w[expert];                                                                           \
+        int is_there = panel * PANEL < a.rows;                                                                    \
+        const u8 *own = a.w[expert] + (u64)panel * PANEL * row_bytes_##format(a.columns);                         \
         const int *order = a.order + blockIdx.x * 32 * parts;                                                     \
         const u16 *x_of[parts]; /* a thread brings an eighth of these rows, or zeros */                           \
         _Pragma("unroll") for (int part = 0; part < parts; part++) {                                              \
@@ -212,11 +245,12 @@ static __device__ inline void write_sums(const Grouped *a, const int *order, flo
         int steps = (a.columns + COLUMNS - 1) / COLUMNS;                                                          \
         for (int step = 1 - STAGES; step < steps; step++) {                                                       \
             int next = step + STAGES - 1, from = next * COLUMNS;                                                  \
+            Panel *there = &w[next % STAGES][threadIdx.x / PANEL];                                                \
+            Read read;                                                                                            \
             if (step >= 0) {                                                                                      \
                 copies_wait(STAGES - 2);                                                                          \
                 __syncthreads();                                                                                  \
             }                                                                                                     \
-            uint4 read[PANELS * words / THREADS];                                                                 \
             if (next < steps) {                                                                                   \
                 _Pragma("unroll") for (int part = 0; part < parts; part++) {                                      \
                     const uint4 zero = {0, 0, 0, 0};                                                              \
@@ -224,30 +258,16 @@ static __device__ inline void write_sums(const Grouped *a, const int *order, flo
                     if (x_of[part] && from + (int)threadIdx.x % 4 * 8 < a.columns) copy_ahead(eighth, x_of[part] + from); \
                     else *(uint4 *)eighth = zero;                                                                 \
                 }                                                                                                 \
-                _Pragma("unroll") for (int j = 0; j < PANELS * words / THREADS; j++) {                            \
-                    int i = j * THREADS + threadIdx.x, panel = row + i / words * PANEL;                           \
-                    if (panel < a.rows)                                                                           \
-                        read[j] = read_##format(w[next % STAGES][i / words], matrix + (u64)panel * row_bytes_##format(a.columns), from, i % words, a.columns); \
-                }                                                                                                 \
+                if (is_there) read_##format(&read, there, own, from, a.columns);                                  \
             }                                                                                                     \
             copies_end();                                                                                         \
             if (step >= 0) multiply_step(sums, x[step % STAGES], w[step % STAGES], parts);                        \
-            if (next < steps) {                                                                                   \
-                _Pragma("unroll") for (int j = 0; j < PANELS * words / THREADS; j++) {                            \
-                    int i = j * THREADS + threadIdx.x;                                                            \
-                    if (row + i / words * PANEL < a.rows) put_##format(w[next % STAGES][i / words], read[j], i % words); \
-                }                                                                                                 \
-            }                                                                                                     \
+            if (next < steps && is_there) put_##format(&read, there);                                             \
         }                                                                                                         \
         write_sums(&a, order, sums, parts);                                                                       \
     }
 
-enum { WORDS_bf16 = 64, WORDS_int8 = 128, WORDS_int4 = 64, WORDS_fp8 = 128, WORDS_fp8_block = 128 };
-#define GROUPED_PLAIN(format)                                                                                     \
-    GROUPED(grouped, format, WORDS_##format, 2)                                                                   \
-    GROUPED(grouped_tall, format, WORDS_##format, 4)
-PLAIN_FORMATS(GROUPED_PLAIN)
-#define GROUPED_BLOCKS(format)                                                                                    \
-    GROUPED(grouped, format, 64, 2)                                                                               \
-    GROUPED(grouped_tall, format, 64, 4)
-BLOCK_FORMATS(GROUPED_BLOCKS)
+#define BOTH(format)                                                                                              \
+    GROUPED(grouped, format, 2)                                                                                   \
+    GROUPED(grouped_tall, format, 4)
+FORMATS(BOTH)

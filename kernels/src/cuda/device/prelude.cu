@@ -67,8 +67,14 @@ static __device__ inline float high(u32 pair)
 // small. Exact, also for subnormals.
 static __device__ inline float wide_half(u16 bits)
 {
+#ifdef __CUDACC__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#else
     float magnitude = __uint_as_float((u32)(bits & 0x7fff) << 13) * __uint_as_float(0x77800000u);
     return bits & 0x8000 ? -magnitude : magnitude;
+#endif
 }
 
 // A finite number of E4M3: one sign, four exponent bits with bias 7, three fraction bits. As above,

@@ -88,8 +88,8 @@ static __device__ inline float exponential(float x)
 }
 
 // Sixteen bytes of memory on their way to shared memory, where the GPU copies without its threads.
-// `copies_end` ends a group of them, and `copies_wait` waits until at most the last `groups` groups
-// are under way.
+// `copies_end` ends a group of them, and `copies_wait` waits until at most the last `groups` groups,
+// of at most two, are under way.
 static __device__ inline void copy_ahead(void *to, const void *from)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -111,7 +111,8 @@ static __device__ inline void copies_end(void)
 static __device__ inline void copies_wait(int groups)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    if (groups == 1) asm volatile("cp.async.wait_group 1;" : : : "memory");
+    if (groups == 2) asm volatile("cp.async.wait_group 2;" : : : "memory");
+    else if (groups == 1) asm volatile("cp.async.wait_group 1;" : : : "memory");
     else asm volatile("cp.async.wait_group 0;" : : : "memory");
 #else
     (void)groups;
