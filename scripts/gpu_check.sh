@@ -62,12 +62,12 @@ JSON
 }
 
 # A plan for the model on the machine in $3, run once for its rates and trace, and beside the prediction.
-run() { # name, model, host file, batch, prompt tokens
+run() { # name, model, host file, batch, prompt tokens, format of the weights (bf16)
   local folder=$work/${2##*/} scenario=$out/$1.scenario.yaml plan=$out/$1.plan.yaml
   cat > "$scenario" <<YAML
 machine: {cpu: $3, gpu: $3, link: $3}
 model: $folder
-dtype: {weights: bf16, kv: bf16}
+dtype: {weights: ${6:-bf16}, kv: bf16}
 workload: {batch: $4, prompt_tokens: $5, output_tokens: 64}
 objective: latency
 YAML
@@ -94,6 +94,8 @@ if part bench "$([ "$FULL" = 1 ] && echo 600 || echo 150)" bench "${@:3}"; then
     part "prefill-${model##*/}" 120 run "prefill-${model##*/}" "$model" "$out/host.yaml" 4 1024
   done
   last=${models[-1]}
+  part decode-int4 120 run decode-int4 "$last" "$out/host.yaml" 1 64 int4
+  part batch-int8 120 run batch-int8 "$last" "$out/host.yaml" 8 512 int8
   part streamed 120 limited streamed "$last" 50 16 512
   part hybrid 120 limited hybrid "$last" 70 1 64
   if part init-experts 60 experts; then

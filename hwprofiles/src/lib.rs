@@ -68,12 +68,12 @@ pub use machine::{
 };
 pub use parts::{
     AchievedShares, Composition, CoreCurve, CorePoint, CoreTeam, CpuPart, CpuSheet, Crossover, CxlChoice,
-    CxlExpanders, CxlPart, DirectionRates, Dram, DramChoice, GpuChoice, GpuGroup, GpuPart, Host, HostChange,
-    HostChanges, InstructionSet, LaunchCosts, LinkPart, LoadedLatency, LoadedPoint, Loopback, LoopbackLimit,
-    MachineBase, MachineParts, MeasuredCeilings, MeasuredGpu, MemoryModules, Numa, NumaNode, NumaPath,
-    NvmePart, PageMode, PageSize, PartNames, PathRates, PointsError, Processor, ReadWriteMix, ReadWriteMixes,
-    RowShare, RowShares, SheetRates, SocketDram, SocketsChoice, StoreKind, StreamCurve, StreamKind,
-    TransferCurve,
+    CxlExpanders, CxlPart, DirectionRates, Dram, DramChoice, ExecutorCosts, GpuChoice, GpuGroup, GpuPart,
+    Host, HostChange, HostChanges, InstructionSet, LaunchCosts, LinkPart, LoadedLatency, LoadedPoint,
+    Loopback, LoopbackLimit, MachineBase, MachineParts, MeasuredCeilings, MeasuredGpu, MemoryModules, Numa,
+    NumaNode, NumaPath, NvmePart, PageMode, PageSize, PartNames, PathRates, PointsError, Processor,
+    ReadWriteMix, ReadWriteMixes, RowShare, RowShares, SheetRates, SocketDram, SocketsChoice, StoreKind,
+    StreamCurve, StreamKind, TransferCurve,
 };
 pub use rates::{
     AllReduce, AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates,

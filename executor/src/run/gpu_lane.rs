@@ -2,7 +2,7 @@
 
 use crate::batch::pass::Pass;
 use crate::compute::gpu::transfer;
-use crate::compute::gpu::worker::GpuWorker;
+use crate::compute::gpu::worker::{self, GpuWorker};
 use crate::compute::job::OperatorJob;
 use crate::compute::transfer::Hop;
 use crate::gpu::inputs::PassInputs;
@@ -25,6 +25,8 @@ pub(crate) struct GpuLane<'a> {
     start_ns: u64,
     /// The end of the last pass, where its tasks are timed together.
     end: GpuEvent,
+    /// A sum that is left to the norm behind it.
+    held: Option<TaskId>,
 }
 
 /// What a stream works for.
@@ -42,7 +44,14 @@ impl<'a> GpuLane<'a> {
         lane: Lane,
     ) -> Result<Self, kernels::KernelError> {
         let (queue, start) = (gpu.queue(lane)?, GpuEvent::new()?);
-        Ok(Self { context: LaneContext { run, gpu, lane }, queue, start, start_ns: 0, end: GpuEvent::new()? })
+        Ok(Self {
+            context: LaneContext { run, gpu, lane },
+            queue,
+            start,
+            start_ns: 0,
+            end: GpuEvent::new()?,
+            held: None,
+        })
     }
 
     /// Begins the next pass. Where this lane runs the pass alone, all of it is enqueued; returns
@@ -71,7 +80,9 @@ impl<'a> GpuLane<'a> {
         let context = self.context;
         let whole = |queue: &mut Queue| {
             gpu.inputs().send(queue)?;
-            tasks.iter().try_for_each(|&id| context.enqueue(queue, id, pass, each))?;
+            let mut held = None;
+            tasks.iter().try_for_each(|&id| context.enqueue(queue, &mut held, id, pass, each))?;
+            context.release(queue, &mut held, pass)?;
             context.sample(queue, pass)
         };
         let replayed = self.queue.repeat(&shape, whole)?;
@@ -90,7 +101,7 @@ impl<'a> GpuLane<'a> {
     pub fn enqueue(&mut self, id: TaskId, pass: &Pass) -> Result<(), kernels::KernelError> {
         let run = self.context.run;
         let timed = run.times != TaskTimes::None || run.engine.is_awaited(pass.phase, id);
-        self.context.enqueue(&mut self.queue, id, pass, timed)
+        self.context.enqueue(&mut self.queue, &mut self.held, id, pass, timed)
     }
 
     /// Waits until all tasks of a pass have ended, and records when each ran, or the time of all
@@ -103,6 +114,7 @@ impl<'a> GpuLane<'a> {
         record: &mut LaneRecord,
     ) -> Result<(), kernels::KernelError> {
         let LaneContext { run, gpu, lane } = self.context;
+        self.context.release(&mut self.queue, &mut self.held, pass)?;
         if !whole && self.context.samples(pass.phase) {
             self.context.sample(&mut self.queue, pass)?;
             gpu.count_pass(false);
@@ -135,7 +147,7 @@ impl<'a> GpuLane<'a> {
     }
 }
 
-impl LaneContext<'_> {
+impl<'a> LaneContext<'a> {
     /// The working memory of the GPU's kernels. The integers of the pass are at its start.
     fn scratch(self) -> GpuSlice<u8> {
         let scratch = self.run.engine.store.scratch(self.gpu.device());
@@ -147,36 +159,77 @@ impl LaneContext<'_> {
         self.lane == Lane::Device(self.run.engine.setup.placement.head[0].device(phase))
     }
 
-    /// Enqueues a task of `pass`, between its events where it is `timed`.
+    /// Enqueues a task of `pass`, between its events where it is `timed`. A sum that is not timed is
+    /// `held` until the next task, since a norm takes it along.
     fn enqueue(
         self,
         queue: &mut Queue,
+        held: &mut Option<TaskId>,
         id: TaskId,
         pass: &Pass,
         timed: bool,
     ) -> Result<(), kernels::KernelError> {
         let events = self.gpu.events(pass.phase, id).expect("as in `finish`");
-        let task = &self.run.engine.programs.program(pass.phase).tasks[id.0 as usize];
+        let (task, setup) = (self.task(pass, id), &self.run.engine.setup);
+        let sum = held.filter(|&sum| self.takes_along(task, self.task(pass, sum), pass));
+        if sum.is_some() {
+            *held = None;
+        }
+        self.release(queue, held, pass)?;
         if timed {
             queue.record(&events.start)?;
         }
-        if !pass.is_idle(task) {
-            self.perform(queue, task, pass)?;
+        if !timed && job_of(task).is_some_and(|job| worker::is_plain_sum(setup, job)) {
+            *held = Some(id);
+        } else {
+            self.perform(queue, task, pass, sum)?;
         }
         if timed { queue.record(&events.end) } else { Ok(()) }
     }
 
-    fn perform(self, queue: &mut Queue, task: &Task, pass: &Pass) -> Result<(), kernels::KernelError> {
+    /// Enqueues a sum that was held, if there is one.
+    fn release(
+        self,
+        queue: &mut Queue,
+        held: &mut Option<TaskId>,
+        pass: &Pass,
+    ) -> Result<(), kernels::KernelError> {
+        held.take().map_or(Ok(()), |id| self.perform(queue, self.task(pass, id), pass, None))
+    }
+
+    fn task(self, pass: &Pass, id: TaskId) -> &'a Task {
+        &self.run.engine.programs.program(pass.phase).tasks[id.0 as usize]
+    }
+
+    /// Whether `task` is a norm that takes the sum along.
+    fn takes_along(self, task: &Task, sum: &Task, pass: &Pass) -> bool {
+        let share = &pass.parts[task.micro_batch.index as usize];
+        let all = share.ends.len() == self.gpu.inputs().view(task.micro_batch).rows();
+        task.micro_batch == sum.micro_batch && job_of(task).is_some_and(|job| worker::is_whole_norm(job, all))
+    }
+
+    /// Enqueues what a task does, and the sum that it takes along.
+    fn perform(
+        self,
+        queue: &mut Queue,
+        task: &Task,
+        pass: &Pass,
+        sum: Option<TaskId>,
+    ) -> Result<(), kernels::KernelError> {
+        if pass.is_idle(task) {
+            return Ok(());
+        }
         let engine = self.run.engine;
         let (store, model) = (&engine.store, engine.setup.model.layer_or_ends(task.layer));
-        let (part, share) = (task.micro_batch, &pass.parts[task.micro_batch.index as usize]);
+        let share = &pass.parts[task.micro_batch.index as usize];
         match (&task.action, self.lane) {
-            (Action::Compute { operator, rows, source }, Lane::Device(device)) => {
-                let job = OperatorJob { layer: task.layer, part, operator: *operator, rows, source: *source };
-                let (view, ends) = (self.gpu.inputs().view(part), &share.ends[..]);
+            (Action::Compute { .. }, Lane::Device(device)) => {
+                let (view, ends) = (self.gpu.inputs().view(task.micro_batch), &share.ends[..]);
                 let (setup, phase) = (&engine.setup, pass.phase);
                 let scratch = self.scratch().from(PassInputs::bytes(&setup.extent));
-                GpuWorker { setup, store, model, device, phase, view, ends, queue, scratch }.run(job)
+                let sum = sum.and_then(|id| job_of(self.task(pass, id)));
+                let job = job_of(task).expect("it computes");
+                GpuWorker { setup, store, model, device, phase, view, ends, queue, scratch, sum }.run(job)
             }
             (Action::Hop { .. }, Lane::Device(_)) => {
                 let hop = Hop::from_task(task, self.lane).expect("it is a hop");
@@ -207,5 +260,19 @@ impl LaneContext<'_> {
             queue.run(&calls::sample(view.chosen, logits, view.choices))?;
         }
         Ok(())
+    }
+}
+
+/// What a task computes; nothing where it moves data.
+fn job_of(task: &Task) -> Option<OperatorJob<'_>> {
+    match &task.action {
+        Action::Compute { operator, rows, source } => Some(OperatorJob {
+            layer: task.layer,
+            part: task.micro_batch,
+            operator: *operator,
+            rows,
+            source: *source,
+        }),
+        _ => None,
     }
 }

@@ -132,6 +132,14 @@ pub struct DeviceDetails {
     /// The share of the fastest dense product that products of several experts in one kernel reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grouped_product: Option<Sourced<Ratio>>,
+    /// What a layer of experts needs besides products, where its kernels were measured: the choice of
+    /// experts, their activation and the sum of their results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixture: Option<Sourced<Seconds>>,
+    /// Whether a decode step that it computes alone is replayed as a graph, so that the host issues
+    /// none of its kernels.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replays_alone: bool,
     /// The share of the bandwidth at which decode attention reads the cache once for each beam of a
     /// search. Absent where the beams of a sequence share what is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -435,6 +435,8 @@ impl EngineExecution {
         }
         change_products(device, &own);
         let details = &mut device.details;
+        // Those of the executor.
+        (details.grouped_product, details.mixture, details.replays_alone) = (None, None, false);
         if is_unfused {
             details.score_traffic.clone_from(&self.score_traffic);
         }

@@ -51,7 +51,8 @@ impl Device {
             Bound::Launch => {
                 device.launch.value = device.launch.value / factor.get();
                 device.sync.value = device.sync.value / factor.get();
-                let others = [&mut device.issue, &mut device.details.kernel];
+                let details = &mut device.details;
+                let others = [&mut device.issue, &mut details.kernel, &mut details.mixture];
                 others.into_iter().flatten().for_each(|time| time.value = time.value / factor.get());
             }
         }

@@ -24,7 +24,7 @@ pub use cpu::{CoreCurve, CorePoint, CpuPart, InstructionSet, RowShare, RowShares
 pub use cpu_sheet::CpuSheet;
 pub use cxl::{CxlExpanders, CxlPart};
 pub use fitted::PointsError;
-pub use gpu::{AchievedShares, GpuGroup, GpuPart};
+pub use gpu::{AchievedShares, ExecutorCosts, GpuGroup, GpuPart};
 pub use host::{
     CoreTeam, Crossover, Dram, Host, HostChange, HostChanges, LaunchCosts, LoadedLatency, LoadedPoint,
     Loopback, MeasuredCeilings, MeasuredGpu, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates,

@@ -23,7 +23,10 @@ mod program;
 pub use driver::context::GpuEvent;
 pub use driver::nvrtc::compile;
 pub use driver::unavailable::GpuUnavailable;
-pub use measure::{Gpu, GpuCheck, GpuFacts, GpuWork, InstalledGpuFacts, SmallKernel, installed_gpus};
+pub use measure::{
+    GROUPED_PRODUCT, Gpu, GpuCheck, GpuFacts, GpuWork, InstalledGpuFacts, OPERATORS, SmallKernel,
+    installed_gpus,
+};
 pub use model::{Accelerator, GpuMatrix, MatrixOrder, Queue, StridedCopy};
 pub use parity::{Parity, parity};
 pub use program::GpuProgram;

@@ -68,11 +68,8 @@ impl Library {
         arguments: &[u8],
         last_first: bool,
     ) -> Result<(), String> {
-        assert_eq!(
-            self.number(format!("threads_of_{kernel}")),
-            threads,
-            "{kernel}: threads that it is compiled for"
-        );
+        let most = self.number(format!("threads_of_{kernel}"));
+        assert!(threads <= most && threads.is_multiple_of(32), "{kernel}: {threads} threads of {most}");
         assert_eq!(
             self.number(format!("bytes_of_{kernel}")) as usize,
             arguments.len(),

@@ -132,7 +132,7 @@ int cuModuleGetFunction(const void **function, Module *module, const char *name)
     return OK;
 }
 
-// a: the function, blocks, threads, the arguments.
+// a: the function, blocks, the arguments, threads.
 static int run_kernel(const uint64_t *a)
 {
     int error = fault("kernel");
@@ -142,7 +142,7 @@ static int run_kernel(const uint64_t *a)
     const unsigned grid[3] = {a[1], a[2], a[3]};
     const char *(*run)(void *, const void *, const unsigned *, unsigned, int);
     memcpy(&run, &function->run, sizeof run);
-    const char *failure = run(function->kernel, (const void *)a[4], grid, function->threads, asked("others"));
+    const char *failure = run(function->kernel, (const void *)a[4], grid, a[5], asked("others"));
     if (failure) fprintf(stderr, "a kernel: %s\n", failure);
     return failure ? FAILED : OK;
 }
@@ -171,11 +171,11 @@ int cuLaunchKernel(const void *function, unsigned gx, unsigned gy, unsigned gz, 
     if (function == &EMPTY) return enqueue(stream, empty, a, 2000, 1000);
     if (function != &READ) {
         const Function *ours = function;
-        if (ours->threads != bx || !gy || !gz || gy > 65535 || gz > 65535) return BAD_VALUE;
+        if (!bx || ours->threads < bx || !gy || !gz || gy > 65535 || gz > 65535) return BAD_VALUE;
         // Never freed: a graph runs it again.
         void *arguments = malloc(ours->bytes);
         memcpy(arguments, parameters[0], ours->bytes);
-        uint64_t call[8] = {(uint64_t)ours, gx, gy, gz, (uint64_t)arguments};
+        uint64_t call[8] = {(uint64_t)ours, gx, gy, gz, (uint64_t)arguments, bx};
         double work = 20000.0 * gx * gy * gz;
         return enqueue(stream, run_kernel, call, 2000 + work, 1000 + work);
     }

@@ -14,6 +14,42 @@ const SIDES: [u64; 7] = [128, 512, 1024, 2048, 4096, 8192, 16384];
 /// Steps through a list: every fourth entry, every second, all.
 const STEPS: [usize; 3] = [4, 2, 1];
 
+/// The finest grid.
+const FINEST: usize = STEPS.len() - 1;
+
+/// Formats of weights that the executor's own kernels multiply.
+const PACKED: [DType; 10] = [
+    DType::Int8,
+    DType::Int4,
+    DType::Q8_0,
+    DType::Q6K,
+    DType::Q5K,
+    DType::Q4K,
+    DType::Q4_0,
+    DType::Iq4Xs,
+    DType::Mxfp4,
+    DType::Nvfp4,
+];
+
+/// Whether a format of [`PACKED`] is measured in little time, too.
+fn is_common(dtype: DType) -> bool {
+    matches!(dtype, DType::Int8 | DType::Int4 | DType::Q8_0 | DType::Q6K | DType::Q4K)
+}
+
+/// Shapes of products by packed weights, each with the coarsest grid that contains it. Rows of x are
+/// on both sides of where the kernels change.
+fn packed_shapes() -> impl Iterator<Item = ((u64, u64, u64), usize)> {
+    const ROWS: [(u64, usize); 9] =
+        [(1, 0), (8, 1), (9, 2), (32, 1), (64, 0), (65, 2), (256, 2), (1024, 1), (4096, 0)];
+    const SIDES: [(u64, usize); 4] = [(1024, 0), (2048, 2), (4096, 1), (16384, 0)];
+    let columns = |(m, i): (u64, usize)| {
+        let columns =
+            move |(n, j): (u64, usize)| SIDES.into_iter().map(move |(k, l)| ((m, n, k), i.max(j).max(l)));
+        SIDES.into_iter().flat_map(columns)
+    };
+    ROWS.into_iter().flat_map(columns)
+}
+
 /// How much is measured of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GpuExtent {
@@ -63,6 +99,13 @@ impl GpuExtent {
                 let works = shapes.into_iter().map(GpuWork::Attention).collect();
                 tables.push(WorkTable::new(TableKind::Attention(phase), works));
             }
+            tables.push(WorkTable::new(TableKind::LayerCalls, vec![GpuWork::LayerCalls]));
+            tables.push(WorkTable::new(TableKind::Mixtures, vec![GpuWork::Mixture, GpuWork::GroupedProduct]));
+            for &dtype in PACKED.iter().filter(|dtype| self.finest == FINEST || is_common(**dtype)) {
+                let works = packed_shapes().filter(|&(_, level)| level <= self.finest);
+                let works = works.map(|((m, n, k), _)| GpuWork::PackedProduct { dtype, m, n, k });
+                tables.push(WorkTable::new(TableKind::PackedProducts(dtype), works.collect()));
+            }
         }
         for dtype in formats(facts) {
             let shapes = shapes().filter(|&(_, level)| level <= self.finest);
@@ -73,9 +116,10 @@ impl GpuExtent {
     }
 }
 
-/// Formats that the GPU's tensor cores multiply.
+/// Formats that the GPU's tensor cores multiply. Of integers the products by packed weights are
+/// measured, as they are what the executor computes.
 fn formats(facts: &GpuFacts) -> impl Iterator<Item = DType> {
-    let since = [(DType::Bf16, (8, 0)), (DType::Fp8, (8, 9)), (DType::F16, (7, 0)), (DType::Int8, (7, 5))];
+    let since = [(DType::Bf16, (8, 0)), (DType::Fp8, (8, 9)), (DType::F16, (7, 0))];
     let (products, capability) = (facts.no_products.is_none(), facts.capability);
     since.into_iter().filter(move |(_, since)| products && capability >= *since).map(|(dtype, _)| dtype)
 }
@@ -126,6 +170,9 @@ pub(super) fn order(tables: &[WorkTable]) -> Vec<(usize, usize)> {
     let rank = |work: &GpuWork| match *work {
         GpuWork::Product { m, n, k, .. } => {
             1 + levels.iter().find(|(shape, _)| *shape == (m, n, k)).map_or(0, |(_, level)| *level)
+        }
+        GpuWork::PackedProduct { m, n, k, .. } => {
+            1 + packed_shapes().find(|(shape, _)| *shape == (m, n, k)).map_or(0, |(_, level)| level)
         }
         GpuWork::Attention(shape) => 1 + attention_grid::level(&shape),
         _ => 0,

@@ -6,10 +6,11 @@ use crate::method::record::{MeasurementRecord, TablePoints};
 use crate::method::sample_summary::{SampleSummary, sum};
 use hwprofiles::{
     AttentionPoint, AttentionRates, Bytes, BytesPerSec, Curve, CurvePoint, DType, Direction, DirectionRates,
-    GemmPoint, GemmRates, GpuPart, HostMemory, LaunchCosts, LinkPart, MeasuredGpu, Phase, Ratio, Seconds,
-    Sourced, TransferCurve,
+    ExecutorCosts, GemmPoint, GemmRates, GpuPart, HostMemory, LaunchCosts, LinkPart, MeasuredGpu, Phase,
+    Ratio, Seconds, Sourced, TransferCurve,
 };
 use kernels::cuda::{GpuFacts, GpuWork, SmallKernel};
+use std::collections::BTreeMap;
 
 /// The measured GPU; `None` where an essential table has no samples.
 pub(super) fn measured_gpu(
@@ -31,14 +32,20 @@ pub(super) fn measured_gpu(
     let link = link(&name, tables, &transfers, record)?;
     let (launches, launch, sync) = starts(launches, record)?;
     let (major, minor) = facts.capability;
+    let gemm: BTreeMap<_, _> = tables.iter().filter_map(|table| products(table, record)).collect();
     let part = GpuPart {
         compute_capability: Some(format!("{major}.{minor}")),
         multiprocessors: Some(Sourced::measured(facts.multiprocessors, &options.date, &options.command, 0.0)),
         l2: (facts.l2 > Bytes::ZERO).then(|| stated(facts.l2)),
-        issue: Some(launches.host.clone()),
+        issue: Some(
+            find(TableKind::LayerCalls)
+                .and_then(|table| issue(table, record))
+                .unwrap_or(launches.host.clone()),
+        ),
         kernel: find(TableKind::SmallKernels).and_then(|table| small_kernel(table, record)),
         attention: attention(tables, record).map(|rates| (DType::Bf16, rates)).into_iter().collect(),
-        gemm: tables.iter().filter_map(|table| products(table, record)).collect(),
+        executor: find(TableKind::Mixtures).and_then(|table| executor(table, &gemm, record)),
+        gemm,
         ..GpuPart::new(&name, capacity, bandwidth, launch, sync)
     };
     Some(MeasuredGpu { part, link, launches, read, copy, transfers })
@@ -83,6 +90,10 @@ fn size(work: GpuWork) -> Option<Bytes> {
         | GpuWork::Node
         | GpuWork::Replay
         | GpuWork::RoundTrip
+        | GpuWork::LayerCalls
+        | GpuWork::PackedProduct { .. }
+        | GpuWork::GroupedProduct
+        | GpuWork::Mixture
         | GpuWork::SmallKernel(_)
         | GpuWork::Attention(_)
         | GpuWork::Product { .. } => None,
@@ -186,7 +197,7 @@ fn times(table: &WorkTable, rates: &Curve<BytesPerSec>) -> Option<Curve<Seconds>
 }
 
 /// The mean time of the small operators of a layer; `None` where one of their kernels was not
-/// measured. Rotation and append are one operator.
+/// measured. A sum and the norm behind it are two operators of one kernel.
 fn small_kernel(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<Sourced<Seconds>> {
     record.begin(table.name().to_owned());
     let (mut known, mut of_layer) = (TablePoints::default(), Vec::new());
@@ -195,10 +206,38 @@ fn small_kernel(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option
         known.add(kernel.to_string(), summary);
         of_layer.extend(std::iter::repeat_n(Some(summary), kernel.in_a_layer()));
     }
-    let operators = (of_layer.len() - SmallKernel::Append.in_a_layer()) as f64;
-    let value = seconds(sum(of_layer)?) / operators;
+    let value = seconds(sum(of_layer)?) / SmallKernel::OPERATORS as f64;
     let note = "the mean over a layer's small operators of one token, in a replayed graph";
     Some(Sourced { value, source: record.table("the GPU", known, Some(note)) })
+}
+
+/// The host's time to launch the kernels of an operator, the mean over those of a layer.
+fn issue(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<Sourced<Seconds>> {
+    record.begin(table.name().to_owned());
+    let (_, summary) = table.summaries().next()?;
+    let issue = record.sourced("of all operators", seconds(summary), summary);
+    Some(Sourced { value: issue.value / kernels::cuda::OPERATORS as f64, source: issue.source })
+}
+
+/// What the executor needs for mixtures of experts; `None` without a product in bf16 to compare
+/// with.
+fn executor(
+    table: &WorkTable,
+    gemm: &BTreeMap<DType, GemmRates>,
+    record: &mut MeasurementRecord<'_>,
+) -> Option<ExecutorCosts> {
+    record.begin(table.name().to_owned());
+    let time_of = |work| table.summaries().find(|(it, _)| *it == work).map(|(_, summary)| summary);
+    let (mixture, grouped) = (time_of(GpuWork::Mixture)?, time_of(GpuWork::GroupedProduct)?);
+    let products = gemm.get(&DType::Bf16)?.points().iter();
+    let rate = |[m, n, k]: [u64; 3], time: Seconds| (m * n * k) as f64 / time.get();
+    let fastest = products.map(|it| rate([it.m, it.n, it.k], it.time)).fold(0.0, f64::max);
+    let share = Ratio::new((rate(kernels::cuda::GROUPED_PRODUCT, seconds(grouped)) / fastest).min(1.0))?;
+    let grouped = record.sourced("the product of tokens with their experts", seconds(grouped), grouped);
+    Some(ExecutorCosts {
+        grouped_product: Sourced { value: share, source: grouped.source },
+        mixture: record.sourced("what a token needs besides products", seconds(mixture), mixture),
+    })
 }
 
 /// The times of attention of both phases and all heads; `None` where a phase has none.
@@ -222,16 +261,21 @@ fn attention(tables: &[WorkTable], record: &mut MeasurementRecord<'_>) -> Option
 }
 
 fn products(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<(DType, GemmRates)> {
-    let TableKind::Products(dtype) = table.kind else { return None };
+    let (TableKind::Products(dtype) | TableKind::PackedProducts(dtype)) = table.kind else { return None };
     record.begin(table.name().to_owned());
     let (mut points, mut known) = (Vec::new(), TablePoints::default());
     for (work, summary) in table.summaries() {
-        let GpuWork::Product { m, n, k, .. } = work else { continue };
+        let (GpuWork::Product { m, n, k, .. } | GpuWork::PackedProduct { m, n, k, .. }) = work else {
+            continue;
+        };
         known.add(format!("{m} × {n} × {k}"), summary);
         points.push(GemmPoint { m, n, k, time: seconds(summary) });
     }
-    let note = match dtype {
-        DType::Fp8 | DType::Int8 => "both operands in this format, without scales",
+    let note = match table.kind {
+        TableKind::PackedProducts(_) => {
+            "x in bf16, the executor's kernels in a replayed graph, other weights in each"
+        }
+        TableKind::Products(DType::Fp8) => "both operands in this format, without scales",
         _ => "kernels of a replayed graph, other weights in each",
     };
     let source = record.table("the GPU", known, Some(note));

@@ -146,7 +146,7 @@ fn notes(facts: &kernels::cuda::GpuFacts, late: usize, points: usize) -> Vec<War
         note(format!("no matrix products: {reason}"));
     }
     if let Some(reason) = &facts.no_model_kernels {
-        note(format!("no attention and no small kernels: {reason}"));
+        note(format!("none of the kernels that run models: {reason}"));
     }
     if late > 0 {
         note(format!(

@@ -9,7 +9,7 @@ use hwprofiles::{
     MeasuredGpu, Phase, Presence, Provenance, Seconds, yaml,
 };
 use kernels::KernelError;
-use kernels::cuda::{GpuCheck, GpuFacts, GpuWork, SmallKernel};
+use kernels::cuda::{GROUPED_PRODUCT, GpuCheck, GpuFacts, GpuWork, OPERATORS, SmallKernel};
 use std::time::Duration;
 
 /// GpuFacts as an H200 reports them.
@@ -57,14 +57,27 @@ fn attention(shape: &AttentionShape) -> f64 {
 fn small(kernel: SmallKernel) -> f64 {
     match kernel {
         SmallKernel::Norm => 4e-6,
-        SmallKernel::Rotation => 3e-6,
-        SmallKernel::Append => 2e-6,
+        SmallKernel::Entry => 3e-6,
         SmallKernel::Activation => 5e-6,
-        SmallKernel::Addition => 1e-6,
     }
 }
 
-const SMALL: f64 = 20e-6 / 6.0;
+/// The mean over the six small operators of a layer.
+const SMALL: f64 = (2.0 * 4e-6 + 3e-6 + 5e-6) / 6.0;
+/// Launches of a layer's kernels.
+const LAYER: f64 = 55e-6;
+const MIXTURE: f64 = 12e-6;
+/// The rate of products of experts.
+const GROUPED: f64 = 2e14;
+
+/// The time of a product by packed weights.
+fn packed(dtype: DType, m: u64, n: u64, k: u64) -> f64 {
+    NODE + (2.0 * (m * n * k) as f64 / 3e14).max(dtype.matrix_bytes(n, k).as_f64() / READ)
+}
+
+fn grouped() -> f64 {
+    2.0 * GROUPED_PRODUCT.iter().product::<u64>() as f64 / GROUPED
+}
 
 fn transfer(direction: Direction, memory: HostMemory, bytes: f64) -> f64 {
     let rate = match (memory, direction) {
@@ -125,6 +138,10 @@ impl GpuUnderTest for ModelledGpu {
             GpuWork::Read(bytes) => bytes.as_f64() / READ,
             GpuWork::Copy(bytes) => 2.0 * bytes.as_f64() / (0.9 * READ),
             GpuWork::Product { dtype, m, n, k } => product(dtype, m, n, k),
+            GpuWork::LayerCalls => LAYER,
+            GpuWork::PackedProduct { dtype, m, n, k } => packed(dtype, m, n, k),
+            GpuWork::GroupedProduct => grouped(),
+            GpuWork::Mixture => MIXTURE,
             GpuWork::SmallKernel(kernel) => small(kernel),
             GpuWork::Attention(shape) => attention(&shape),
             GpuWork::Transfer { direction, memory, bytes } => transfer(direction, memory, bytes.as_f64()),
@@ -185,7 +202,7 @@ fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_on
     assert_eq!(part.capacity.value, facts().capacity);
     near("bandwidth", part.bandwidth.value.get(), READ);
     assert_eq!(part.launch.value, Seconds::ZERO);
-    near("issue", part.issue.as_ref().expect("it was measured").value.get(), HOST);
+    near("issue", part.issue.as_ref().expect("it was measured").value.get(), LAYER / OPERATORS as f64);
     near("sync", part.sync.value.get(), ROUND_TRIP);
     let starts = [(&launches.host, HOST), (&launches.node, NODE), (&launches.replay, REPLAY)];
     starts.iter().for_each(|(got, wanted)| near("start", got.value.get(), *wanted));
@@ -195,16 +212,20 @@ fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_on
     };
     all(read, READ);
     all(copy, 0.9 * READ);
-    assert_eq!(
-        part.gemm.keys().copied().collect::<Vec<_>>(),
-        [DType::F16, DType::Bf16, DType::Fp8, DType::Int8]
-    );
+    assert_eq!(part.gemm.len(), 3 + 10);
     for (dtype, rates) in &part.gemm {
-        assert_eq!(rates.points().len(), 588);
+        let is_dense = matches!(dtype, DType::F16 | DType::Bf16 | DType::Fp8);
+        assert_eq!(rates.points().len(), if is_dense { 588 } else { 9 * 4 * 4 }, "{dtype}");
+        let time = if is_dense { product } else { packed };
         for point in rates.points() {
-            near("product", point.time.get(), product(*dtype, point.m, point.n, point.k));
+            near("product", point.time.get(), time(*dtype, point.m, point.n, point.k));
         }
     }
+    let executor = part.executor.as_ref().expect("it was measured");
+    near("a mixture", executor.mixture.value.get(), MIXTURE);
+    let fastest = part.gemm[&DType::Bf16].points().iter();
+    let fastest = fastest.map(|it| 2.0 * (it.m * it.n * it.k) as f64 / it.time.get()).fold(0.0, f64::max);
+    near("products of experts", executor.grouped_product.value.get(), GROUPED / fastest);
     assert_eq!(transfers.len(), 6);
     for it in transfers {
         for point in &it.curve.points {
@@ -259,6 +280,8 @@ fn every_number_says_that_it_was_measured_and_a_quiet_gpu_is_not_warned_of() {
     sources.extend(part.gemm.values().map(|rates| &rates.source));
     sources.extend(part.attention.values().map(|rates| &rates.source));
     sources.extend(part.kernel.iter().map(|kernel| &kernel.source));
+    sources.extend(part.issue.iter().map(|issue| &issue.source));
+    sources.extend(part.executor.iter().flat_map(|it| [&it.grouped_product.source, &it.mixture.source]));
     sources.extend(transfers.iter().map(|it| &it.curve.source));
     for source in sources {
         let Provenance::Measured { date, command, spread } = source else { panic!("{source}") };
@@ -279,7 +302,8 @@ fn when_the_time_is_up_the_coarse_grid_is_there_and_what_is_missing_is_told() {
         let points = part.gemm.get(&DType::Bf16).map_or(&[][..], |rates| rates.points());
         counts.push(points.len());
         let late = found.warnings.iter().any(|warning| warning.message.contains("the time was up"));
-        assert_eq!(late, part.gemm.values().map(|rates| rates.points().len()).sum::<usize>() < 4 * 588);
+        let found = part.gemm.values().map(|rates| rates.points().len()).sum::<usize>();
+        assert_eq!(late, found < 3 * 588 + 10 * 144, "{found}");
         if points.len() >= 36 {
             let corners = [(1, 128, 128), (8192, 16384, 16384), (1, 16384, 128)];
             assert!(corners.iter().all(|shape| points.iter().any(|p| (p.m, p.n, p.k) == *shape)));
@@ -297,7 +321,7 @@ fn a_quick_and_a_tiny_measurement_have_every_table() {
     for depth in [Depth::Quick, Depth::Tiny] {
         let (found, _) = found(ModelledGpu::new(), &GpuExtent::new(depth));
         let measured = gpu(&found);
-        assert_eq!((measured.part.gemm.len(), measured.transfers.len()), (4, 6), "{depth:?}");
+        assert_eq!((measured.part.gemm.len(), measured.transfers.len()), (3 + 5, 6), "{depth:?}");
         assert!(measured.part.kernel.is_some() && measured.part.attention.len() == 1, "{depth:?}");
     }
 }
@@ -325,7 +349,7 @@ fn a_product_that_is_refused_is_left_out_with_the_reason_and_the_rest_stays() {
 fn products_that_are_computed_wrong_are_not_reported() {
     let fp8 = |work: &GpuWork| matches!(work, GpuWork::Product { dtype: DType::Fp8, .. });
     let (found, _) = found(ModelledGpu { spoils: fp8, ..ModelledGpu::new() }, &full());
-    assert!(!gpu(&found).part.gemm.contains_key(&DType::Fp8) && gpu(&found).part.gemm.len() == 3);
+    assert!(!gpu(&found).part.gemm.contains_key(&DType::Fp8) && gpu(&found).part.gemm.len() == 2 + 10);
     let warned = found
         .warnings
         .iter()
@@ -348,13 +372,13 @@ fn attention_or_a_small_kernel_that_is_wrong_or_refused_is_left_out() {
         let is_prompt = |shape: &AttentionShape| shape.phase == Phase::Prefill;
         match work {
             GpuWork::Attention(shape) => is_prompt(shape),
-            work => *work == GpuWork::SmallKernel(SmallKernel::Append),
+            work => *work == GpuWork::SmallKernel(SmallKernel::Entry),
         }
     };
     let (refused, _) = found(ModelledGpu { refuses: all, ..ModelledGpu::new() }, &full());
     // A mean of some kernels, or decodes without prompts, would mislead.
     let part = &gpu(&refused).part;
-    assert!(part.kernel.is_none() && part.attention.is_empty() && part.gemm.len() == 4);
+    assert!(part.kernel.is_none() && part.attention.is_empty() && part.gemm.len() == 3 + 10);
     assert_eq!(refused.warnings.len(), 4, "{:?}", refused.warnings);
 }
 
@@ -398,7 +422,7 @@ fn a_gpu_without_cublas_or_nvrtc_or_beside_others_says_so() {
     let warned = |text: &str| found.warnings.iter().any(|warning| warning.message.contains(text));
     assert!(
         warned("no matrix products: libcublasLt was lost")
-            && warned("no attention and no small kernels: libnvrtc was not found: install it")
+            && warned("none of the kernels that run models: libnvrtc was not found: install it")
             && warned("first of 2")
             && warned("CUDA_VISIBLE_DEVICES"),
         "{:?}",

@@ -36,6 +36,12 @@ pub(super) enum TableKind {
     Attention(Phase),
     /// Products of one format.
     Products(DType),
+    /// Products by packed weights of one format.
+    PackedProducts(DType),
+    /// Launches of a layer's kernels.
+    LayerCalls,
+    /// A mixture of experts.
+    Mixtures,
 }
 
 /// All points of one kind.
@@ -90,14 +96,21 @@ impl WorkTable {
                 _ => format!("{phase} attention on the GPU"),
             },
             TableKind::Products(dtype) => format!("matrix products in {dtype} on the GPU"),
+            TableKind::PackedProducts(dtype) => {
+                format!("matrix products by packed weights in {dtype} on the GPU")
+            }
+            TableKind::LayerCalls => "launches of a layer's kernels on the GPU".to_owned(),
+            TableKind::Mixtures => "mixtures of experts on the GPU".to_owned(),
         };
-        let optional =
-            matches!(kind, TableKind::SmallKernels | TableKind::Attention(_) | TableKind::Products(_));
+        let essential = matches!(
+            kind,
+            TableKind::Launches | TableKind::Reads | TableKind::Copies | TableKind::Transfers(..)
+        );
         let point = |work| Point { work, calls: None, refused: false, seconds: Vec::new() };
         Self {
             kind,
             name,
-            essential: !optional,
+            essential,
             points: works.into_iter().map(point).collect(),
             checked: false,
             wrong: None,

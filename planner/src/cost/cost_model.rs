@@ -216,7 +216,9 @@ impl CostModel<'_> {
         let sampling = sampling.map_or(Seconds::ZERO, |logit| logit.value * logits);
         let is_alone = self.is_alone(device, operator, &work, step);
         let fork_joins = if is_alone { 0.0 } else { f64::from(work.launches) };
-        let launch = device.launch.value * fork_joins + experts + sampling;
+        let mixture = device.details.mixture.as_ref().filter(|_| operator == Operator::Experts);
+        let mixture = mixture.map_or(Seconds::ZERO, |mixture| mixture.value);
+        let launch = device.launch.value * fork_joins + experts + mixture + sampling;
         let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
         let issue = issue * f64::from(work.launches);
         let members = if is_alone { device.cores.len().max(1) as f64 } else { 1.0 };

@@ -293,7 +293,10 @@ impl<'a> PriceList<'a> {
                 let hosts = machine.links.len() + machine.memories.len() + machine.devices.len();
                 // Each of the identical GPUs has its own host thread.
                 let represented = self.represented[machine.links.len() + machine.device(device).memory.0];
-                busy[hosts + device.0] += price.issue.get() * weight / represented;
+                // A decode that the device may compute alone may need no host.
+                let replayed = step.phase == Phase::Decode && machine.device(device).details.replays_alone;
+                let issue = if replayed { 0.0 } else { price.issue.get() };
+                busy[hosts + device.0] += issue * weight / represented;
             }
             for load in price.loads.into_iter().flatten() {
                 let time = load.bytes / machine.memory(load.memory).bandwidth.value;

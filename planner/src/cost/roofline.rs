@@ -54,6 +54,7 @@ impl Roofline {
         let mut free: BTreeMap<Lane, Seconds> = BTreeMap::new();
         // Layers of a kind are alike: what does the same on the same lane costs the same.
         let mut known = FxHashMap::default();
+        let replayed = program.is_replayed(cost_model.machine);
         for task in &program.tasks {
             let price = match known.entry((task.lane, task.kind, task.micro_batch, &task.action)) {
                 Entry::Occupied(known) => *known.get(),
@@ -70,7 +71,7 @@ impl Roofline {
             *free = start + price.alone;
             ends.push(*free);
             *roofline.lanes.entry(queue).or_default() += price.alone;
-            if let (Lane::Device(device), true) = (task.lane, price.issue > Seconds::ZERO) {
+            if let (Lane::Device(device), true) = (task.lane, !replayed && price.issue > Seconds::ZERO) {
                 *roofline.launches.entry(device).or_default() += price.issue;
             }
             for load in price.loads.into_iter().flatten() {

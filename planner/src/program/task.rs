@@ -210,6 +210,15 @@ pub enum LowerError {
 }
 
 impl Program {
+    /// Whether one device computes all of a decode step and replays it as a graph, so that its host
+    /// issues no kernel.
+    pub fn is_replayed(&self, machine: &Machine) -> bool {
+        let Some(Lane::Device(device)) = self.tasks.first().map(|task| task.lane) else { return false };
+        self.phase == Phase::Decode
+            && machine.device(device).details.replays_alone
+            && self.tasks.iter().all(|task| task.lane == Lane::Device(device))
+    }
+
     /// The lanes of its tasks, sorted.
     pub fn lanes(&self) -> Vec<Lane> {
         let mut lanes: Vec<_> = self.tasks.iter().map(|task| task.lane).collect();

@@ -112,6 +112,8 @@ impl KindTable {
 #[derive(Debug, Clone)]
 pub struct Simulator<'a> {
     cost_model: CostModel<'a>,
+    /// Whether hosts issue the kernels of the program.
+    issues: bool,
     sharing: FairShare,
     lanes: Vec<LaneState>,
     /// The lanes that have tasks.
@@ -202,6 +204,7 @@ impl<'a> Simulator<'a> {
             |sync| LaneState { sync, head: None, free: SimTime::ZERO, issued: SimTime::ZERO, running: None };
         Self {
             cost_model,
+            issues: true,
             sharing: FairShare::new(memories.chain(links)),
             lanes: device_syncs.chain(link_syncs).map(lane).collect(),
             busy: Vec::new(),
@@ -332,6 +335,7 @@ impl<'a> Simulator<'a> {
 
     fn reset(&mut self, program: &Program) {
         let tasks = program.tasks.len();
+        self.issues = !program.is_replayed(self.cost_model.machine);
         self.spans.clear();
         self.spans.resize(tasks, TaskSpan { start: SimTime::ZERO, end: SimTime::ZERO });
         self.ended.clear();
@@ -368,7 +372,9 @@ impl<'a> Simulator<'a> {
             let ready = after.iter().map(|earlier| self.spans[earlier.0 as usize].end).max();
             let had_to_wait = ready.is_some_and(|ready| ready > lane.free);
             let kind = &self.table.kinds[self.kind_of_task[task as usize] as usize];
-            lane.issued += kind.issue;
+            if self.issues {
+                lane.issued += kind.issue;
+            }
             let start = if had_to_wait { now + lane.sync } else { now }.max(lane.issued);
             self.spans[task as usize].start = start;
             begun = begun.or(steady.begun_by(task).map(|sequence| (sequence, task)));

@@ -8,7 +8,7 @@ use crate::store::locks::read;
 use crate::weights::fused::INTERLEAVE;
 use hwprofiles::DeviceId;
 use kernels::cuda::calls::{
-    self, DecodeStep, GpuRows, GpuSlice, KernelCall, PagedCache, ProductOutput, PromptStep,
+    self, DecodeStep, EnteringRows, GpuRows, GpuSlice, KernelCall, PagedCache, ProductOutput, PromptStep,
 };
 use kernels::cuda::{GpuMatrix, MatrixOrder, Queue};
 use planner::OperandSource;
@@ -30,6 +30,29 @@ pub(crate) struct GpuWorker<'a> {
     pub queue: &'a mut Queue,
     /// Working memory of products, attention and experts.
     pub scratch: GpuSlice<u8>,
+    /// A sum that was left to this operator, which is a norm ([`is_whole_norm`]).
+    pub sum: Option<OperatorJob<'a>>,
+}
+
+/// Whether a sum with the residual can be left to a norm behind it, which then needs one kernel for
+/// both.
+pub(crate) fn is_plain_sum(setup: &RunSetup, job: OperatorJob<'_>) -> bool {
+    let wiring = &setup.model.layer_or_ends(job.layer).wiring;
+    match job.operator {
+        Operator::AttnAdd | Operator::ExpertsAdd | Operator::SharedAdd => !wiring.norms_behind,
+        Operator::FfnAdd => !wiring.norms_behind && !wiring.layer_scale,
+        _ => false,
+    }
+}
+
+/// Whether `job` is a norm of all rows of the pass, which takes a sum along. `ends`: whether logits of
+/// all rows are wanted.
+pub(crate) fn is_whole_norm(job: OperatorJob<'_>, ends: bool) -> bool {
+    match job.operator {
+        Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => true,
+        Operator::HeadNorm => ends,
+        _ => false,
+    }
 }
 
 pub(crate) type Done = Result<(), kernels::KernelError>;
@@ -136,9 +159,10 @@ impl<'a> GpuWorker<'a> {
         let model = self.model();
         let hidden = model.hidden as usize;
         let [weight, bias, _] = self.vectors(job);
+        let sum = self.sum.map(|sum| self.values(sum, sum.operator.reads()[1]));
         let operands = calls::NormOperands {
             x: self.values(job, Activations::Residual).from(from * hidden),
-            delta: None,
+            delta: sum.map(|sum| sum.from(from * hidden)),
             y: self.values(job, Activations::Normed).from(to * hidden),
             gamma: weight.expect("a norm has a weight"),
             epsilon: model.norm_eps as f32,
@@ -237,6 +261,14 @@ impl<'a> GpuWorker<'a> {
         let (heads, kv_heads, dim) = (model.heads as usize, model.kv_heads as usize, model.head_dim as usize);
         let (width, epsilon) = (model.qkv_width() as usize, model.norm_eps as f32);
         let qkv: GpuSlice<u16> = self.values(job, Activations::Qkv);
+        let windowed = model.wiring.window.is_some();
+        if !(windowed && view.most_new > 1)
+            && let Some(rows) = self.entering_rows(job, qkv)
+        {
+            let lengths = windowed.then_some(view.lengths);
+            let (cache, places) = (self.cache(job), view.positions);
+            return self.queue.run(&calls::enter_heads(cache, rows, view.row_sequences, places, lengths));
+        }
         if model.wiring.value_norm {
             let values = qkv.from((heads + kv_heads) * dim);
             self.queue.run(&calls::unit_heads(values, [rows, width], [kv_heads, dim], epsilon))?;
@@ -244,7 +276,6 @@ impl<'a> GpuWorker<'a> {
         if model.qk_norm {
             self.norm_heads(job, qkv)?;
         }
-        let windowed = model.wiring.window.is_some();
         let table = self.store.rotation_of(self.device, windowed).filter(|_| !model.wiring.unrotated);
         if let Some(table) = table {
             let call = calls::rope(qkv, width, heads + kv_heads, dim, table.on_gpu(), view.positions);
@@ -258,6 +289,30 @@ impl<'a> GpuWorker<'a> {
             self.queue.run(&calls::grow_queries((qkv, width), heads * dim, view.positions, growth))?;
         }
         if windowed && view.most_new > 1 { Ok(()) } else { self.append(job) }
+    }
+
+    /// The rows of q, k and v, where one kernel knows all that happens to them before attention.
+    fn entering_rows(&self, job: OperatorJob<'_>, qkv: GpuSlice<u16>) -> Option<EnteringRows> {
+        let (model, dim) = (self.shape(job), self.shape(job).head_dim as usize);
+        let wiring = &model.wiring;
+        let has_more = wiring.value_norm
+            || wiring.norms_whole_qk
+            || wiring.norms_rotated_qk
+            || wiring.query_growth.is_some();
+        let table = self.store.rotation_of(self.device, wiring.window.is_some());
+        let rotation = table.filter(|_| !wiring.unrotated).map(|table| table.on_gpu());
+        let [.., gammas] = self.vectors(job);
+        let norms =
+            gammas.filter(|_| model.qk_norm).map(|gammas| [gammas.first(dim), gammas.from(dim).first(dim)]);
+        let rows = EnteringRows {
+            qkv,
+            stride: model.qkv_width() as usize,
+            heads: model.heads as usize,
+            norms: norms.map(|norms| (norms, model.norm_eps as f32)),
+            rotation,
+        };
+        let is_known = EnteringRows::knows(rotation, dim) && rows.stride.is_multiple_of(2);
+        (is_known && !has_more).then_some(rows)
     }
 
     /// Normalises q and k with weights: head by head, or all heads together.

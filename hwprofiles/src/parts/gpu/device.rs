@@ -62,6 +62,9 @@ impl GpuPart {
                 lifetime: self.lifetime.clone(),
                 dequantisation: self.dequantisation_cost(),
                 kernel: Some(self.kernel.clone().unwrap_or_else(small_kernel)),
+                grouped_product: self.executor.as_ref().map(|it| it.grouped_product.clone()),
+                mixture: self.executor.as_ref().map(|it| it.mixture.clone()),
+                replays_alone: self.executor.is_some(),
                 ..DeviceDetails::default()
             },
         }

@@ -7,4 +7,4 @@ mod sheet;
 
 pub use group::GpuGroup;
 pub(crate) use sheet::check_idle;
-pub use sheet::{AchievedShares, GpuPart};
+pub use sheet::{AchievedShares, ExecutorCosts, GpuPart};

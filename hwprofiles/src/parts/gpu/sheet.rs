@@ -58,11 +58,14 @@ pub struct GpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub kernel: Option<Sourced<Seconds>>,
-    /// The time that the host takes to launch one kernel, where it launches kernels one by one
-    /// ahead of the GPU. The GPU waits only where it is faster than the host. Absent where graphs
-    /// are replayed.
+    /// The time that the host takes to launch the kernels of one operator, where it launches kernels
+    /// one by one ahead of the GPU. The GPU waits only where it is faster than the host. Absent
+    /// where graphs are replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<Sourced<Seconds>>,
+    /// What Fulcrum's executor needs on it besides products and attention, where measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executor: Option<ExecutorCosts>,
     /// The time from the host's signal until the stream runs, and back.
     pub sync: Sourced<Seconds>,
     /// The rate to the other GPUs of its server, each way.
@@ -104,6 +107,18 @@ pub struct GpuPart {
     pub server: Option<PartNames>,
 }
 
+/// What Fulcrum's executor needs on a GPU besides products and attention. It replays a decode that the
+/// GPU computes alone as a graph; the host launches the kernels of other steps one by one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecutorCosts {
+    /// The share of the fastest dense product that products of several experts in one kernel reach.
+    pub grouped_product: Sourced<Ratio>,
+    /// The choice of a token's experts, their activation and the sum of their results.
+    #[serde(deserialize_with = "crate::units::checked")]
+    pub mixture: Sourced<Seconds>,
+}
+
 /// The shares of its peaks that a device reaches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,6 +156,7 @@ impl GpuPart {
             launch,
             kernel: None,
             issue: None,
+            executor: None,
             sync,
             nvlink: None,
             peer: None,

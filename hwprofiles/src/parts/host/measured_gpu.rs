@@ -15,8 +15,9 @@ pub struct MeasuredGpu {
     /// Its measured rates. The bandwidth is that of the largest read. The time of a product, of
     /// attention and of a small kernel (`kernel`) is that in a replayed graph, which includes the
     /// start of each kernel, so `launch` is zero. Attention and small kernels are those of
-    /// Fulcrum's executor. `issue` is the time that the host takes to launch a kernel ahead of the
-    /// GPU, and `sync` is the round trip of an empty kernel.
+    /// Fulcrum's executor, and so are products by packed weights. `issue` is the time that the host
+    /// takes to launch the kernels of an operator ahead of the GPU: the mean over those of a layer.
+    /// `sync` is the round trip of an empty kernel.
     pub part: GpuPart,
     /// The link to it. α comes from the smallest pinned transfer, β from the largest.
     pub link: LinkPart,

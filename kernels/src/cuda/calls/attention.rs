@@ -1,6 +1,7 @@
 //! Calls for the KV cache and attention.
 
 use super::call::{KernelCall, count, extent};
+use super::rows::Rotation;
 use super::slice::GpuSlice;
 use crate::cpu::Scores;
 use crate::cuda::program::GpuProgram;
@@ -86,6 +87,101 @@ pub struct GpuRows {
     pub values: GpuSlice<u16>,
     /// The distance of the rows.
     pub stride: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct EnterArguments {
+    qkv: u64,
+    of_queries: u64,
+    of_keys: u64,
+    cosines: u64,
+    sines: u64,
+    positions: u64,
+    sequences: u64,
+    to_keys: u64,
+    to_values: u64,
+    pages: u64,
+    lengths: u64,
+    stride: i32,
+    heads: i32,
+    kv_heads: i32,
+    head_dim: i32,
+    half: i32,
+    page: i32,
+    pages_per_sequence: i32,
+    epsilon: f32,
+}
+
+/// Rows of queries, keys and values on their way to attention.
+#[derive(Debug, Clone, Copy)]
+pub struct EnteringRows {
+    /// Rows of `heads` queries, the cache's number of keys and as many values.
+    pub qkv: GpuSlice<u16>,
+    /// The distance of the rows.
+    pub stride: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Weights of the norms of each query and of each key, and ε.
+    pub norms: Option<([GpuSlice<f32>; 2], f32)>,
+    /// How queries and keys are rotated: halves with one another, not neighbours.
+    pub rotation: Option<Rotation>,
+}
+
+impl EnteringRows {
+    /// Whether a rotation, or none, is one that [`enter_heads`] knows for heads of that size.
+    pub fn knows(rotation: Option<Rotation>, head_dim: usize) -> bool {
+        let even = |rotation: Rotation| !rotation.interleaved && rotation.half.is_multiple_of(2);
+        head_dim.is_multiple_of(2) && head_dim <= MOST_VALUES && rotation.is_none_or(even)
+    }
+}
+
+/// Normalises the queries and keys of each row head by head, rotates them, and writes keys and values
+/// to the cache: [`super::rms_norm_heads`], [`super::rope`] and [`append`] in one kernel, which
+/// rounds once. `sequences`, `positions` and `lengths` are as of [`append`].
+///
+/// # Panics
+/// Where [`EnteringRows::knows`] says no, or a slice is too short.
+pub fn enter_heads(
+    cache: PagedCache,
+    rows: EnteringRows,
+    sequences: GpuSlice<i32>,
+    positions: GpuSlice<i32>,
+    lengths: Option<GpuSlice<i32>>,
+) -> KernelCall {
+    let EnteringRows { qkv, stride, heads, norms, rotation } = rows;
+    let PagedCache { head_dim, kv_heads, .. } = cache;
+    let all = heads + 2 * kv_heads;
+    assert!(EnteringRows::knows(rotation, head_dim) && stride.is_multiple_of(2), "{rows:?}");
+    qkv.holding(extent(sequences.len(), stride, all * head_dim), "rows");
+    let gammas = norms.map_or([0; 2], |(gammas, _)| gammas.map(|gamma| gamma.holding(head_dim, "a norm")));
+    let half = rotation.map_or(0, |rotation| rotation.half);
+    let [cosines, sines] =
+        rotation.map_or([0; 2], |rotation| [rotation.cosines.address, rotation.sines.address]);
+    let arguments = EnterArguments {
+        qkv: qkv.aligned(4, "rows"),
+        of_queries: gammas[0],
+        of_keys: gammas[1],
+        cosines,
+        sines,
+        positions: positions.holding(sequences.len(), "positions"),
+        sequences: sequences.address,
+        to_keys: cache.keys.aligned(4, "keys"),
+        to_values: cache.values.aligned(4, "values"),
+        pages: cache.table.address,
+        lengths: lengths.map_or(0, |lengths| lengths.address),
+        stride: count(stride),
+        heads: count(heads),
+        kv_heads: count(kv_heads),
+        head_dim: count(head_dim),
+        half: count(half),
+        page: count(cache.page),
+        pages_per_sequence: count(cache.pages_per_sequence),
+        epsilon: norms.map_or(0.0, |(_, epsilon)| epsilon),
+    };
+    // A warp per head.
+    let grid = [sequences.len(), all.div_ceil(8), 1];
+    KernelCall::new(GpuProgram::Rope, "enter_heads", grid, 256, arguments)
 }
 
 /// Writes rows of keys and values to the cache. `sequences` and `positions` have one entry per row.

@@ -353,7 +353,9 @@ impl ExpertRouting {
             adds: adds.into(),
             unused: 0,
         };
-        KernelCall::new(GpuProgram::Experts, "sum_experts", super::rows::blocks(values), 256, arguments)
+        // A thread takes eight values at a time where they lie so.
+        let blocks = super::rows::blocks(values.div_ceil(8));
+        KernelCall::new(GpuProgram::Experts, "sum_experts", blocks, 256, arguments)
     }
 }
 

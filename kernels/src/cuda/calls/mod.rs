@@ -21,8 +21,8 @@ mod sampling;
 mod slice;
 
 pub use attention::{
-    DecodeStep, GpuRows, LEAST_DECODE, MOST_VALUES, PagedCache, PromptStep, append, decode, decode_chunk,
-    decode_scratch, prefill,
+    DecodeStep, EnteringRows, GpuRows, LEAST_DECODE, MOST_VALUES, PagedCache, PromptStep, append, decode,
+    decode_chunk, decode_scratch, enter_heads, prefill,
 };
 pub use call::KernelCall;
 pub use delta::{

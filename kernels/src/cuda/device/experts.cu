@@ -99,6 +99,17 @@ KERNEL(bias_experts, Biases, 256)
     }
 }
 
+// sums += share * eight values.
+static __device__ inline void add_eight(float *sums, uint4 values, float share)
+{
+    const u32 pairs[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sums[2 * i] += share * low(pairs[i]);
+        sums[2 * i + 1] += share * high(pairs[i]);
+    }
+}
+
 typedef struct {
     const u16 *made;     // [pair][columns]
     const int *ids;      // [pair]
@@ -109,17 +120,30 @@ typedef struct {
 } Sum;
 
 // Adds up the results of the experts from `first` on for each token, weighted by their shares.
-// Where `adds`, the sum is added to out.
+// Where `adds`, the sum is added to out. A thread takes eight values at a time where they lie so.
 KERNEL(sum_experts, Sum, 256)
 {
-    u64 all = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < a.values; i += all) {
+    u64 all = (u64)gridDim.x * blockDim.x, thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    int each = a.columns % 8 == 0 && ((u64)a.made | (u64)a.out) % 16 == 0 ? 8 : 1;
+    for (u64 i = thread * each; i < a.values; i += all * each) {
         u64 pair = i / a.columns * a.per_token;
-        float sum = a.adds ? wide(a.out[i]) : 0;
+        int column = i % a.columns;
+        float sums[8] = {0};
         for (int k = 0; k < a.per_token; k++, pair++) {
             int expert = a.ids[pair] - a.first;
-            if (expert >= 0 && expert < a.count) sum += (a.shares ? a.shares[pair] : 1) * wide(a.made[pair * a.columns + i % a.columns]);
+            if (expert < 0 || expert >= a.count) continue;
+            float share = a.shares ? a.shares[pair] : 1;
+            const u16 *made = a.made + pair * a.columns + column;
+            if (each == 1) sums[0] += share * wide(*made);
+            else add_eight(sums, *(const uint4 *)made, share);
         }
-        a.out[i] = narrow(sum);
+        if (each == 1) {
+            a.out[i] = narrow(sums[0] + (a.adds ? wide(a.out[i]) : 0));
+            continue;
+        }
+        uint4 *out = (uint4 *)(a.out + i);
+        if (a.adds) add_eight(sums, *out, 1);
+        const uint4 eight = {narrow_pair(sums[0], sums[1]), narrow_pair(sums[2], sums[3]), narrow_pair(sums[4], sums[5]), narrow_pair(sums[6], sums[7])};
+        *out = eight;
     }
 }

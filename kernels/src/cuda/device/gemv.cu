@@ -32,14 +32,19 @@ typedef struct {
 
 // How the 32 columns are divided: a lane has eight that follow each other from 8 t on, or four of the
 // first half and four of the last, where the halves have scales of their own.
-enum { EIGHTS, QUADS };
+#define EIGHTS 0
+#define QUADS 1
 enum { ORDER_bf16 = EIGHTS, ORDER_int8 = EIGHTS, ORDER_int4 = EIGHTS, ORDER_fp8 = EIGHTS, ORDER_fp8_block = EIGHTS };
 // The rows that a lane has: g and g + 8, or 2 g and 2 g + 1, where a word has bytes of both.
-enum { APART_ROWS, ADJACENT_ROWS };
+#define APART_ROWS 0
+#define ADJACENT_ROWS 1
 enum { ROWS_bf16 = APART_ROWS, ROWS_int8 = ADJACENT_ROWS, ROWS_int4 = APART_ROWS, ROWS_fp8 = ADJACENT_ROWS, ROWS_fp8_block = ADJACENT_ROWS };
 // What is multiplied by scales: nothing before the end, 32 columns of a row, halves of them, or 128
 // columns of all rows.
-enum { UNSCALED, BY_GROUP, BY_HALF, BY_COLUMNS };
+#define UNSCALED 0
+#define BY_GROUP 1
+#define BY_HALF 2
+#define BY_COLUMNS 3
 enum { SCALES_bf16 = UNSCALED, SCALES_int8 = BY_GROUP, SCALES_int4 = BY_GROUP, SCALES_fp8 = UNSCALED, SCALES_fp8_block = BY_COLUMNS };
 // Columns of a warp at a time.
 enum { STEP_bf16 = 32, STEP_int8 = 64, STEP_int4 = 128, STEP_fp8 = 64, STEP_fp8_block = 64 };

@@ -4,7 +4,8 @@
 // One block per row. With one row the time is that of a few reads of memory one after another, so
 // each thread asks for all its values and factors at once, in fours, and keeps them. Rows that are
 // longer, or are no whole fours, are read once from memory and again from the cache. The previous
-// sublayer's result is added on the way (`delta`), which saves a pass over x.
+// sublayer's result is added on the way (`delta`), which saves a pass over x. Of many rows each has no
+// more threads than it needs.
 #define THREADS 256
 // Fours of a row that a thread keeps: rows of up to 8192 values.
 #define KEPT 8
@@ -22,16 +23,16 @@ typedef struct {
 // Whether rows of so many values at these addresses are kept in registers.
 static __device__ inline int fits(int columns, u64 floats, u64 halves)
 {
-    return columns % 4 == 0 && columns <= 4 * KEPT * THREADS && floats % 16 == 0 && halves % 8 == 0;
+    return columns % 4 == 0 && columns <= 4 * KEPT * (int)blockDim.x && floats % 16 == 0 && halves % 8 == 0;
 }
 
-// A thread's fours of a row of f32: four k begins at column 4 (k THREADS + thread). Beyond the row
+// A thread's fours of a row of f32: four k begins at column 4 (k threads + thread). Beyond the row
 // are zeros.
 static __device__ inline void read_fours(float fours[KEPT][4], const float *row, int columns)
 {
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
-        int i = 4 * (k * THREADS + threadIdx.x);
+        int i = 4 * (k * blockDim.x + threadIdx.x);
         float4 four = {0, 0, 0, 0};
         if (i < columns) four = *(const float4 *)(row + i);
         fours[k][0] = four.x;
@@ -46,7 +47,7 @@ static __device__ inline void add_fours(float fours[KEPT][4], const u16 *row, in
 {
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
-        int i = 4 * (k * THREADS + threadIdx.x);
+        int i = 4 * (k * blockDim.x + threadIdx.x);
         if (i >= columns) continue;
         uint2 pairs = *(const uint2 *)(row + i);
         fours[k][0] += low(pairs.x);
@@ -60,7 +61,7 @@ static __device__ inline void write_fours(float *row, const float fours[KEPT][4]
 {
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
-        int i = 4 * (k * THREADS + threadIdx.x);
+        int i = 4 * (k * blockDim.x + threadIdx.x);
         const float4 four = {fours[k][0], fours[k][1], fours[k][2], fours[k][3]};
         if (i < columns) *(float4 *)(row + i) = four;
     }
@@ -72,7 +73,7 @@ static __device__ inline float squares_of(const float fours[KEPT][4], float mean
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
-        if (4 * (k * THREADS + (int)threadIdx.x) >= columns) continue;
+        if (4 * (int)(k * blockDim.x + threadIdx.x) >= columns) continue;
         for (int j = 0; j < 4; j++) sum += (fours[k][j] - mean) * (fours[k][j] - mean);
     }
     return block_sum(sum);
@@ -99,7 +100,7 @@ static __device__ inline void norm_kept(const Norm *a, int is_layer)
     float inverse = 1 / sqrtf(squares_of(x, mean, a->columns) / a->columns + a->epsilon);
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
-        int i = 4 * (k * THREADS + threadIdx.x);
+        int i = 4 * (k * blockDim.x + threadIdx.x);
         float y[4];
         for (int j = 0; j < 4; j++) y[j] = (x[k][j] - mean) * inverse * gamma[k][j] + (is_layer ? beta[k][j] : 0);
         const uint2 pairs = {narrow_pair(y[0], y[1]), narrow_pair(y[2], y[3])};

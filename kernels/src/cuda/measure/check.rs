@@ -15,13 +15,17 @@ const SHAPE: (usize, usize, usize) = (7, 192, 320);
 
 impl Gpu {
     /// Runs work of the kind of `work` once and compares its result with the host's; `None` for
-    /// work without a result. Of the small kernels the norm is checked.
+    /// work without a result, or whose kernels only [`crate::cuda::parity()`] checks. Of the small
+    /// kernels the norm is checked.
     ///
     /// # Errors
     /// Those of [`Gpu::time`].
     pub fn check(&mut self, work: GpuWork) -> Result<Option<GpuCheck>, KernelError> {
         match work {
-            GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip => Ok(None),
+            GpuWork::Launch | GpuWork::Node | GpuWork::Replay | GpuWork::RoundTrip | GpuWork::LayerCalls => {
+                Ok(None)
+            }
+            GpuWork::PackedProduct { .. } | GpuWork::GroupedProduct | GpuWork::Mixture => Ok(None),
             GpuWork::Read(_) => self.check_read().map(Some),
             GpuWork::Copy(_) => self.check_copy().map(Some),
             GpuWork::Product { dtype, .. } => self.check_product(dtype).map(Some),

@@ -121,7 +121,12 @@ impl Gpu {
             GpuWork::RoundTrip => self.by_host(calls, |gpu| gpu.kernels.empty(&gpu.stream)),
             GpuWork::Read(bytes) => self.by_events(|gpu| (0..calls).try_for_each(|_| gpu.read(bytes))),
             GpuWork::Copy(bytes) => self.by_events(|gpu| (0..calls).try_for_each(|_| gpu.copy(bytes))),
-            GpuWork::SmallKernel(_) | GpuWork::Attention(_) => self.time_model_calls(work, calls),
+            GpuWork::LayerCalls => self.time_launches(work, calls),
+            GpuWork::SmallKernel(_)
+            | GpuWork::Attention(_)
+            | GpuWork::PackedProduct { .. }
+            | GpuWork::GroupedProduct
+            | GpuWork::Mixture => self.time_model_calls(work, calls),
             GpuWork::Transfer { direction, memory, bytes } => self.transfers(direction, memory, bytes, calls),
         }?;
         Ok(all * (1.0 / calls as f64))

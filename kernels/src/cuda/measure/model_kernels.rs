@@ -2,13 +2,16 @@
 
 use super::arena::OperandArena;
 use super::attention_places::AttentionPlaces;
-use super::placed_calls::{OperandBuffers, PlacedCalls};
+use super::placed_calls::{OperandBuffers, PlacedCall, PlacedCalls};
 use super::small_kernels;
-use super::work::GpuWork;
-use crate::cuda::calls::KernelCall;
-use crate::cuda::model::{Accelerator, Queue};
+use super::work::{GpuWork, SmallKernel};
+use crate::cuda::model::{Accelerator, MatrixOrder, Queue};
 use crate::runtime::KernelError;
+use hwprofiles::{AttentionShape, DType, Phase};
 use std::sync::Arc;
+
+/// Products of a layer.
+const PRODUCTS: usize = 4;
 
 /// The GPU that runs models, and the calls that were timed last.
 #[derive(Debug)]
@@ -48,9 +51,18 @@ impl ModelKernels {
         let placed = match work {
             GpuWork::Attention(shape) => attention(&AttentionPlaces::new(arena, shape)?, arena, &operands),
             GpuWork::SmallKernel(kernel) => small_kernels::place(kernel, arena, &operands),
+            GpuWork::LayerCalls => layer(arena, &operands),
+            GpuWork::PackedProduct { dtype, m, n, k } => {
+                let shape = (dtype, n as usize, k as usize);
+                PlacedCalls::of_products(arena, &operands, m as usize, shape, MatrixOrder::Panels)
+            }
+            GpuWork::GroupedProduct => small_kernels::grouped_product(arena, &operands),
+            GpuWork::Mixture => small_kernels::mixture(&operands),
             _ => unreachable!("{work} has no kernel that runs models"),
         }?;
-        Ok(QueuedCalls { queue: Queue::new(&self.gpu)?, placed, work, recorded: 0 })
+        let mut queue = Queue::new(&self.gpu)?;
+        placed.before.iter().try_for_each(|call| queue.run(call))?;
+        Ok(QueuedCalls { queue, placed, work, recorded: 0 })
     }
 
     /// Keeps calls for the next time.
@@ -67,7 +79,39 @@ fn attention(
     let buffers = vec![operands.integers(&places.table())?, operands.integers(&places.spans())?];
     let integers = [buffers[0].values(), buffers[1].values()];
     let turns = (0..places.caches).map(|cache| places.calls(arena, cache, integers)).collect();
-    Ok(PlacedCalls { turns, buffers })
+    Ok(PlacedCalls::of_kernels(turns, buffers))
+}
+
+/// The kernels of a layer of a dense model for one token, whose products are so small that the host
+/// is slower than the GPU.
+fn layer(arena: &OperandArena, operands: &OperandBuffers) -> Result<PlacedCalls, KernelError> {
+    const SIDE: usize = 1024;
+    let shape = AttentionShape {
+        phase: Phase::Decode,
+        batch: 1,
+        new_tokens: 1,
+        past_tokens: 63,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 128,
+    };
+    let product =
+        || PlacedCalls::of_products(arena, operands, 1, (DType::Bf16, SIDE, SIDE), MatrixOrder::Rows);
+    let mut parts = vec![attention(&AttentionPlaces::new(arena, shape)?, arena, operands)?];
+    for kernel in SmallKernel::ALL {
+        for _ in 0..kernel.in_a_layer() {
+            parts.push(small_kernels::place(kernel, arena, operands)?);
+        }
+    }
+    for _ in 0..PRODUCTS {
+        parts.push(product()?);
+    }
+    let mut all = PlacedCalls { before: Vec::new(), turns: vec![Vec::new()], buffers: Vec::new() };
+    for mut part in parts {
+        all.turns[0].append(&mut part.turns.swap_remove(0));
+        all.buffers.append(&mut part.buffers);
+    }
+    Ok(all)
 }
 
 impl QueuedCalls {
@@ -77,7 +121,8 @@ impl QueuedCalls {
         self.queue.wait()
     }
 
-    fn enqueue(&mut self, calls: usize) -> Result<(), KernelError> {
+    /// Enqueues calls one by one.
+    pub fn enqueue(&mut self, calls: usize) -> Result<(), KernelError> {
         enqueue(&mut self.queue, &self.placed.turns, calls)
     }
 
@@ -100,6 +145,6 @@ impl QueuedCalls {
     }
 }
 
-fn enqueue(queue: &mut Queue, turns: &[Vec<KernelCall>], calls: usize) -> Result<(), KernelError> {
-    turns.iter().cycle().take(calls).flatten().try_for_each(|call| queue.run(call))
+fn enqueue(queue: &mut Queue, turns: &[Vec<PlacedCall>], calls: usize) -> Result<(), KernelError> {
+    turns.iter().cycle().take(calls).flatten().try_for_each(|call| call.enqueue(queue))
 }

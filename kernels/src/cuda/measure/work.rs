@@ -35,6 +35,27 @@ pub enum GpuWork {
         /// Columns of both.
         k: u64,
     },
+    /// The kernels of one layer of a dense model for one token, which the host launches one by one
+    /// without waiting: the host's time for all of them ([`OPERATORS`] operators).
+    LayerCalls,
+    /// y = x·Wᵀ by weights that are packed as the executor keeps them, as it multiplies them.
+    PackedProduct {
+        /// Format of W.
+        dtype: DType,
+        /// Rows of x.
+        m: u64,
+        /// Rows of W.
+        n: u64,
+        /// Columns of both.
+        k: u64,
+    },
+    /// The product in bf16 of many tokens with the matrices of their experts
+    /// ([`GROUPED_PRODUCT`]).
+    GroupedProduct,
+    /// What a token of a mixture of experts needs besides products: its experts are chosen, the
+    /// activation, and their sum. The token has 8 of 128 experts with 768 values each, and 2048
+    /// columns.
+    Mixture,
     /// A small kernel for one token of a model, as a node of a replayed graph, in which it waits
     /// for the node before it. The executor runs the same kernel.
     SmallKernel(SmallKernel),
@@ -55,43 +76,47 @@ pub enum GpuWork {
     },
 }
 
+/// Operators of a layer of a dense model: two norms, two sums, four products, attention with what
+/// enters it, and the activation.
+pub const OPERATORS: usize = 11;
+/// Pairs of a token and an expert, rows and columns of [`GpuWork::GroupedProduct`].
+pub const GROUPED_PRODUCT: [u64; 3] = [8192, 2048, 2048];
+
 /// A kernel that computes no product, for one token of a model with 4096 columns: 32 heads of 128
 /// values over 8, and 14,336 values in its feed-forward network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SmallKernel {
-    /// The RMS norm of the residual stream.
+    /// A sublayer's result is added to the residual stream, and its RMS norm.
     Norm,
-    /// The rotation of queries and keys.
-    Rotation,
-    /// The append of a key and a value to the cache of each head.
-    Append,
+    /// The rotation of queries and keys, and the append of keys and values to the cache.
+    Entry,
     /// silu(gate) · up.
     Activation,
-    /// The addition of a product's result to the residual stream.
-    Addition,
 }
 
 impl SmallKernel {
     /// Each of them once.
-    pub const ALL: [Self; 5] = [Self::Norm, Self::Rotation, Self::Append, Self::Activation, Self::Addition];
+    pub const ALL: [Self; 3] = [Self::Norm, Self::Entry, Self::Activation];
 
     /// The number of such kernels in one layer of a dense model.
     pub fn in_a_layer(self) -> usize {
         match self {
-            Self::Norm | Self::Addition => 2,
-            Self::Rotation | Self::Append | Self::Activation => 1,
+            Self::Norm => 2,
+            Self::Entry | Self::Activation => 1,
         }
     }
+
+    /// The small operators of a layer that they compute: each norm and the sum before it, what
+    /// happens to heads before attention, and the activation.
+    pub const OPERATORS: usize = 6;
 }
 
 impl fmt::Display for SmallKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Norm => "norm",
-            Self::Rotation => "rotation",
-            Self::Append => "append to the cache",
+            Self::Norm => "sum and norm",
+            Self::Entry => "entry into the cache",
             Self::Activation => "activation",
-            Self::Addition => "addition",
         })
     }
 }
@@ -146,6 +171,14 @@ impl fmt::Display for GpuWork {
             GpuWork::Product { dtype, m, n, k } => {
                 write!(f, "a product of {m} × {n} × {k} in {dtype} on the GPU")
             }
+            GpuWork::LayerCalls => f.write_str("launches of the kernels of a layer"),
+            GpuWork::PackedProduct { dtype, m, n, k } => {
+                write!(f, "a product of {m} × {n} × {k} by packed weights in {dtype} on the GPU")
+            }
+            GpuWork::GroupedProduct => {
+                f.write_str("a product of tokens with their experts' matrices on the GPU")
+            }
+            GpuWork::Mixture => f.write_str("the choice and the sum of a token's experts on the GPU"),
             GpuWork::SmallKernel(kernel) => write!(f, "the {kernel} of one token on the GPU"),
             GpuWork::Attention(shape) => write!(f, "{shape}, on the GPU"),
             GpuWork::Transfer { direction, memory, bytes } => {

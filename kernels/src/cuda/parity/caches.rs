@@ -2,11 +2,13 @@
 
 use super::bench::ParityBench;
 use crate::cpu::{
-    AttentionOperands, KvCacheMut, KvShape, KvSpan, Scores, StridedRows, StridedRowsMut, attention,
+    self, AttentionOperands, KvCacheMut, KvShape, KvSpan, RopeTable, Scores, StridedRows, StridedRowsMut,
+    attention,
 };
-use crate::cuda::calls::{self, DecodeStep, GpuRows, PagedCache, PromptStep};
-use crate::runtime::{Buffer, KernelError, Scratch};
+use crate::cuda::calls::{self, DecodeStep, EnteringRows, GpuRows, PagedCache, PromptStep};
+use crate::runtime::{Buffer, KernelError, MemoryArena, Scratch};
 use hwprofiles::DType;
+use hwprofiles::units::Bytes;
 
 pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     for (heads, kv_heads, head_dim) in [(8, 8, 64), (12, 2, 80), (16, 4, 128), (8, 4, 256), (4, 2, 20)] {
@@ -21,7 +23,79 @@ pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
             }
         }
     }
+    for (head_dim, half) in [(64, 32), (128, 64), (256, 128), (80, 20), (20, 0)] {
+        for has_norms in [false, true] {
+            entering(bench, head_dim, half, has_norms)?;
+        }
+    }
     Ok(())
+}
+
+/// Heads on their way to attention: two sequences of `ROWS` tokens each.
+fn entering(
+    bench: &mut ParityBench,
+    head_dim: usize,
+    half: usize,
+    has_norms: bool,
+) -> Result<(), KernelError> {
+    const ROWS: usize = 5;
+    let (heads, kv_heads, rows) = (6, 2, 2 * ROWS);
+    let (width, rotated) = ((heads + 2 * kv_heads) * head_dim, (heads + kv_heads) * head_dim);
+    let (x, of_queries, of_keys) = (bench.noise(rows * width), bench.noise(head_dim), bench.noise(head_dim));
+    let frequencies: Vec<f32> = (0..half).map(|i| 1e4f32.powf(-(i as f32) / half as f32)).collect();
+    let positions: Vec<usize> = (0..rows).map(|row| row % ROWS).collect();
+    let sequences: Vec<usize> = (0..rows).map(|row| row / ROWS).collect();
+    let host = MemoryArena::new("host", Bytes::new(1 << 30));
+    let (here, there) =
+        (RopeTable::new(&host, &frequencies, ROWS)?, RopeTable::new(&bench.memory, &frequencies, ROWS)?);
+
+    let mut wanted = x.clone();
+    if has_norms {
+        cpu::rms_norm_heads(&bench.pool, &mut wanted, rows, width, heads, &of_queries, 1e-6);
+        let keys = &mut wanted[heads * head_dim..];
+        cpu::rms_norm_heads(&bench.pool, keys, rows, width, kv_heads, &of_keys, 1e-6);
+    }
+    if half > 0 {
+        cpu::rope(&bench.pool, &mut wanted, width, heads + kv_heads, head_dim, &here, &positions);
+    }
+    let (x_at, of_queries, of_keys) = (bench.narrow(&x)?, bench.wide(&of_queries)?, bench.wide(&of_keys)?);
+    let (sequences_at, positions_at) = (bench.numbers(&sequences)?, bench.numbers(&positions)?);
+    let table = bench.numbers(&[0, 1])?;
+    let len = rows * kv_heads * head_dim;
+    let ((keys_at, keys), (values_at, values)) = (bench.room(len)?, bench.room(len)?);
+    let cache = PagedCache {
+        keys,
+        values,
+        table: table.values(),
+        pages_per_sequence: 1,
+        page: ROWS,
+        kv_heads,
+        head_dim,
+    };
+    let entering = EnteringRows {
+        qkv: x_at.values(),
+        stride: width,
+        heads,
+        norms: has_norms.then(|| ([of_queries.values(), of_keys.values()], 1e-6)),
+        rotation: (half > 0).then(|| there.on_gpu()),
+    };
+    bench.run(&calls::enter_heads(cache, entering, sequences_at.values(), positions_at.values(), None))?;
+    let what =
+        |part: &str| format!("{part} of heads of {head_dim} that enter, {half} pairs, norms: {has_norms}");
+    bench.compare(what("rows"), &x_at, &wanted, 1e-5)?;
+    let in_cache = |from: usize| -> Vec<f32> {
+        let mut cached = vec![0.0; len];
+        for row in 0..rows {
+            for head in 0..kv_heads {
+                let to = ((sequences[row] * kv_heads + head) * ROWS + positions[row]) * head_dim;
+                let from = row * width + from + head * head_dim;
+                cached[to..to + head_dim].copy_from_slice(&wanted[from..from + head_dim]);
+            }
+        }
+        cached
+    };
+    bench.compare(what("keys"), &keys_at, &in_cache(heads * head_dim), 1e-5)?;
+    bench.compare(what("values"), &values_at, &in_cache(rotated), 0.0)
 }
 
 /// One call of attention: the last `new` tokens of each sequence attend.

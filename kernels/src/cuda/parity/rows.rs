@@ -11,6 +11,7 @@ pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
         norms(bench, 3, columns)?;
         maps(bench, 3, columns)?;
     }
+    norms(bench, 260, 48)?;
     for head_dim in [64, 128] {
         heads(bench, 5, 6, head_dim)?;
     }
@@ -27,6 +28,14 @@ fn norms(bench: &mut ParityBench, rows: usize, columns: usize) -> Result<(), Ker
     bench.run(&calls::rms_norm(rows, operands))?;
     cpu::rms_norm(&bench.pool, &mut wanted, &x, &gamma, 1e-5);
     bench.compare(format!("rms_norm of {rows} × {columns}"), &y_at, &wanted, 1e-5)?;
+    let (delta, sum_at) = (bench.noise(rows * columns), bench.wide(&x)?);
+    let delta_at = bench.narrow(&delta)?;
+    let sum = calls::NormOperands { x: sum_at.values(), delta: Some(delta_at.values()), ..operands };
+    bench.run(&calls::rms_norm(rows, sum))?;
+    let summed: Vec<f32> = x.iter().zip(&delta).map(|(x, delta)| x + delta).collect();
+    cpu::rms_norm(&bench.pool, &mut wanted, &summed, &gamma, 1e-5);
+    bench.compare(format!("rms_norm of a sum of {rows} × {columns}"), &y_at, &wanted, 1e-5)?;
+    bench.compare_wide(format!("the sum of {rows} × {columns}"), &sum_at, &summed, 0.0)?;
     bench.run(&calls::layer_norm(rows, operands, beta_at.values()))?;
     cpu::layer_norm(&bench.pool, &mut wanted, &x, &gamma, &beta, 1e-5);
     bench.compare(format!("layer_norm of {rows} × {columns}"), &y_at, &wanted, 1e-4)?;
