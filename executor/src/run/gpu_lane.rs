@@ -29,6 +29,15 @@ pub(crate) struct GpuLane<'a> {
     held: Option<TaskId>,
 }
 
+/// Why the events of a task are recorded.
+#[derive(Clone, Copy)]
+struct EventsWanted {
+    /// Its time is wanted.
+    times: bool,
+    /// Another lane waits for its end.
+    end: bool,
+}
+
 /// What a stream works for.
 #[derive(Clone, Copy)]
 struct LaneContext<'a> {
@@ -81,7 +90,8 @@ impl<'a> GpuLane<'a> {
         let whole = |queue: &mut Queue| {
             gpu.inputs().send(queue)?;
             let mut held = None;
-            tasks.iter().try_for_each(|&id| context.enqueue(queue, &mut held, id, pass, each))?;
+            let wanted = EventsWanted { times: each, end: false };
+            tasks.iter().try_for_each(|&id| context.enqueue(queue, &mut held, id, pass, wanted))?;
             context.release(queue, &mut held, pass)?;
             context.sample(queue, pass)
         };
@@ -100,8 +110,9 @@ impl<'a> GpuLane<'a> {
     /// wanted.
     pub fn enqueue(&mut self, id: TaskId, pass: &Pass) -> Result<(), kernels::KernelError> {
         let run = self.context.run;
-        let timed = run.times != TaskTimes::None || run.engine.is_awaited(pass.phase, id);
-        self.context.enqueue(&mut self.queue, &mut self.held, id, pass, timed)
+        let wanted =
+            EventsWanted { times: run.times != TaskTimes::None, end: run.engine.is_awaited(pass.phase, id) };
+        self.context.enqueue(&mut self.queue, &mut self.held, id, pass, wanted)
     }
 
     /// Waits until all tasks of a pass have ended, and records when each ran, or the time of all
@@ -159,15 +170,16 @@ impl<'a> LaneContext<'a> {
         self.lane == Lane::Device(self.run.engine.setup.placement.head[0].device(phase))
     }
 
-    /// Enqueues a task of `pass`, between its events where it is `timed`. A sum that is not timed is
-    /// `held` until the next task, since a norm takes it along.
+    /// Enqueues a task of `pass`, between its events where they are wanted. A sum whose end nobody
+    /// waits for is `held` until the next task, since a norm takes it along: then it takes no time
+    /// of its own.
     fn enqueue(
         self,
         queue: &mut Queue,
         held: &mut Option<TaskId>,
         id: TaskId,
         pass: &Pass,
-        timed: bool,
+        wanted: EventsWanted,
     ) -> Result<(), kernels::KernelError> {
         let events = self.gpu.events(pass.phase, id).expect("as in `finish`");
         let (task, setup) = (self.task(pass, id), &self.run.engine.setup);
@@ -176,15 +188,16 @@ impl<'a> LaneContext<'a> {
             *held = None;
         }
         self.release(queue, held, pass)?;
-        if timed {
+        let has_events = wanted.times || wanted.end;
+        if has_events {
             queue.record(&events.start)?;
         }
-        if !timed && job_of(task).is_some_and(|job| worker::is_plain_sum(setup, job)) {
+        if !wanted.end && job_of(task).is_some_and(|job| worker::is_plain_sum(setup, job)) {
             *held = Some(id);
         } else {
             self.perform(queue, task, pass, sum)?;
         }
-        if timed { queue.record(&events.end) } else { Ok(()) }
+        if has_events { queue.record(&events.end) } else { Ok(()) }
     }
 
     /// Enqueues a sum that was held, if there is one.
