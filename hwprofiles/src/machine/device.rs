@@ -132,8 +132,8 @@ pub struct DeviceDetails {
     /// The share of the fastest dense product that products of several experts in one kernel reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grouped_product: Option<Sourced<Ratio>>,
-    /// What a layer of experts needs besides products, where its kernels were measured: the choice of
-    /// experts, their activation and the sum of their results.
+    /// What a layer of experts needs besides products, where its kernels were measured: the choice
+    /// of experts, their activation and the sum of their results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixture: Option<Sourced<Seconds>>,
     /// Whether a decode step that it computes alone is replayed as a graph, so that the host issues

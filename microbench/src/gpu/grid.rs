@@ -36,8 +36,8 @@ fn is_common(dtype: DType) -> bool {
     matches!(dtype, DType::Int8 | DType::Int4 | DType::Q8_0 | DType::Q6K | DType::Q4K)
 }
 
-/// Shapes of products by packed weights, each with the coarsest grid that contains it. Rows of x are
-/// on both sides of where the kernels change.
+/// Shapes of products by packed weights, each with the coarsest grid that contains it. Rows of x
+/// are on both sides of where the kernels change.
 fn packed_shapes() -> impl Iterator<Item = ((u64, u64, u64), usize)> {
     const ROWS: [(u64, usize); 9] =
         [(1, 0), (8, 1), (9, 2), (32, 1), (64, 0), (65, 2), (256, 2), (1024, 1), (4096, 0)];

@@ -45,8 +45,8 @@ pub(crate) fn is_plain_sum(setup: &RunSetup, job: OperatorJob<'_>) -> bool {
     }
 }
 
-/// Whether `job` is a norm of all rows of the pass, which takes a sum along. `ends`: whether logits of
-/// all rows are wanted.
+/// Whether `job` is a norm of all rows of the pass, which takes a sum along. `ends`: whether logits
+/// of all rows are wanted.
 pub(crate) fn is_whole_norm(job: OperatorJob<'_>, ends: bool) -> bool {
     match job.operator {
         Operator::AttnNorm | Operator::FfnNorm | Operator::RouterNorm => true,

@@ -58,9 +58,9 @@ pub struct GpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub kernel: Option<Sourced<Seconds>>,
-    /// The time that the host takes to launch the kernels of one operator, where it launches kernels
-    /// one by one ahead of the GPU. The GPU waits only where it is faster than the host. Absent
-    /// where graphs are replayed.
+    /// The time that the host takes to launch the kernels of one operator, where it launches
+    /// kernels one by one ahead of the GPU. The GPU waits only where it is faster than the host.
+    /// Absent where graphs are replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<Sourced<Seconds>>,
     /// What Fulcrum's executor needs on it besides products and attention, where measured.
@@ -107,8 +107,8 @@ pub struct GpuPart {
     pub server: Option<PartNames>,
 }
 
-/// What Fulcrum's executor needs on a GPU besides products and attention. It replays a decode that the
-/// GPU computes alone as a graph; the host launches the kernels of other steps one by one.
+/// What Fulcrum's executor needs on a GPU besides products and attention. It replays a decode that
+/// the GPU computes alone as a graph; the host launches the kernels of other steps one by one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecutorCosts {

@@ -136,9 +136,9 @@ impl EnteringRows {
     }
 }
 
-/// Normalises the queries and keys of each row head by head, rotates them, and writes keys and values
-/// to the cache: [`super::rms_norm_heads`], [`super::rope`] and [`append`] in one kernel, which
-/// rounds once. `sequences`, `positions` and `lengths` are as of [`append`].
+/// Normalises the queries and keys of each row head by head, rotates them, and writes keys and
+/// values to the cache: [`super::rms_norm_heads`], [`super::rope`] and [`append`] in one kernel,
+/// which rounds once. `sequences`, `positions` and `lengths` are as of [`append`].
 ///
 /// # Panics
 /// Where [`EnteringRows::knows`] says no, or a slice is too short.

@@ -56,8 +56,8 @@ fn norm(kernel: &'static str, rows: usize, norm: NormOperands, beta: Option<GpuS
     KernelCall::new(GpuProgram::Norm, kernel, [rows, 1, 1], threads_of_row(rows, columns), arguments)
 }
 
-/// Threads of a norm's row. One row is done soonest by many; of rows that fill the GPU, threads with
-/// sixteen values each leave fewer sums to wait for.
+/// Threads of a norm's row. One row is done soonest by many; of rows that fill the GPU, threads
+/// with sixteen values each leave fewer sums to wait for.
 fn threads_of_row(rows: usize, columns: usize) -> u32 {
     const MANY: usize = 256;
     if rows < MANY { THREADS } else { (columns.div_ceil(16).next_multiple_of(32) as u32).clamp(32, THREADS) }

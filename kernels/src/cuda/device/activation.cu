@@ -60,7 +60,8 @@ typedef struct {
     int unused;
 } Limited;
 
-// gpt-oss: out = (up + 1) * gate * sigmoid(1.702 gate); gates are at most `limit`, ups from -limit to limit.
+// gpt-oss: out = (up + 1) * gate * sigmoid(1.702 gate); gates are at most `limit`, ups from -limit
+// to limit.
 KERNEL(limited_mul, Limited, 256)
 {
     u64 all = (u64)gridDim.x * blockDim.x;

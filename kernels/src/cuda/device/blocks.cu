@@ -1,7 +1,7 @@
 // Weights in the blocks of quantised files, in panels as kernels/src/cpu/blocks/layout.rs
 // interleaves them: where a row's block has a unit of one, two or four bytes, the panel has this
-// unit of each of its rows. So a word of sixteen rows is 64 consecutive bytes, and half a warp reads
-// it at once.
+// unit of each of its rows. So a word of sixteen rows is 64 consecutive bytes, and half a warp
+// reads it at once.
 //
 // All kernels of a format are made from one description here, by groups of 32 columns:
 // - SHAPE: columns and bytes of a block, bytes of a row's own scale in front of a panel's blocks,
@@ -68,7 +68,8 @@ static __device__ inline u32 half_bytes(u32 word, int high)
 // The same, with the entries of a table of sixteen bytes for them.
 static __device__ inline u32 look_up(uint4 table, u32 word, int high)
 {
-    // Three bits of each number choose among eight entries, its fourth bit between two such choices.
+    // Three bits of each number choose among eight entries, its fourth bit between two such
+    // choices.
     u32 entry = word & 0x77777777u, upper = (word & 0x88888888u) >> 1 | 0x32103210u;
     u32 front = __byte_perm(__byte_perm(table.x, table.y, entry), __byte_perm(table.z, table.w, entry), upper);
     entry >>= 16;

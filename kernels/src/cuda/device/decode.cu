@@ -4,10 +4,10 @@
 // The cache is read once, and reading it takes most of the time. Two things make that fast. One
 // block computes up to 16 query heads of a key/value head, so keys are read once for all of them.
 // And a sequence's positions are split over blocks, because one long sequence has fewer heads than
-// the GPU has multiprocessors. Each split leaves its largest score, its sum of weights and its weighted
-// sum of values, both relative to that score; `combine` joins them, unless there is one split only.
-// Nothing overflows, because every exponent is at most 0. With a window only its positions are
-// split.
+// the GPU has multiprocessors. Each split leaves its largest score, its sum of weights and its
+// weighted sum of values, both relative to that score; `combine` joins them, unless there is one
+// split only. Nothing overflows, because every exponent is at most 0. With a window only its
+// positions are split.
 //
 // Scores and weighted sums are products of tiles, as in prefill.cu, with the query heads as rows.
 // The code of a tile is then short, which counts where a block runs it once. Each warp has 16

@@ -1,7 +1,7 @@
 // Rows of a matrix by index, as f32 and times `scale`: the embeddings of tokens. The matrix is
 // often the output matrix too, so it lies as products read it: packed, or row by row in bf16. A row
-// of a panel is read with gaps, eight bytes for each one that is used, which is little for the few rows
-// of a step.
+// of a panel is read with gaps, eight bytes for each one that is used, which is little for the few
+// rows of a step.
 typedef struct {
     const u8 *table;
     const int *tokens; // of every row of out

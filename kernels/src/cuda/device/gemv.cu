@@ -1,16 +1,16 @@
 // y = x * W^T for few rows of x, the weights packed in whatever format and widened in registers.
 //
 // Reading the weights takes most of the time, so they are read once for all rows of x of a block,
-// with many bytes under way, and multiplied by tensor cores where those multiply bf16: the 16 rows of
-// a panel are the rows of `multiply`'s a, and 8 rows of x are the columns of its b. A number of a
-// quantised format is an integer or a short float, which bf16 has exactly; the scales multiply the
-// sums in f32.
+// with many bytes under way, and multiplied by tensor cores where those multiply bf16: the 16 rows
+// of a panel are the rows of `multiply`'s a, and 8 rows of x are the columns of its b. A number of
+// a quantised format is an integer or a short float, which bf16 has exactly; the scales multiply
+// the sums in f32.
 //
 // A block takes one panel, and its warps take turns at the columns: each brings its next columns to
 // shared memory as they lie, while it multiplies others. At the end their sums are added in a fixed
 // order, so the result does not depend on the schedule. Each lane gets the words of two rows of the
-// panel, 32 columns at a time; which columns these are differs between formats, and x is read in the
-// same order.
+// panel, 32 columns at a time; which columns these are differs between formats, and x is read in
+// the same order.
 #define WARPS 4
 #define THREADS (WARPS * WARP)
 
@@ -23,15 +23,15 @@ typedef struct {
 } Gemv;
 
 // 32 columns of a panel: what a lane has of them, and by what their sums are multiplied. With g =
-// lane / 4 and t = lane % 4 it has two rows; their first words are the columns of the first product,
-// the others those of the second.
+// lane / 4 and t = lane % 4 it has two rows; their first words are the columns of the first
+// product, the others those of the second.
 typedef struct {
     u32 numbers[2][4];
     float first[2], last[2], minimum[2]; // of each row; of the first 16 columns and of the last
 } Group;
 
-// How the 32 columns are divided: a lane has eight that follow each other from 8 t on, or four of the
-// first half and four of the last, where the halves have scales of their own.
+// How the 32 columns are divided: a lane has eight that follow each other from 8 t on, or four of
+// the first half and four of the last, where the halves have scales of their own.
 #define EIGHTS 0
 #define QUADS 1
 enum { ORDER_bf16 = EIGHTS, ORDER_int8 = EIGHTS, ORDER_int4 = EIGHTS, ORDER_fp8 = EIGHTS, ORDER_fp8_block = EIGHTS };
@@ -55,8 +55,8 @@ static __device__ inline int row_of(int rows, int which)
     return rows == APART_ROWS ? g + which * (PANEL / 2) : 2 * g + which;
 }
 
-// Bytes in front of a panel's numbers, besides those of scales of 128 columns. Columns of a block, and
-// bytes of a panel's block.
+// Bytes in front of a panel's numbers, besides those of scales of 128 columns. Columns of a block,
+// and bytes of a panel's block.
 enum { FRONT_bf16, FRONT_int8 = 0, FRONT_int4 = 0, FRONT_fp8 = 4 * PANEL, FRONT_fp8_block = 0 };
 enum { COLUMNS_bf16 = GROUP, COLUMNS_int8 = GROUP, COLUMNS_int4 = GROUP, COLUMNS_fp8 = GROUP, COLUMNS_fp8_block = GROUP };
 enum { BLOCK_bf16 = 2 * GROUP * PANEL, BLOCK_int8 = (2 + GROUP) * PANEL, BLOCK_int4 = (2 + GROUP / 2) * PANEL };
@@ -146,8 +146,8 @@ static __device__ inline void read_fp8_block(Group *group, const u8 *block, int 
 
 BLOCK_FORMATS(READ_BLOCKS)
 
-// Adds the product of 32 columns with `tiles` times 8 rows of x. `ones` is what to multiply a minimum
-// by: the sums of these columns of x.
+// Adds the product of 32 columns with `tiles` times 8 rows of x. What is subtracted of a column is
+// the group's minimum times the value of x, so a product with ones gives the sums of x.
 static __device__ inline void add_group(float sums[][4], const Group *group, u32 x[][4], int tiles, int scales, int has_minimum)
 {
     const u32 ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
@@ -208,8 +208,8 @@ enum { MINIMUM_bf16, MINIMUM_int8 = 0, MINIMUM_int4 = 0, MINIMUM_fp8 = 0, MINIMU
 
 FORMATS(LAST)
 
-// `count` blocks of a panel in shared memory, from `column` on, times `tiles` times 8 rows of x. `panel`
-// is where the panel lies in memory.
+// `count` blocks of a panel in shared memory, from `column` on, times `tiles` times 8 rows of x.
+// `panel` is where the panel lies in memory.
 #define BLOCKS(format, name, tiles)                                                                               \
     static __device__ inline void name##_blocks_##format(float sums[tiles][4], const u8 *panel, const u8 *blocks, const u16 *const *x_of, int column, int count) \
     {                                                                                                             \
@@ -237,9 +237,9 @@ static __device__ inline void bring(u8 *to, const u8 *from, int bytes)
     for (int i = threadIdx.x % WARP * 16; i < bytes; i += WARP * 16) copy_ahead(to + i, from + i);
 }
 
-// Panel blockIdx.x times `tiles` times 8 rows of x from blockIdx.y on, with `stages` steps in shared
-// memory. Rows of x that do not begin at multiples of 8 bytes are left to the end, where each value is
-// read alone.
+// Panel blockIdx.x times `tiles` times 8 rows of x from blockIdx.y on, with `stages` steps in
+// shared memory. Rows of x that do not begin at multiples of 8 bytes are left to the end, where
+// each value is read alone.
 #define PRODUCT(format, name, tiles, stages)                                                                      \
     BLOCKS(format, name, tiles)                                                                                   \
     static __device__ inline void name##_##format(const Gemv *a)                                                 \

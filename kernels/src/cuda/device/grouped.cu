@@ -1,9 +1,9 @@
 // Products of many pairs, each by its own expert's packed matrix: y = x * W^T in tiles of 64 or 128
-// pairs of one expert by 128 of W's rows, on tensor cores where they multiply bf16. A weight is read
-// once for all pairs of a tile, and widened to bf16 on its way to shared memory.
+// pairs of one expert by 128 of W's rows, on tensor cores where they multiply bf16. A weight is
+// read once for all pairs of a tile, and widened to bf16 on its way to shared memory.
 //
-// Four warps have half of the pairs and half of the rows each. Operands of the next two steps are on
-// their way while one step's are multiplied.
+// Four warps have half of the pairs and half of the rows each. Operands of the next two steps are
+// on their way while one step's are multiplied.
 #define THREADS 128
 #define STAGES 3
 // Columns of a step: a group of integers.
@@ -20,9 +20,9 @@ typedef struct {
     const u8 *w[EXPERTS]; // of expert `first` and those that follow it, `count` of them
 } Grouped;
 
-// A step of a panel in shared memory: words of two columns, as panels of bf16 have them, and in each
-// the sixteen rows. Every other two pairs of columns have their rows' halves exchanged, so that the
-// eight lanes which read at once read different banks.
+// A step of a panel in shared memory: words of two columns, as panels of bf16 have them, and in
+// each the sixteen rows. Every other two pairs of columns have their rows' halves exchanged, so
+// that the eight lanes which read at once read different banks.
 typedef u32 Panel[COLUMNS / 2][PANEL];
 
 static __device__ inline u32 *word_of(u32 (*panel)[PANEL], int pair, int row)
@@ -37,9 +37,9 @@ static __device__ inline u16 *eighth_of(u16 *x, int row, int eighth)
     return x + row * COLUMNS + (eighth ^ row / 2 % 4) * 8;
 }
 
-// What a thread has read of a step, until it is put into shared memory after the products of another
-// step, so that nothing waits for memory: of a row of a panel, or of half of the columns of two rows.
-// Formats of blocks are widened at once.
+// What a thread has read of a step, until it is put into shared memory after the products of
+// another step, so that nothing waits for memory: of a row of a panel, or of half of the columns of
+// two rows. Formats of blocks are widened at once.
 typedef struct { u32 words[COLUMNS / 2], scales; } Read;
 
 // Of bf16 a thread copies four rows of four pairs of columns, which needs no registers.
@@ -128,7 +128,8 @@ static __device__ inline void put_float8(const Read *read, Panel *to, float one,
     }
 }
 
-// The scales of two rows, both in 16 bits of the word, would lose digits, so their place is kept.
+// Each of the two rows has a scale of four bytes: the first takes a place of a word that fp8 does
+// not need.
 static __device__ inline void read_fp8(Read *read, Panel *to, const u8 *panel, int from, int columns)
 {
     const float *scales = (const float *)panel + threadIdx.x % 8 * 2;

@@ -4,8 +4,8 @@
 // One block per row. With one row the time is that of a few reads of memory one after another, so
 // each thread asks for all its values and factors at once, in fours, and keeps them. Rows that are
 // longer, or are no whole fours, are read once from memory and again from the cache. The previous
-// sublayer's result is added on the way (`delta`), which saves a pass over x. Of many rows each has no
-// more threads than it needs.
+// sublayer's result is added on the way (`delta`), which saves a pass over x. Of many rows each has
+// no more threads than it needs.
 #define THREADS 256
 // Fours of a row that a thread keeps: rows of up to 8192 values.
 #define KEPT 8

@@ -75,10 +75,10 @@ static __device__ inline void weigh_two(float *two, const float *gamma, int at, 
     two[1] *= inverse * gamma[2 * at + 1];
 }
 
-// What happens to a row between the product and attention, in one pass over it: queries and keys are
-// normalised head by head and rotated in place, and keys and values are written to the cache. A warp
-// per head. A lane has words of two values, and with each the one that it is rotated with. Sizes of
-// heads, halves and strides are even.
+// What happens to a row between the product and attention, in one pass over it: queries and keys
+// are normalised head by head and rotated in place, and keys and values are written to the cache. A
+// warp per head. A lane has words of two values, and with each the one that it is rotated with.
+// Sizes of heads, halves and strides are even.
 KERNEL(enter_heads, Enter, 256)
 {
     int head = blockIdx.y * (blockDim.x / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;

@@ -88,8 +88,8 @@ static __device__ inline float exponential(float x)
 }
 
 // Sixteen bytes of memory on their way to shared memory, where the GPU copies without its threads.
-// `copies_end` ends a group of them, and `copies_wait` waits until at most the last `groups` groups,
-// of at most two, are under way.
+// `copies_end` ends a group of them, and `copies_wait` waits until at most the last `groups`
+// groups, of at most two, are under way.
 static __device__ inline void copy_ahead(void *to, const void *from)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

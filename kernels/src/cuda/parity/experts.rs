@@ -11,8 +11,8 @@ const EACH: usize = 2;
 
 pub(super) fn check(bench: &mut ParityBench) -> Result<(), KernelError> {
     for dtype in calls::GPU_MATRICES {
-        // Few pairs, which read their matrices one by one, and many, which are in tiles, and in tall
-        // ones.
+        // Few pairs, which read their matrices one by one, and many, which are in tiles, and in
+        // tall ones.
         for (tokens, experts) in [(1, 8), (3, 40), (150, 8), (300, 2)] {
             mixture(bench, dtype, tokens, experts)?;
         }
