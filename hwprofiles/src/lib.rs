@@ -85,6 +85,6 @@ pub use rates::{
 pub use units::{
     BlockSize, Bytes, BytesPerSec, Confidence, DType, Dollars, Elements, ElementsPerSec, Flop, FlopPerByte,
     FlopPerSec, GROUP, Hertz, Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError,
-    Watts, Years, nearest,
+    Watts, Years, edits_between, nearest, nearest_key, nearest_name,
 };
 pub use words::UnderstoodMachine;

@@ -130,6 +130,30 @@ fn a_machine_is_resolved_once_for_each_degree() {
 }
 
 #[test]
+fn a_machine_that_cannot_be_is_told_at_the_key_of_the_scenario() {
+    let cases = [
+        ("pcie4-x16", "machine is \"pcie4-x16\": this is a link"),
+        ("i7-14700k", "machine is \"i7-14700k\": dram: "),
+        ("{cpu: i7-14700k, gpu: l4}", "machine.gpu is \"l4\": it needs a `link`"),
+        (
+            "{cpu: xeon-8480p, gpu: l4, link: pcie4-x17}",
+            "machine.link is \"pcie4-x17\": 'pcie4-x17' is neither",
+        ),
+        ("{cpu: i7-14700k}", "machine.dram is absent: the CPU 'i7-14700k' does not say"),
+        (
+            "{cpu: i7-14700k, dram: {capasity: 1 GB}}",
+            "machine.dram.capasity is \"1 GB\": `capasity` is not a key here: did you mean `capacity`?",
+        ),
+    ];
+    for (machine, words) in cases {
+        let text = BASE.replacen("machine: this", &format!("machine: {machine}"), 1);
+        let scenario = Document::from_yaml("s.yaml", &text).unwrap().scenario();
+        let error = scenario.and_then(|it| it.resolve(&FileCatalog::default())).unwrap_err().to_string();
+        assert!(error.starts_with("s.yaml:1:") && error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn the_identity_of_a_question_follows_everything_but_machine_and_model() {
     let identity = |settings: &[&str]| set(settings).unwrap().resolve(&AnyMachine).unwrap().identity();
     let one = identity(&[]);
