@@ -1,6 +1,7 @@
 //! The identities of long tasks, sweeps and their points, as text that does not depend on the names
 //! of types: JSON with sorted keys, and its SHA-256.
 
+use hwprofiles::hexadecimal;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -16,11 +17,6 @@ pub(crate) fn digest(value: &Value) -> String {
     let mut text = String::new();
     write_sorted(value, &mut text);
     hexadecimal(&Sha256::digest(text.as_bytes())[..16])
-}
-
-/// Two digits for each byte.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The first digits of [`digest`].

@@ -1,8 +1,7 @@
 //! The contents of the files that a sweep names.
 
-use crate::identity::hexadecimal;
 use crate::pipeline::this_host_file;
-use hwprofiles::yaml;
+use hwprofiles::{hexadecimal, yaml};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
