@@ -152,6 +152,11 @@ impl Sweep {
         })
     }
 
+    /// The file in the folder `cache` to which answers are added.
+    pub fn cache_file(cache: &Path) -> PathBuf {
+        AnswerCache::file(cache)
+    }
+
     /// The identity of the whole sweep. Another scenario, other lists, another version, or other
     /// contents of a file that they name make it another.
     fn identity(&self, run: &SweepRun<'_>) -> String {
