@@ -9,6 +9,11 @@ use sha2::{Digest, Sha256};
 /// do their answers.
 pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("FULCRUM_BUILD"));
 
+/// The same of a build that runs models: of its kernels and its executor too.
+#[cfg(feature = "run")]
+pub(crate) const RUN_BUILD: &str =
+    concat!(env!("CARGO_PKG_VERSION"), "+", env!("FULCRUM_BUILD"), "+", env!("FULCRUM_RUN_BUILD"));
+
 /// Hexadecimal digits of a digest that tables and journals show.
 pub(crate) const SHORT: usize = 16;
 

@@ -2,6 +2,11 @@
 //! output replaces one of them.
 
 use crate::error::{Error, Result};
+#[cfg(feature = "run")]
+use crate::error::{ErrorContext, OrError};
+use crate::file_digest::content_digest;
+#[cfg(feature = "run")]
+use crate::file_digest::weights_digest;
 use crate::pipeline::this_host_file;
 use hwprofiles::yaml;
 use serde_json::Value;
@@ -71,6 +76,30 @@ impl InputFiles {
         let within = self.folders.iter().flat_map(|folder| read_of_folder(folder));
         let beside = self.files.iter().flat_map(|file| read_beside(file));
         self.files.iter().cloned().chain(within).chain(beside)
+    }
+
+    /// The files, without those in folders.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.iter()
+    }
+
+    /// What they hold, as a sweep's identity has it: a digest of each file.
+    pub(crate) fn identity(&self) -> Value {
+        let digest = |path: PathBuf| Some((path.display().to_string(), Value::from(content_digest(&path)?)));
+        self.all().filter_map(digest).collect()
+    }
+
+    /// The same for a task that computes with the weights among them.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    #[cfg(feature = "run")]
+    pub(crate) fn weights_identity(&self) -> Result<Value> {
+        let digest = |path: PathBuf| {
+            let digest = weights_digest(&path).or_input();
+            Ok((path.display().to_string(), Value::from(digest.within(|| path.display().to_string())?)))
+        };
+        self.all().map(digest).collect()
     }
 
     /// Refuses each of the files to write that is an input.

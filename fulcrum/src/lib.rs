@@ -19,13 +19,15 @@
 //! Nothing is printed, and no global state is kept: long tasks tell a function of the caller what
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
-//! Rooms, each using only those before it: error, wrong_place, progress, identity, journal,
-//! table, pipeline, input_files, serve, sweep, capacity, advise, reproduce, report, share, page, run.
+//! Rooms, each using only those before it: error, wrong_place, progress, identity, file_digest,
+//! journal, table, pipeline, input_files, serve, sweep, capacity, advise, reproduce, report, share,
+//! page, run.
 #![forbid(unsafe_code)]
 
 mod advise;
 mod capacity;
 mod error;
+mod file_digest;
 mod identity;
 mod input_files;
 mod journal;
