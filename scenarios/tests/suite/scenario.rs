@@ -85,6 +85,11 @@ capacity:
     assert_eq!(question.load.to_string(), "50 req/s");
     let error = question.machines[1].scenario.resolve(&FileCatalog::default()).unwrap_err().to_string();
     assert!(error.contains(":7: capacity.machines[1] is \"8x H2000\": "), "{error}");
+    // As many requests are simulated as the answer needs.
+    let without = Document::from_yaml("s.yaml", &text.replace("requests: 10, ", "")).unwrap();
+    assert_eq!(without.capacity().unwrap().machines.len(), question.machines.len());
+    let error = without.with_settings(&["machine=this".parse().unwrap()]).unwrap().scenario().unwrap_err();
+    assert!(error.to_string().contains("workload.requests is missing"), "{error}");
     let plan = Document::from_yaml("p.yaml", "plan: 1\n").unwrap_err().to_string();
     assert!(plan.starts_with("p.yaml: a plan, and a scenario is wanted"), "{plan}");
 }
