@@ -11,7 +11,9 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     let home = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("set by cargo"));
-    println!("cargo::rustc-env=FULCRUM_BUILD={}", build_identity(&home.join(".."))?);
+    let workspace = home.join("..");
+    println!("cargo::rustc-env=FULCRUM_BUILD={}", build_identity(&workspace, &SOURCES)?);
+    println!("cargo::rustc-env=FULCRUM_RUN_BUILD={}", build_identity(&workspace, &RUN_SOURCES)?);
     Ok(())
 }
 
@@ -31,14 +33,17 @@ const SOURCES: [&str; 12] = [
     "fulcrum/src",
 ];
 
+/// What an answer of a model depends on beside them.
+const RUN_SOURCES: [&str; 2] = ["executor/src", "kernels/src"];
+
 /// A digest of the names and contents of the sources that are there. A crate that is built outside
 /// of its workspace, as a package, is told by its version, which fixes those of the others.
-fn build_identity(workspace: &Path) -> io::Result<String> {
+fn build_identity(workspace: &Path, sources: &[&str]) -> io::Result<String> {
     let mut hasher = DefaultHasher::new();
     for known in ["TARGET", "CARGO_PKG_VERSION"] {
         env::var(known).expect("set by cargo").hash(&mut hasher);
     }
-    for source in SOURCES {
+    for source in sources {
         let path = workspace.join(source);
         if !workspace.join("Cargo.toml").exists() || !path.exists() {
             continue;
@@ -55,7 +60,7 @@ fn build_identity(workspace: &Path) -> io::Result<String> {
 }
 
 fn files_below(path: &Path, files: &mut BTreeSet<PathBuf>) -> io::Result<()> {
-    const KINDS: [&str; 6] = ["rs", "yaml", "csv", "json", "lock", "txt"];
+    const KINDS: [&str; 8] = ["rs", "yaml", "csv", "json", "lock", "txt", "cu", "ptx"];
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
             files_below(&entry?.path(), files)?;

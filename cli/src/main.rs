@@ -97,6 +97,10 @@ enum Command {
     Run(RunArguments),
     #[cfg(feature = "run")]
     Serve(ServeArguments),
+    /// Render conversations for `serve`, in a process with limits.
+    #[cfg(feature = "run")]
+    #[command(hide = true)]
+    RenderConversations,
     #[cfg(feature = "run")]
     Validate(ValidateArguments),
     Replay(ReplayArguments),
@@ -132,6 +136,10 @@ impl Command {
             Self::Run(arguments) => arguments.run(json),
             #[cfg(feature = "run")]
             Self::Serve(arguments) => arguments.run(json),
+            #[cfg(feature = "run")]
+            Self::RenderConversations => {
+                server::render_conversations(std::io::stdin().lock(), std::io::stdout().lock())
+            }
             #[cfg(feature = "run")]
             Self::Validate(arguments) => arguments.run(json),
             Self::Replay(arguments) => arguments.run(json),

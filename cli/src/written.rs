@@ -1,9 +1,10 @@
 //! The files that a command writes: none of them is one that it reads, or another that it writes.
 
-use clap::{ArgMatches, Command, ValueHint};
-use fulcrum::{Error, Result};
-use std::ffi::OsStr;
+use clap::{Arg, ArgMatches, Command, ValueHint};
+use fulcrum::{Error, InputFiles, Result};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The mark of an argument that names a file to write.
 pub const WRITTEN_FILE: ValueHint = ValueHint::FilePath;
@@ -11,20 +12,15 @@ pub const WRITTEN_FILE: ValueHint = ValueHint::FilePath;
 /// The mark of an argument that names a folder to write to.
 pub const WRITTEN_FOLDER: ValueHint = ValueHint::DirPath;
 
-/// The mark of an argument that names a file to write, which may be the one that is read: rows come
-/// back with columns added.
-pub const WRITTEN_IN_PLACE: ValueHint = ValueHint::Other;
+/// The mark of an argument that names a file to read, which may be the one that is written: rows
+/// come back with columns added.
+pub const READ_IN_PLACE: ValueHint = ValueHint::Other;
 
-/// A path among the arguments.
-struct NamedPath {
-    /// The argument as it is typed: `--trace` or `SCENARIO`.
-    argument: String,
-    typed: PathBuf,
-    /// Where it leads, if something is there or could be.
-    place: Option<PathBuf>,
-    is_written: bool,
-    may_be_read: bool,
-}
+/// What ends the names of files that are kept beside a file to write.
+const BESIDE: [&str; 4] = ["", ".journal", ".partial", ".stamp"];
+
+/// The files that this command reads, for those that choose the names of files in a folder.
+static INPUTS: OnceLock<InputFiles> = OnceLock::new();
 
 /// Refuses a file to write whose name has another ending than `endings`. A name without one is
 /// allowed.
@@ -44,6 +40,14 @@ pub fn check_ending(path: &Path, endings: &[&str]) -> Result<()> {
     }
 }
 
+/// Refuses files to write that the command reads.
+///
+/// # Errors
+/// Which file it is.
+pub fn refuse_inputs(written: impl IntoIterator<Item = PathBuf>) -> Result {
+    INPUTS.get().map_or(Ok(()), |inputs| inputs.refuse(written))
+}
+
 /// Whether one of the files that are written is standard output.
 ///
 /// # Errors
@@ -54,63 +58,75 @@ pub fn check(command: &Command, matches: &ArgMatches) -> Result<bool> {
         let Some(subcommand) = command.find_subcommand(name) else { break };
         (command, matches) = (subcommand, within);
     }
-    let paths: Vec<_> = command.get_arguments().flat_map(|arg| named_paths(arg, matches)).collect();
-    for (at, written) in paths.iter().enumerate().filter(|(_, path)| path.is_written) {
-        let same = |(other_at, other): &(usize, &NamedPath)| {
-            *other_at != at
-                && other.place.is_some()
-                && other.place == written.place
-                && (other.is_written || !written.may_be_read)
-        };
-        if let Some((_, other)) = paths.iter().enumerate().find(same) {
-            let verb = if other.is_written { "written" } else { "read" };
-            return Err(Error::input(format!(
-                "{} {}: {} is the same file, which is {verb}: give it another name",
-                written.argument,
-                written.typed.display(),
-                other.argument
-            )));
-        }
+    let (written, others): (Vec<_>, Vec<_>) = command
+        .get_arguments()
+        .partition(|arg| [WRITTEN_FILE, WRITTEN_FOLDER].contains(&arg.get_value_hint()));
+    let written: Vec<_> = written
+        .into_iter()
+        .flat_map(|arg| values(arg, matches).map(|value| (typed(arg), PathBuf::from(value))))
+        .collect();
+    if written.is_empty() {
+        return Ok(false);
     }
-    let is_stdout = |path: &NamedPath| {
-        path.is_written && [Path::new("-"), Path::new("/dev/stdout")].contains(&&*path.typed)
-    };
-    Ok(paths.iter().any(is_stdout))
+    let inputs = INPUTS.get_or_init(|| inputs(command.get_name(), &others, matches));
+    for (at, (argument, path)) in written.iter().enumerate() {
+        let beside = BESIDE.map(|end| PathBuf::from([path.as_os_str(), end.as_ref()].join("".as_ref())));
+        let read = beside.iter().find_map(|path| inputs.same_as(path));
+        let place = place(path);
+        let twice = written[..at].iter().find(|(_, other)| place.is_some() && self::place(other) == place);
+        let same = match (read, twice) {
+            (Some(input), _) => format!("{} is the same file, which is read", input.display()),
+            (None, Some((other, _))) => format!("{other} is the same file, which is written"),
+            (None, None) => continue,
+        };
+        return Err(Error::input(format!("{argument} {}: {same}: give it another name", path.display())));
+    }
+    Ok(written.iter().any(|(_, path)| [Path::new("-"), Path::new("/dev/stdout")].contains(&&**path)))
 }
 
-fn named_paths(arg: &clap::Arg, matches: &ArgMatches) -> Vec<NamedPath> {
-    let may_be_read = arg.get_value_hint() == WRITTEN_IN_PLACE;
-    let is_written = may_be_read || [WRITTEN_FILE, WRITTEN_FOLDER].contains(&arg.get_value_hint());
-    let argument = match (arg.get_long(), arg.get_value_names()) {
+/// The files that the command called `name` reads.
+fn inputs(name: &str, arguments: &[&Arg], matches: &ArgMatches) -> InputFiles {
+    let mut inputs = InputFiles::default();
+    // `fulcrum bench` measures this machine anew, unless it checks what was measured.
+    if name != "bench" || matches.try_contains_id("check").unwrap_or(false) {
+        inputs.add_text("this");
+    }
+    let read = arguments.iter().filter(|arg| arg.get_value_hint() != READ_IN_PLACE);
+    for value in read.flat_map(|arg| values(arg, matches)) {
+        let text = value.to_string_lossy();
+        inputs.add_path(Path::new(&value));
+        // A setting may name files too: machine=mine.yaml.
+        inputs.add_text(text.split_once('=').map_or(&*text, |(_, setting)| setting));
+        if name == "reproduce" {
+            // A published system's rows are beside it.
+            inputs.add_path(&Path::new(&value).with_extension("csv"));
+        }
+    }
+    inputs
+}
+
+fn values(arg: &Arg, matches: &ArgMatches) -> impl Iterator<Item = OsString> {
+    let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten();
+    values.map(OsString::from).collect::<Vec<_>>().into_iter()
+}
+
+/// An argument as it is typed: `--trace` or `SCENARIO`.
+fn typed(arg: &Arg) -> String {
+    match (arg.get_long(), arg.get_value_names()) {
         _ if arg.get_id() == "out" => "-o".to_owned(),
         (Some(long), _) => format!("--{long}"),
         (None, Some([name, ..])) => name.to_string(),
         (None, _) => arg.get_id().as_str().to_uppercase(),
-    };
-    let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten();
-    let path = |value: &OsStr| {
-        // A setting of the command line may name a file too: machine=mine.yaml.
-        let value = value.to_str().and_then(|text| text.rsplit('=').next()).map_or(value, OsStr::new);
-        let typed = PathBuf::from(value);
-        NamedPath {
-            argument: argument.clone(),
-            place: place(&typed, is_written),
-            typed,
-            is_written,
-            may_be_read,
-        }
-    };
-    values.map(path).collect()
+    }
 }
 
-/// Where a path leads. A folder, a device or a pipe may be named twice.
-fn place(path: &Path, is_written: bool) -> Option<PathBuf> {
+/// Where a path to write leads. A folder, a device or a pipe may be named twice.
+fn place(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(found) => found.is_file().then_some(found),
-        Err(_) if is_written => {
+        Err(_) => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             Some(folder.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
         }
-        Err(_) => None,
     }
 }

@@ -1,12 +1,18 @@
 //! The identities of long tasks, sweeps and their points, as text that does not depend on the names
 //! of types: JSON with sorted keys, and its SHA-256.
 
+use hwprofiles::hexadecimal;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// The version of this program and what its build was made of. Builds of one version differ, and so
 /// do their answers.
 pub(crate) const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("FULCRUM_BUILD"));
+
+/// The same of a build that runs models: of its kernels and its executor too.
+#[cfg(feature = "run")]
+pub(crate) const RUN_BUILD: &str =
+    concat!(env!("CARGO_PKG_VERSION"), "+", env!("FULCRUM_BUILD"), "+", env!("FULCRUM_RUN_BUILD"));
 
 /// Hexadecimal digits of a digest that tables and journals show.
 pub(crate) const SHORT: usize = 16;
@@ -16,11 +22,6 @@ pub(crate) fn digest(value: &Value) -> String {
     let mut text = String::new();
     write_sorted(value, &mut text);
     hexadecimal(&Sha256::digest(text.as_bytes())[..16])
-}
-
-/// Two digits for each byte.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The first digits of [`digest`].

@@ -6,8 +6,7 @@
 //! it, and the last line `by` says which process that was.
 
 use crate::error::{Error, ErrorContext, OrError, Result};
-use crate::identity::hexadecimal;
-use hwprofiles::is_stream;
+use hwprofiles::{hexadecimal, is_stream};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};

@@ -19,14 +19,17 @@
 //! Nothing is printed, and no global state is kept: long tasks tell a function of the caller what
 //! they do ([`ProgressEvent`]), and every failure is one [`Error`].
 //!
-//! Rooms, each using only those before it: error, wrong_place, progress, identity, journal, table,
-//! pipeline, serve, sweep, capacity, advise, reproduce, report, share, page, run.
+//! Rooms, each using only those before it: error, wrong_place, progress, identity, file_digest,
+//! journal, table, pipeline, input_files, serve, sweep, capacity, advise, reproduce, report, share,
+//! page, run.
 #![forbid(unsafe_code)]
 
 mod advise;
 mod capacity;
 mod error;
+mod file_digest;
 mod identity;
+mod input_files;
 mod journal;
 mod page;
 mod pipeline;
@@ -47,6 +50,7 @@ pub use advise::{
 };
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};
+pub use input_files::InputFiles;
 pub use page::PageSession;
 pub use pipeline::{
     ExportedPlan, FittedGpu, FormatTrial, GpuFitOptions, PredictionOptions, PreparedScenario, ResolvedPlan,

@@ -76,15 +76,15 @@ impl SharedMeasurements {
     /// # Errors
     /// A file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        let profile = (format!("{}.yaml", self.name), &self.profile);
-        let runs = self.runs.as_ref().map(|runs| (format!("{}-runs.csv", self.name), runs));
-        let files = [profile].into_iter().chain(runs);
-        files
-            .map(|(name, text)| {
-                let path = folder.join(name);
-                write_atomically(&path, text).or_failed()?;
-                Ok(path)
-            })
-            .collect()
+        let texts = std::iter::once(&self.profile).chain(&self.runs);
+        let write = |(path, text)| write_atomically(&path, text).or_failed().map(|()| path);
+        self.paths(folder).into_iter().zip(texts).map(write).collect()
+    }
+
+    /// The files that [`SharedMeasurements::write`] writes.
+    pub fn paths(&self, folder: &Path) -> Vec<PathBuf> {
+        let profile = folder.join(format!("{}.yaml", self.name));
+        let runs = self.runs.as_ref().map(|_| folder.join(format!("{}-runs.csv", self.name)));
+        std::iter::once(profile).chain(runs).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Where an input is wrong, for those who show it beside the input.
 
 use crate::error::Error;
-use hwprofiles::FileError;
+use hwprofiles::{FileError, ProfileError};
 use scenarios::ScenarioError;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -53,6 +53,9 @@ impl WrongPlace {
             let place = Some(format!("{file}:{line}:{column}"));
             return Self { place, key: some(key), value: None, wanted: some(message) };
         }
+        if let Some(ProfileError::Wrong(error)) = cause.downcast_ref() {
+            return Self::from_cause(error);
+        }
         let Some(error) = cause.downcast_ref() else { return Self::default() };
         match error {
             ScenarioError::Value { place, key, value, wanted }
@@ -78,6 +81,7 @@ impl WrongPlace {
                 wanted: some(known),
                 ..Self::default()
             },
+            ScenarioError::Machine(error) => Self::from_cause(error),
             ScenarioError::Within { error, .. } => Self::from_cause(&**error),
             _ => Self::default(),
         }
@@ -87,6 +91,20 @@ impl WrongPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_key_of_a_part_has_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("part.yaml");
+        std::fs::write(&path, "cpu: mine\nnotte: none\n").expect("written");
+        let workload = "workload: {batch: 1, prompt_tokens: 8, output_tokens: 8}";
+        let scenario = format!("{{machine: {}, model: opt-125m, {workload}}}", path.display());
+        let wrong = crate::plan(&crate::parse_scenario(&scenario).expect("valid")).expect_err("no key");
+        let place = WrongPlace::from(&wrong);
+        assert_eq!(place.place, Some(format!("{}:2:1", path.display())));
+        assert_eq!(place.key.as_deref(), Some("notte"));
+        assert!(place.wanted.is_some_and(|wanted| wanted.contains("did you mean `note`?")));
+    }
 
     #[test]
     fn a_wrong_value_has_its_place_and_what_does_not_fit_has_none() {

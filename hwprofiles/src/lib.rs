@@ -54,8 +54,9 @@ mod words;
 
 pub use files::yaml;
 pub use files::{
-    AtomicFile, FileError, Presence, ProfileError, RowsError, TableRows, WriteError, is_stdin, is_stream,
-    open_input, plain_name, read_input, read_text, write_atomically,
+    AtomicFile, FileError, Presence, ProfileError, RowsError, TERMINAL_COLUMNS, TableRows, WriteError,
+    hexadecimal, is_stdin, is_stream, open_input, plain_name, read_input, read_text, wrapped,
+    write_atomically,
 };
 pub use library::{
     Library, PartSheet, Profile, SheetEntry, machine_schema, shipped, shipped_called, similar_names,
@@ -85,6 +86,6 @@ pub use rates::{
 pub use units::{
     BlockSize, Bytes, BytesPerSec, Confidence, DType, Dollars, Elements, ElementsPerSec, Flop, FlopPerByte,
     FlopPerSec, GROUP, Hertz, Joules, Provenance, Ratio, RequestsPerSec, Seconds, Sourced, Tokens, UnitError,
-    Watts, Years, nearest,
+    Watts, Years, edits_between, nearest, nearest_key, nearest_name,
 };
 pub use words::UnderstoodMachine;

@@ -20,6 +20,7 @@ pub use endpoint::http_endpoint::Endpoint;
 pub use endpoint::load::{MeasuredLoad, measure_endpoint};
 pub use prompt::chat_template::ChatTemplate;
 pub use prompt::served_model::ServedModel;
+pub use prompt::template_process::{TemplateProgram, render_conversations};
 
 use fulcrum::{LiveSession, OrError, Result};
 use http::app::App;

@@ -2,7 +2,7 @@
 
 use crate::text::phase_times::{tpot, ttft};
 use crate::text::terminal::{out, out_json, outln};
-use crate::written::WRITTEN_FOLDER;
+use crate::written::{WRITTEN_FOLDER, refuse_inputs};
 use fulcrum::{ExportedPlan, ResolvedPlan, Result};
 use planner::{ExportTarget, PhaseTimes};
 use std::path::PathBuf;
@@ -30,6 +30,7 @@ impl ExportArguments {
     pub fn run(self, json: bool) -> Result {
         let exported = ResolvedPlan::read(&self.plan)?.exported(self.to)?;
         if let Some(folder) = &self.out {
+            refuse_inputs(exported.paths(folder))?;
             exported.write(folder)?;
         }
         if json {

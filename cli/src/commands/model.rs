@@ -4,6 +4,7 @@ use crate::text::terminal::{out, out_json, outln};
 use crate::written::WRITTEN_FOLDER;
 use clap::{Args, Subcommand};
 use fulcrum::{OrError, Result};
+use hwprofiles::{TERMINAL_COLUMNS, wrapped};
 use reports::ModelText;
 use scenarios::Model;
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ fn list(json: bool) -> Result {
     );
     for model in &models {
         let aliases = Model::preset_aliases().filter(|(_, preset)| *preset == model.name);
-        let aliases: Vec<_> = aliases.map(|(alias, _)| alias).collect();
+        let aliases = aliases.map(|(alias, _)| alias).collect::<Vec<_>>().join(", ");
         // The first lines of a terminal are 80 columns wide; a longer list goes below.
         let row = format!(
             "{:<26} {:>10} {:>8} {:>6} {:>9}",
@@ -89,38 +90,19 @@ fn list(json: bool) -> Result {
             model.layers,
             model.max_positions
         );
-        let mut lines = wrapped(&aliases, 80 - 28).into_iter();
+        let mut lines = wrapped("", &aliases, 0, TERMINAL_COLUMNS - 28).into_iter();
         match lines.next().filter(|first| row.len() + 2 + first.len() <= 80) {
             Some(first) => outln!("{row}  {first}"),
             None if aliases.is_empty() => outln!("{row}"),
             None => {
                 outln!("{row}");
-                wrapped(&aliases, 80 - 4).iter().for_each(|line| outln!("    {line}"));
+                wrapped("", &aliases, 0, TERMINAL_COLUMNS - 4).iter().for_each(|line| outln!("    {line}"));
                 continue;
             }
         }
         lines.for_each(|line| outln!("    {line}"));
     }
     Ok(())
-}
-
-/// Words with commas between them, in lines of at most `width` columns where words allow it.
-fn wrapped(words: &[&str], width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in words {
-        match lines.last_mut() {
-            Some(line) if line.len() + 2 + word.len() < width => {
-                line.push_str(", ");
-                line.push_str(word);
-            }
-            Some(line) => {
-                line.push(',');
-                lines.push((*word).to_owned());
-            }
-            None => lines.push((*word).to_owned()),
-        }
-    }
-    lines
 }
 
 fn show(model: &Model, json: bool) -> Result {

@@ -1,7 +1,7 @@
 //! `fulcrum predict [MACHINE] --ops FILE`
 
 use crate::text::terminal::{self, err, out, out_json};
-use crate::written::WRITTEN_IN_PLACE;
+use crate::written::{READ_IN_PLACE, WRITTEN_FILE};
 use fulcrum::{OrError, PredictionOptions, Result, predict_rows};
 use hwprofiles::AtomicFile;
 use std::cell::RefCell;
@@ -22,11 +22,11 @@ pub struct PredictArguments {
     /// says which.
     machine: Option<String>,
     /// The rows.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = READ_IN_PLACE)]
     ops: PathBuf,
     /// Where to write the rows; otherwise to stdout and the summary to stderr. With --json alone,
     /// only the summary.
-    #[arg(short, long, value_hint = WRITTEN_IN_PLACE)]
+    #[arg(short, long, value_hint = WRITTEN_FILE)]
     out: Option<PathBuf>,
     /// The device of the machine; without it, its GPU.
     #[arg(long, value_name = "NAME")]

@@ -5,7 +5,7 @@ use crate::text::plan;
 use crate::text::terminal::{ProgressDisplay, errln, outln};
 use fulcrum::{Checkpoint, Error, LiveOptions, LiveSession, OrError, ProgressEvent, ResolvedPlan, Result};
 use serde_json::json;
-use server::{ServedModel, ServerOptions};
+use server::{ServedModel, ServerOptions, TemplateProgram};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -55,7 +55,10 @@ impl ServeArguments {
         }
         let planned = ResolvedPlan::read(&plan)?;
         let checkpoint = Checkpoint::open(&model_dir).or_input()?;
-        let model = ServedModel::new(&planned, &checkpoint, &model_dir, chat_template.as_deref())?;
+        let program = std::env::current_exe().or_failed()?;
+        let renderer = TemplateProgram { program, arguments: vec!["render-conversations".to_owned()] };
+        let model =
+            ServedModel::new(&planned, &checkpoint, &model_dir, chat_template.as_deref(), Some(&renderer))?;
         let at = |error: std::io::Error| Error::input(format!("{}: {error}", SocketAddr::new(host, port)));
         let listener = TcpListener::bind((host, port)).map_err(at)?;
         let address = listener.local_addr().map_err(at)?;

@@ -1,7 +1,7 @@
 //! `fulcrum share`
 
 use crate::text::terminal::{out, out_json, outln};
-use crate::written::WRITTEN_FOLDER;
+use crate::written::{WRITTEN_FOLDER, refuse_inputs};
 use fulcrum::{Result, share};
 use serde_json::json;
 use std::path::PathBuf;
@@ -29,6 +29,7 @@ impl ShareArguments {
     /// Runs the command.
     pub fn run(self, json: bool) -> Result {
         let shared = share(self.name.as_deref(), &self.validations)?;
+        self.out.as_ref().map_or(Ok(()), |folder| refuse_inputs(shared.paths(folder)))?;
         let written = self.out.map(|folder| shared.write(&folder)).transpose()?;
         if json {
             let files =

@@ -1,7 +1,7 @@
 //! `fulcrum sweep SCENARIO`
 
 use crate::text::terminal::{ProgressDisplay, out, outln};
-use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER, check_ending};
+use crate::written::{WRITTEN_FILE, WRITTEN_FOLDER, check_ending, refuse_inputs};
 use fulcrum::{
     Document, Error, ExtraKey, Halving, LimitSearch, OrError, PointBudget, ProgressEvent, Result, RowRank,
     Setting, Sweep, SweepRun, SweepShard, is_parquet,
@@ -86,6 +86,7 @@ impl SweepArguments {
             return Err(Error::input("--budget 0: one point at least is wanted"));
         }
         let extra = self.extra_key()?;
+        refuse_inputs(self.cache.iter().map(|folder| Sweep::cache_file(folder)))?;
         let document = Document::from_file(&self.scenario).or_input()?;
         let axes = self.axes(&document)?;
         // A draw from a grid needs no limit on its size.

@@ -1,14 +1,11 @@
 //! A table of plans in words.
 
 use super::phase_times::tpot;
-use hwprofiles::Ratio;
+use hwprofiles::{Ratio, TERMINAL_COLUMNS, wrapped};
 use planner::{CellPlan, PlanTable};
 use std::fmt::Write;
 
-/// The columns of a terminal.
-const WIDTH: usize = 80;
-
-/// The table as text, at most [`WIDTH`] columns wide.
+/// The table as text, at most [`TERMINAL_COLUMNS`] columns wide.
 pub fn summary(table: &PlanTable) -> String {
     let mut text = String::new();
     let percent = |ratio: Ratio| (ratio.get() - 1.0) * 100.0;
@@ -25,7 +22,7 @@ pub fn summary(table: &PlanTable) -> String {
         percent(sharing.worst),
         sharing.proven.get() * 100.0,
     );
-    push_wrapped(&mut text, &heading, "");
+    text += &(wrapped("", &heading, 0, TERMINAL_COLUMNS).join("\n") + "\n");
     let columns = ["batch", "prompt", "chunk", "plan", "TTFT", "TPOT", "alone", "alone", "switch"];
     push_row(&mut text, columns.map(str::to_owned));
     for cell in &table.cells {
@@ -33,7 +30,7 @@ pub fn summary(table: &PlanTable) -> String {
     }
     for cell in &table.without {
         let line = format!("batch {}, {} prompt tokens: {}", cell.batch, cell.prompt_tokens, cell.reason);
-        push_wrapped(&mut text, &line, "  ");
+        text += &(wrapped("", &line, 2, TERMINAL_COLUMNS).join("\n") + "\n");
     }
     text
 }
@@ -60,23 +57,4 @@ fn push_row(
         "{batch:>6} {prompt:>7} {chunk:>7} {plan:>4} {ttft:>9} {tpot:>9} {own_ttft:>9} {own_tpot:>9} {switch:>9}"
     );
     writeln!(text, "{line}").expect("a String takes every line");
-}
-
-/// Adds `line`, broken into as many lines as it needs; all but the first begin with `indent`.
-fn push_wrapped(text: &mut String, line: &str, indent: &str) {
-    let mut column = 0;
-    for word in line.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > WIDTH {
-            text.push('\n');
-            text.push_str(indent);
-            column = indent.len();
-        } else if column > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += length;
-    }
-    text.push('\n');
 }

@@ -1,6 +1,7 @@
 //! The terminal: results on stdout, diagnostics and progress on stderr.
 
 use fulcrum::{ProgressEvent, TaskStage};
+use hwprofiles::{TERMINAL_COLUMNS, wrapped};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::borrow::Cow;
 use std::fmt;
@@ -110,7 +111,7 @@ macro_rules! out_json {
 pub(crate) use out_json;
 
 /// What a task tells while it runs: notes as lines, a progress bar where stderr is a terminal, and
-/// at the end all warnings in one line.
+/// at the end all warnings in one paragraph.
 #[derive(Debug, Default)]
 pub struct ProgressDisplay {
     bar: Mutex<Option<ProgressBar>>,
@@ -126,16 +127,17 @@ impl Drop for ProgressDisplay {
     }
 }
 
-/// All warnings in one line: the first two in full, since many are alike.
+/// All warnings in one paragraph: the first two in full, since many are alike.
 fn folded(warnings: &[String]) -> String {
-    match warnings {
+    let text = match warnings {
         [one] => format!("warning: {one}"),
         [one, two] => format!("2 warnings: {one}; {two}"),
         [one, two, more @ ..] => {
             format!("{} warnings: {one}; {two}; and {} more", warnings.len(), more.len())
         }
         [] => String::new(),
-    }
+    };
+    wrapped("", &text, 2, TERMINAL_COLUMNS).join("\n")
 }
 
 impl ProgressDisplay {
@@ -194,12 +196,16 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_one_line() {
+    fn warnings_are_one_paragraph_that_fits_a_terminal() {
         let warnings = ["noisy", "short"].map(str::to_owned);
         assert_eq!(super::folded(&warnings[..1]), "warning: noisy");
         assert_eq!(super::folded(&warnings), "2 warnings: noisy; short");
         let many = ["noisy", "short", "warm", "late"].map(str::to_owned);
         assert_eq!(super::folded(&many), "4 warnings: noisy; short; and 2 more");
+        let long = ["the runs of a kernel spread widely, ", "another program uses the processor "]
+            .map(|it| it.repeat(2));
+        let lines = super::folded(&long);
+        assert!(lines.lines().count() > 1 && lines.lines().all(|line| line.len() <= 80), "{lines}");
     }
 
     #[test]

@@ -97,3 +97,59 @@ fn no_command_overwrites_what_it_reads_or_writes_a_file_twice() {
     }
     place.stdout("plan s.yaml -o plan.yaml");
 }
+
+#[test]
+fn no_command_overwrites_a_file_that_its_input_names() {
+    let place = Place::with(&[]);
+    let (_, machine) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
+    let scenario = "machine: m.yaml\nmodel: model\nengine: {file: e.yaml}\nslo: {ttft: 1 s}\ncapacity: {machines: [m.yaml]}\n\
+                    workload: {trace: requests.csv}\n";
+    let batch = "machine: m.yaml\nmodel: model\nworkload: {batch: 1, prompt_tokens: 8, output_tokens: 4}\n";
+    for (name, text) in [
+        ("m.yaml", machine),
+        ("s.yaml", scenario),
+        ("b.yaml", batch),
+        ("e.yaml", "engine: mine\n"),
+        ("requests.csv", "arrival_s,prompt_tokens,output_tokens\n0,8,4\n"),
+        ("this.yaml", "host: mine\n"),
+    ] {
+        fs::write(place.path(name), text).expect("written");
+    }
+    place.stdout("model init fulcrum-tiny -o model");
+    place.stdout("plan b.yaml -o plan.yaml");
+    fs::hard_link(place.path("m.yaml"), place.path("hard.yaml")).expect("a link");
+    std::os::unix::fs::symlink("model/model.safetensors", place.path("weights")).expect("a link");
+    for arguments in [
+        "plan b.yaml -o m.yaml",
+        "plan b.yaml -o model/../m.yaml",
+        "plan b.yaml -o hard.yaml",
+        "plan b.yaml -o model/config.json",
+        "plan b.yaml -o weights",
+        "explain plan.yaml --dot m.yaml",
+        "sim plan.yaml --trace model/tokenizer.json",
+        "sim s.yaml --requests requests.csv",
+        "sim s.yaml --series e.yaml",
+        "sweep s.yaml --set workload.requests=1,2 -o requests.csv",
+        "capacity s.yaml -o m.yaml",
+        "report plan.yaml -o m.yaml",
+        "run plan.yaml --model-dir model --prompt x --trace model/config.json",
+        "validate plan.yaml --model-dir model -o m.yaml",
+        "validate plan.yaml --model-dir model --html this.yaml",
+        "predict m.yaml --ops requests.csv -o m.yaml",
+        "bench --check -o this.yaml",
+    ] {
+        place.refused(arguments, 2, &["is the same file, which is read: give it another name"]);
+    }
+    // Names that the command itself chooses, in a folder.
+    fs::copy(place.path("plan.yaml"), place.path("nearest.yaml")).expect("copied");
+    place.refused("export nearest.yaml --to llama.cpp -o .", 2, &["nearest.yaml", "which is read"]);
+    fs::copy(place.path("s.yaml"), place.path("answers")).expect("copied");
+    place.refused(
+        "sweep answers --set workload.requests=1,2 --cache . -o t.csv",
+        2,
+        &["answers", "which is read"],
+    );
+    // What is kept in a model's folder and not read may be replaced.
+    place.stdout("plan b.yaml -o model/plan.yaml");
+    place.stdout("plan b.yaml -o model/plan.yaml");
+}

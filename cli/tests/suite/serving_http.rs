@@ -44,10 +44,17 @@ impl Server {
     }
 
     fn complete(&self, body: &Value) -> Value {
+        let (status, answer) = self.post("completions", body);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    /// The status and the body of an answer.
+    fn post(&self, what: &str, body: &Value) -> (u16, Value) {
         let body = body.to_string();
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let head = format!(
-            "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+            "POST /v1/{what} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n\r\n",
             body.len()
         );
@@ -55,8 +62,8 @@ impl Server {
         let mut reply = String::new();
         stream.read_to_string(&mut reply).expect("a reply");
         let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
-        assert!(head.starts_with("HTTP/1.1 200"), "{reply}");
-        serde_json::from_str(body).expect("JSON")
+        let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).expect(head);
+        (status.parse().expect(head), serde_json::from_str(body).expect("JSON"))
     }
 
     /// Asks it to end: its exit status and what it told.
@@ -113,6 +120,38 @@ fn a_server_has_the_tokens_of_a_batch_and_ends_well_when_it_is_asked_to() {
     let (status, told) = server.stop();
     assert_eq!(status, Some(0), "{told}");
     assert!(told.contains("every request that was begun is answered"), "{told}");
+}
+
+/// One value of a template may have any size or shape, and the engine has no limit for that.
+#[test]
+fn a_template_that_fills_the_memory_or_takes_for_ever_fails_one_conversation() {
+    let place = planned();
+    let rounds = |round: &str| format!("{{% for a in range(99) %}}{round}{{% endfor %}}");
+    let nested = "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}";
+    let template = format!(
+        "{{% set ns = namespace(s='lever', x=[1], y=[1]) %}}{{% set asked = messages[0]['content'] %}}\
+         {{% if asked == 'double' %}}{}{{% elif asked == 'compare' %}}{}{{{{ ns.x == ns.y }}}}{{% endif %}}{{{{ asked }}}}",
+        rounds("{% set ns.s = ns.s ~ ns.s %}"),
+        rounds(nested),
+    );
+    fs::write(place.path("chat.jinja"), template).expect("written");
+    let server = Server::start(&place, "--chat-template chat.jinja");
+    let ask = |content: &str| {
+        let messages = json!([{"role": "user", "content": content}]);
+        server.post("chat/completions", &json!({"messages": messages, "max_tokens": 2}))
+    };
+    for (content, words) in [("double", "more than 2 GiB of memory"), ("compare", "more than 5 seconds")] {
+        let (status, answer) = ask(content);
+        assert!(status == 400 && answer["error"]["message"].to_string().contains(words), "{answer}");
+        assert_eq!(ask("hello").0, 200, "the next conversation is answered");
+    }
+    let large = vec!["'x' * 99999999"; 40].join(" ~ ");
+    fs::write(place.path("chat.jinja"), format!("{{{{ {large} }}}}")).expect("written");
+    place.refused(
+        "serve plan.yaml --model-dir model --port 0 --chat-template chat.jinja",
+        2,
+        &["chat.jinja", "more than 2 GiB of memory"],
+    );
 }
 
 #[test]

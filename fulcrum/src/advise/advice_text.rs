@@ -3,14 +3,11 @@
 use super::advice_row::AdviceRow;
 use super::answer::Advice;
 use super::upgrade::Upgrade;
-use hwprofiles::Seconds;
+use hwprofiles::{Seconds, TERMINAL_COLUMNS, wrapped};
 use std::fmt::Write;
 
 /// Models that a screen shows.
 const SHOWN: usize = 10;
-
-/// Columns of a screen.
-const COLUMNS: usize = 80;
 
 impl Advice {
     /// The advice as a screen: the answer first, then a table, then what starts it and what to do
@@ -46,13 +43,13 @@ impl Advice {
 
 /// The machine, what is assumed of it, and the load.
 fn heading(advice: &Advice) -> String {
-    let mut text = wrapped("", &advice.parts.join(", "));
+    let mut text = paragraph("", &advice.parts.join(", "));
     if !advice.assumed.is_empty() {
-        text += &wrapped("assumed: ", &advice.assumed.join("; "));
+        text += &paragraph("assumed: ", &advice.assumed.join("; "));
     }
     let load = &advice.load;
     let sequences = if load.batch > 1 { format!("{} at once, ", load.batch) } else { String::new() };
-    text + &wrapped(
+    text + &paragraph(
         "",
         &format!(
             "{} with {}: {sequences}prompt {}, answer {}, room for {} tokens, at least {:.0} tok/s",
@@ -120,10 +117,10 @@ fn rest(advice: &Advice, shown: usize) -> String {
     }
     let mut text = String::new();
     if !parts.is_empty() {
-        text += &wrapped("\n", &format!("{}.", parts.join("; ")));
+        text += &format!("\n{}", paragraph("", &format!("{}.", parts.join("; "))));
     }
     let best = advice.rows.first().map_or("MODEL", |row| &row.model);
-    text += &wrapped(
+    text += &paragraph(
         "",
         &format!(
             "Next: --model {best} says what an upgrade brings; `fulcrum bench --quick` measures this machine."
@@ -152,7 +149,10 @@ fn upgrades(advice: &Advice) -> String {
         );
     }
     let first = &advice.upgrades[0];
-    text + &wrapped("", &format!("Prices: the first is {} (--prices FILE for your own).", first.price_source))
+    text + &paragraph(
+        "",
+        &format!("Prices: the first is {} (--prices FILE for your own).", first.price_source),
+    )
 }
 
 /// The format's word without what tells no two apart.
@@ -185,18 +185,7 @@ fn fitted(text: &str, width: usize) -> String {
     }
 }
 
-/// Lines of at most 80 columns that begin with `start`.
-fn wrapped(start: &str, text: &str) -> String {
-    let mut lines = vec![start.to_owned()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is a line");
-        let used = line.trim_start_matches('\n').chars().count();
-        if used + 1 + word.chars().count() > COLUMNS && !line.trim().is_empty() {
-            lines.push(format!("  {word}"));
-        } else {
-            let space = if line.is_empty() || line.ends_with([' ', '\n']) { "" } else { " " };
-            *line += &format!("{space}{word}");
-        }
-    }
-    lines.join("\n") + "\n"
+/// `head` and `text` in the lines of a terminal.
+fn paragraph(head: &str, text: &str) -> String {
+    wrapped(head, text, 2, TERMINAL_COLUMNS).join("\n") + "\n"
 }

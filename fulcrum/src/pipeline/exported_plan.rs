@@ -7,7 +7,7 @@ use crate::error::{OrError, Result};
 use hwprofiles::write_atomically;
 use planner::{Export, ExportTarget, Plan};
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A plan as the options of an engine.
 #[derive(Debug, Clone)]
@@ -64,11 +64,17 @@ impl ExportedPlan {
     /// # Errors
     /// A file cannot be written.
     pub fn write(&self, folder: &Path) -> Result {
-        let command = ("command.sh".to_owned(), format!("#!/bin/sh\n{}\n", self.export.command));
-        let nearest = ("nearest.yaml".to_owned(), self.nearest.to_yaml());
-        for (name, text) in self.export.files.iter().chain([&command, &nearest]) {
-            write_atomically(folder.join(name), text).or_failed()?;
-        }
-        Ok(())
+        let own = [format!("#!/bin/sh\n{}\n", self.export.command), self.nearest.to_yaml()];
+        let texts = self.export.files.iter().map(|(_, text)| text).chain(&own);
+        self.paths(folder)
+            .iter()
+            .zip(texts)
+            .try_for_each(|(path, text)| write_atomically(path, text).or_failed())
+    }
+
+    /// The files that [`ExportedPlan::write`] writes.
+    pub fn paths(&self, folder: &Path) -> Vec<PathBuf> {
+        let names = self.export.files.iter().map(|(name, _)| name.as_str());
+        names.chain(["command.sh", "nearest.yaml"]).map(|name| folder.join(name)).collect()
     }
 }

@@ -174,25 +174,32 @@ impl FittedGpu {
     /// # Errors
     /// There are several parts and `out` is one file, or it cannot be written.
     pub fn write_all(fitted: &[Self], out: &Path) -> Result<Vec<PathBuf>> {
+        let paths = Self::paths(fitted, out)?;
+        let texts = fitted.iter().flat_map(|gpu| gpu.texts().map(|(_, text)| text));
+        paths.iter().zip(texts).try_for_each(|(path, text)| write_atomically(path, text).or_failed())?;
+        Ok(paths)
+    }
+
+    /// The files that [`FittedGpu::write_all`] writes.
+    ///
+    /// # Errors
+    /// There are several parts and `out` is one file.
+    pub fn paths(fitted: &[Self], out: &Path) -> Result<Vec<PathBuf>> {
         let is_yaml = out.extension().is_some_and(|it| it == "yaml" || it == "yml");
         let is_file = is_yaml && !out.is_dir();
-        let mut texts = Vec::new();
-        for gpu in fitted {
-            texts.push((format!("{}.yaml", gpu.part.gpu), yaml::write(&gpu.part)));
-            let links = gpu.link.iter().chain(&gpu.peer);
-            texts.extend(links.map(|link| (format!("{}.yaml", link.link), yaml::write(link))));
+        let names: Vec<_> = fitted.iter().flat_map(|gpu| gpu.texts().map(|(name, _)| name)).collect();
+        if is_file && names.len() > 1 {
+            let (file, names) = (out.display(), names.join(", "));
+            return Err(Error::input(format!("{file} is one file, but there are {names}: name a folder")));
         }
-        if is_file && texts.len() > 1 {
-            let names = texts.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-            let message = format!("{} is one file, but there are {names}: name a folder", out.display());
-            return Err(Error::input(message));
-        }
-        let mut written = Vec::new();
-        for (name, text) in texts {
-            let path = if is_file { out.to_owned() } else { out.join(name) };
-            write_atomically(&path, text).or_failed()?;
-            written.push(path);
-        }
-        Ok(written)
+        let path = |name| if is_file { out.to_owned() } else { out.join(name) };
+        Ok(names.into_iter().map(path).collect())
+    }
+
+    /// The part and its links, each with the name of its file.
+    fn texts(&self) -> impl Iterator<Item = (String, String)> {
+        let links = self.link.iter().chain(&self.peer);
+        let links = links.map(|link| (format!("{}.yaml", link.link), yaml::write(link)));
+        std::iter::once((format!("{}.yaml", self.part.gpu), yaml::write(&self.part))).chain(links)
     }
 }

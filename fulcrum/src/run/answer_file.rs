@@ -3,6 +3,7 @@
 use super::batch_file::BatchRequest;
 use crate::error::{OrError, Result};
 use crate::identity;
+use crate::input_files::InputFiles;
 use crate::journal::{Journal, JournalTask};
 use crate::pipeline::ResolvedPlan;
 use executor::{FinishReason, GenerationResult};
@@ -25,29 +26,15 @@ pub struct BatchJob<'j> {
 }
 
 impl BatchJob<'_> {
-    /// A digest of all of it. Weights are known by the names, lengths and times of their files.
+    /// A digest of all of it.
     fn identity(&self) -> Result<String> {
-        let mut files = BTreeMap::new();
-        let mut add = |path: &Path| -> Result {
-            let found = path.metadata().or_input()?;
-            let changed = found.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-            let changed = changed.map_or(0, |at| at.as_nanos() as u64);
-            files.insert(path.display().to_string(), json!([found.len(), changed]));
-            Ok(())
-        };
-        match self.model_dir.is_dir() {
-            true => {
-                for entry in std::fs::read_dir(self.model_dir).or_input()? {
-                    add(&entry.or_input()?.path())?;
-                }
-            }
-            false => add(self.model_dir)?,
-        }
+        let mut model = InputFiles::default();
+        model.add_path(self.model_dir);
         let request = |request: &BatchRequest| json!(format!("{request:?}"));
         Ok(identity::short_digest(&json!({
-            "build": identity::BUILD,
+            "build": identity::RUN_BUILD,
             "plan": self.planned.plan.fingerprint(),
-            "files": files,
+            "files": model.weights_identity()?,
             "requests": self.requests.iter().map(request).collect::<Vec<_>>(),
             "ends": self.ends,
         })))

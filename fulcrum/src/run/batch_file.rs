@@ -7,7 +7,9 @@
 
 use crate::error::{Error, Result};
 use executor::{Sampling, Tokenizer};
+use hwprofiles::yaml;
 use serde::Deserialize;
+use serde_json::Value;
 use std::path::Path;
 
 /// A request of a file.
@@ -81,8 +83,8 @@ pub fn read_batch(path: &Path, defaults: &BatchDefaults<'_>) -> Result<Vec<Batch
 }
 
 fn read_line(line: &str, defaults: &BatchDefaults<'_>) -> Result<BatchRequest, String> {
-    let line: RequestLine = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(line))
-        .map_err(|error| format!("{}: {}", error.path(), error.inner()))?;
+    let read = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(line));
+    let line: RequestLine = read.map_err(|error| refused(line, &error))?;
     let prompt = match (line.prompt, line.tokens) {
         (Some(text), None) => {
             let tokenizer =
@@ -125,6 +127,16 @@ fn read_line(line: &str, defaults: &BatchDefaults<'_>) -> Result<BatchRequest, S
     stops.extend_from_slice(defaults.stops);
     let sampling = sampling(defaults.sampling, line.temperature, line.top_k, line.top_p, line.seed)?;
     Ok(BatchRequest { prompt, output_tokens, stops, sampling })
+}
+
+/// What is wrong with a line. An unknown key is answered as in other documents.
+fn refused(line: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let is_unknown_key = error.inner().to_string().starts_with("unknown field");
+    let value = serde_json::from_str::<Value>(line).ok().filter(|_| is_unknown_key);
+    match value.and_then(|value| yaml::read_value::<RequestLine>(&value, "").err()) {
+        Some(error) => format!("{}: {}", error.key, error.message),
+        None => format!("{}: {}", error.path(), error.inner()),
+    }
 }
 
 /// The default sampling with the values of a line in place of its own.
@@ -179,7 +191,7 @@ mod tests {
     fn errors_name_the_key() {
         for (line, words) in [
             ("{", vec!["EOF"]),
-            ("{\"promt\": \"x\"}", vec!["promt", "prompt"]),
+            ("{\"promt\": \"x\"}", vec!["promt", "did you mean `prompt`?"]),
             ("{\"tokens\": [\"x\"]}", vec!["tokens[0]", "u32"]),
             ("{\"tokens\": [1], \"max_tokens\": -1}", vec!["max_tokens", "-1"]),
             ("{\"tokens\": [1], \"max_tokens\": 0}", vec!["max_tokens", "at least 1"]),

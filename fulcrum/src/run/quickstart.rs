@@ -3,6 +3,7 @@
 use super::host::measure_host;
 use super::measurement::{Checkpoints, PlanMeasurement, label};
 use crate::error::{OrError, Result};
+use crate::input_files::InputFiles;
 use crate::pipeline::{FollowedRule, PreparedScenario, ResolvedPlan};
 use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
 use executor::{Checkpoint, make_random};
@@ -35,6 +36,10 @@ pub struct QuickstartOptions {
 
 /// The model that is made, with about 250 M parameters.
 const MODEL: &str = "fulcrum-250m";
+
+/// The files of the results, in the folder.
+const RESULTS: &str = "results.json";
+const REPORT: &str = "report.html";
 
 /// A load: batch, prompt tokens and output tokens.
 type Load = [u64; 3];
@@ -88,6 +93,9 @@ pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Res
         }
         None => measure_host(&host_file, true, &options.date, progress)?,
     };
+    let mut inputs = InputFiles::default();
+    inputs.add_path(&host_file);
+    inputs.refuse([RESULTS, REPORT].map(|name| out.join(name)))?;
     let (model, checkpoint) = prepare_model(&out.join(MODEL), progress)?;
     let memory = model.weight_bytes(&formats()).get() * options.memory_percent / 100;
     let limit = LoopbackLimit { memory: Bytes::new(memory), bandwidth: options.link };
@@ -111,7 +119,12 @@ pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Res
         let (machine, model) = (machine.clone(), model.clone());
         PreparedScenario::from_machine(machine, model, formats(), workload, origin.clone())
     });
-    let cases = plan_cases(scenarios.collect(), rules, out, progress)?;
+    let cases = plan_cases(scenarios.collect(), rules, progress)?;
+    for case in &cases {
+        let path = out.join("plans").join(format!("{}.yaml", case.name()));
+        inputs.refuse([&path])?;
+        write_atomically(path, case.planned.plan.to_yaml()).or_failed()?;
+    }
     let configurations = measure_all(&cases, &checkpoint, options.repeats, progress)?;
     let validation = Validation {
         machine: machine.name.clone(),
@@ -120,8 +133,8 @@ pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Res
         commands: vec![options.command.clone()],
         configurations,
     };
-    validation.write(out.join("results.json")).or_failed()?;
-    validation.write_html(out.join("report.html")).or_failed()?;
+    validation.write(out.join(RESULTS)).or_failed()?;
+    validation.write_html(out.join(REPORT)).or_failed()?;
     Ok(validation)
 }
 
@@ -176,12 +189,10 @@ fn formats() -> Formats {
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::F32 }
 }
 
-/// The planner's choice and the simple rules for each scenario, each a plan that is written to
-/// `out`.
+/// The plans of the planner and of the simple rules for each scenario.
 fn plan_cases(
     scenarios: Vec<PreparedScenario>,
     rules: &[Rule],
-    out: &Path,
     progress: &ProgressFn<'_>,
 ) -> Result<Vec<QuickstartCase>> {
     progress(ProgressEvent::Begin(TaskStage::Planning));
@@ -204,9 +215,5 @@ fn plan_cases(
         cases.push(QuickstartCase { kind: "planned".to_owned(), planned: scenario.plan()? });
     }
     progress(ProgressEvent::End);
-    for case in &cases {
-        let path = out.join("plans").join(format!("{}.yaml", case.name()));
-        write_atomically(path, case.planned.plan.to_yaml()).or_failed()?;
-    }
     Ok(cases)
 }

@@ -4,6 +4,7 @@ use super::host::require_this_host;
 use super::measurement::{Checkpoints, PlanMeasurement, label};
 use crate::error::{Error, ErrorContext, OrError, Result};
 use crate::identity;
+use crate::input_files::InputFiles;
 use crate::journal::{Journal, JournalTask};
 use crate::pipeline::ResolvedPlan;
 use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
@@ -104,11 +105,12 @@ pub fn validate(options: &ValidationOptions, progress: &ProgressFn<'_>) -> Resul
 /// The journal beside the results, where they are written.
 fn journal(options: &ValidationOptions, plans: &[ResolvedPlan]) -> Result<Option<Journal>> {
     let Some(out) = options.out.as_deref().filter(|out| !is_stream(out)) else { return Ok(None) };
+    let mut files = InputFiles::default();
+    std::iter::once(&options.model_dir).chain(&options.draft_dir).for_each(|folder| files.add_path(folder));
     let identity = identity::short_digest(&json!({
-        "build": identity::BUILD,
+        "build": identity::RUN_BUILD,
         "plans": plans.iter().map(|planned| planned.plan.fingerprint()).collect::<Vec<_>>(),
-        "model": options.model_dir,
-        "draft": options.draft_dir,
+        "files": files.weights_identity()?,
         "repeats": options.repeats,
     }));
     let task = JournalTask {

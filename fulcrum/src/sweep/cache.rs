@@ -35,7 +35,7 @@ impl AnswerCache {
     }
 
     fn read(folder: &Path) -> io::Result<Self> {
-        let path = folder.join(FILE);
+        let path = Self::file(folder);
         std::fs::create_dir_all(folder)?;
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
         let mut known = HashMap::new();
@@ -46,6 +46,11 @@ impl AnswerCache {
             }
         }
         Ok(Self { path, known, file: Mutex::new(file) })
+    }
+
+    /// The cache's file in `folder`.
+    pub(crate) fn file(folder: &Path) -> PathBuf {
+        folder.join(FILE)
     }
 
     /// The answer that is kept under `key`.

@@ -8,7 +8,6 @@ mod cache;
 mod counts;
 mod execution;
 mod extra_key;
-mod file_digests;
 mod find;
 mod halving;
 mod highlights;
@@ -30,13 +29,14 @@ pub use rank::RowRank;
 pub(crate) use table_stamp::TableStamp;
 
 use crate::error::{Error, OrError, Result};
+use crate::file_digest::content_digest;
 use crate::identity;
+use crate::input_files::InputFiles;
 use crate::pipeline::{CachedCatalog, PreparedScenario};
 use crate::progress::{ProgressEvent, ProgressFn, no_progress};
 use crate::serve::measures;
 use cache::AnswerCache;
 use execution::SweepExecution;
-use file_digests::FileDigests;
 use journal::SweepJournal;
 use points::SweepPoints;
 use row::{PointAnswer, PointStatus, SweepColumns};
@@ -56,8 +56,8 @@ pub struct Sweep {
     axes: Vec<SweepAxis>,
     columns: SweepColumns,
     catalog: CachedCatalog,
-    /// The digests of traces, each computed once.
-    traces: Mutex<BTreeMap<PathBuf, String>>,
+    /// The digests of files, each computed once.
+    digests: Mutex<BTreeMap<PathBuf, String>>,
     cache: Option<AnswerCache>,
     extra: ExtraKey,
     #[cfg(test)]
@@ -144,7 +144,7 @@ impl Sweep {
             axes,
             columns: SweepColumns::new(keys),
             catalog: CachedCatalog::default(),
-            traces: Mutex::default(),
+            digests: Mutex::default(),
             cache: cache.map(AnswerCache::open).transpose()?,
             extra,
             #[cfg(test)]
@@ -152,12 +152,17 @@ impl Sweep {
         })
     }
 
+    /// The file in the folder `cache` to which answers are added.
+    pub fn cache_file(cache: &Path) -> PathBuf {
+        AnswerCache::file(cache)
+    }
+
     /// The identity of the whole sweep. Another scenario, other lists, another version, or other
     /// contents of a file that they name make it another.
     fn identity(&self, run: &SweepRun<'_>) -> String {
-        let mut files = FileDigests::default();
+        let mut files = InputFiles::default();
         for (value, folder) in self.grid.values() {
-            files.add(value, &[folder, Path::new("")]);
+            files.add_value(value, &[folder, Path::new("")]);
         }
         let (document, folder) = self.document();
         let axis =
@@ -335,7 +340,7 @@ impl Sweep {
     /// the contents of machine, model and trace.
     fn inputs(&self, index: u64, extra: Option<(&str, &Value)>, prepared: &PreparedScenario) -> String {
         let trace = match prepared.serving().map(|serving| &serving.requests) {
-            Some(Requests::Trace { path, .. }) => Some(self.trace_digest(path)),
+            Some(Requests::Trace { path, .. }) => Some(self.file_digest(path)),
             _ => None,
         };
         let settings = self.grid.settings(index).filter_map(|(key, value)| Some((key, value?)));
@@ -343,9 +348,17 @@ impl Sweep {
         // on both.
         let model =
             |model: &Model| json!({ "name": model.name, "shape": model.fingerprint(), "dtype": model.dtype });
+        let (document, folder) = self.document();
+        let document = identity::document(document, settings.chain(extra));
+        // Machine, model and trace are known by what was read of them.
+        let mut named = InputFiles::default();
+        for key in ["engine", "placement"] {
+            named.add_value(&document[key], &[folder, Path::new("")]);
+        }
         identity::digest(&json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "document": identity::document(self.document().0, settings.chain(extra)),
+            "document": document,
+            "files": named.files().map(|path| self.file_digest(path)).collect::<Vec<_>>(),
             "machines": prepared.machine_fingerprints(),
             "model": model(prepared.model()),
             "draft": prepared.resolved.speculative.as_ref().map(|choice| model(&choice.draft)),
@@ -355,10 +368,10 @@ impl Sweep {
         }))
     }
 
-    fn trace_digest(&self, path: &Path) -> String {
-        let mut known = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
+    fn file_digest(&self, path: &Path) -> String {
+        let mut known = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.entry(path.to_owned());
-        found.or_insert_with(|| file_digests::digest(path).unwrap_or_default()).clone()
+        found.or_insert_with(|| content_digest(path).unwrap_or_default()).clone()
     }
 }
 
@@ -387,6 +400,28 @@ mod tests {
         let axes = vec![SweepAxis::from("workload.batch=1,2,3".parse::<Setting>().expect("a setting"))];
         let sweep = Sweep::new(document, axes, None, None, ExtraKey::None).expect("a sweep");
         Sweep { panics_at, ..sweep }
+    }
+
+    #[test]
+    fn a_cached_answer_is_not_that_of_another_engine_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("s.yaml"), format!("{SCENARIO}engine: {{file: e.yaml}}\n")).expect("written");
+        let table = |time: &str| {
+            let engine = format!(
+                "engine: mine\nserving:\n  host_per_step: {{value: {time}, source: {{estimated: {{reason: chosen}}}}}}\n"
+            );
+            std::fs::write(at("e.yaml"), engine).expect("written");
+            let document = Document::from_file(&at("s.yaml")).expect("a document");
+            let axes = vec![SweepAxis::from("workload.batch=1,2".parse::<Setting>().expect("a setting"))];
+            let sweep =
+                Sweep::new(document, axes, None, Some(&at("cache")), ExtraKey::None).expect("a sweep");
+            sweep.run(SweepRun::new(&at("t.csv")), &no_progress).expect("it runs");
+            std::fs::read_to_string(at("t.csv")).expect("a table")
+        };
+        let first = table("1 ms");
+        assert_ne!(table("2 ms"), first);
+        assert_eq!(table("1 ms"), first);
     }
 
     #[test]

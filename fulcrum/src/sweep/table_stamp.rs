@@ -5,8 +5,7 @@
 //! shard, a table of another sweep, or one that was cut short or changed, from a whole one.
 
 use crate::error::{Error, ErrorContext, OrError, Result};
-use crate::identity::hexadecimal;
-use hwprofiles::write_atomically;
+use hwprofiles::{hexadecimal, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! Where profiles come from: the shipped ones, files, and `this` machine.
 
-use crate::files::{Presence, ProfileError};
+use crate::files::{Presence, ProfileError, yaml};
 use crate::library::profile::Profile;
 use crate::library::shipped::shipped_as;
 use crate::library::spelling::{similar, spelt};
@@ -71,7 +71,8 @@ impl Library {
                 None => {
                     let path = self.path(name)?;
                     let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-                    Self { folder, ..self.clone() }.compose(&composition)
+                    let composed = Self { folder, ..self.clone() }.compose(&composition);
+                    composed.map_err(|error| at_key(error, &composition.parts, &path))
                 }
             },
             other => Err(wrong(name, &other, "a machine")),
@@ -220,6 +221,17 @@ impl Library {
         }
         let known = similar(name).unwrap_or_else(|| "`fulcrum machine list` names those".to_owned());
         Err(ProfileError::Unknown { name: name.to_owned(), known })
+    }
+}
+
+/// An error about one of the `parts` that the file at `path` composes, at that part's key.
+fn at_key(error: ProfileError, parts: &PartNames, path: &Path) -> ProfileError {
+    match (parts.wrong_key(&error), crate::read_text(path)) {
+        (Some((key, message)), Ok(text)) => {
+            let steps: Vec<&str> = std::iter::once("parts").chain(key.split('.')).collect();
+            yaml::refuse(&text, &path.display().to_string(), &steps, message).into()
+        }
+        _ => error,
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::files::{FileError, Refusal, yaml};
 use crate::machine::Machine;
 use crate::parts::{Composition, CpuPart, CxlPart, GpuPart, Host, LinkPart, NvmePart};
+use crate::units::nearest_name;
 use serde::de::DeserializeOwned;
 
 /// The JSON Schema (2020-12) of profiles of any kind. It knows every key with its meaning, and
@@ -55,13 +56,7 @@ impl Profile {
         } else if has("nvme") {
             read_part(&parsed, |_: &NvmePart| Ok(())).map(Profile::Nvme)
         } else {
-            let kinds = "`machine`, `host`, `parts`, `gpu`, `cpu`, `link`, `cxl` or `nvme`";
-            Err(yaml::refuse(
-                text,
-                file,
-                &[],
-                format!("this is no profile: it needs one of the keys {kinds}"),
-            ))
+            Err(unknown_kind(text, file, &keys))
         }
     }
 
@@ -76,6 +71,26 @@ impl Profile {
             Profile::Link(_) => "a link",
             Profile::Cxl(_) => "CXL memory",
             Profile::Nvme(_) => "a disk",
+        }
+    }
+}
+
+/// The keys that tell the kinds of profiles.
+const KINDS: [&str; 8] = ["machine", "host", "parts", "gpu", "cpu", "link", "cxl", "nvme"];
+
+/// The error for a file with none of [`KINDS`] among its `keys`. The first key usually tells the
+/// kind, so the error asks whether that one is mistyped.
+fn unknown_kind(text: &str, file: &str, keys: &[String]) -> FileError {
+    let one_of = KINDS.map(|kind| format!("`{kind}`")).join(", ");
+    let first = keys.first().map(String::as_str);
+    match first.and_then(|first| Some((first, nearest_name(first, KINDS)?))) {
+        Some((first, near)) => {
+            let meant = format!("did you mean `{near}`? A profile needs one of the keys {one_of}");
+            yaml::refuse(text, file, &[first], meant)
+        }
+        None => {
+            let wanted = format!("this is no profile: it needs one of the keys {one_of}");
+            yaml::refuse(text, file, &[], wanted)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A part as a table of at most 80 columns: its values and their sources.
 
 use crate::library::profile::Profile;
-use crate::machine::{Footnotes, wrapped};
+use crate::machine::{Footnotes, paragraph};
 use crate::units::Provenance;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -91,7 +91,7 @@ impl fmt::Display for PartSheet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}, {}", self.name, self.kind)?;
         if let Some(note) = &self.note {
-            writeln!(f, "{}", wrapped(note, "", 0))?;
+            writeln!(f, "{}", paragraph("", note, 0))?;
         }
         let mut notes = Footnotes::default();
         writeln!(f)?;

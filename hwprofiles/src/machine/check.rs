@@ -2,6 +2,7 @@
 //!
 //! The reader refuses what is impossible. This lists what is unlikely, and what a plan will miss.
 
+use crate::files::hexadecimal;
 use crate::machine::device::Device;
 use crate::machine::graph::Machine;
 use crate::machine::link::Link;
@@ -38,7 +39,7 @@ impl Machine {
     /// writes it. A plan records which machine it was made for by this.
     pub fn fingerprint(&self) -> String {
         let digest = Sha256::digest(self.to_yaml().as_bytes());
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        hexadecimal(&digest[..8])
     }
 
     /// Everything suspicious, in the order of the file; empty for a sound machine.

@@ -23,7 +23,7 @@ pub(crate) use execution::MOST_OF_TWO_CHANNELS;
 pub use execution::{
     ArchitectureKernels, EngineAllReduce, EngineExecution, ExecutionOnGpus, LibraryProducts, OpOffload,
 };
-pub(crate) use footnotes::{Footnotes, wrapped};
+pub(crate) use footnotes::{Footnotes, paragraph};
 pub use graph::Machine;
 pub use link::{Link, LinkDetails, LinkId};
 pub(crate) use memory::DRAM;

@@ -1,7 +1,7 @@
 //! A machine as a table of at most 80 columns.
 
 use crate::machine::device::{CeilingRates, Device};
-use crate::machine::footnotes::{Footnotes, wrapped};
+use crate::machine::footnotes::{Footnotes, paragraph};
 use crate::machine::graph::Machine;
 use crate::machine::link::Link;
 use crate::machine::memory::Memory;
@@ -14,7 +14,7 @@ impl fmt::Display for Machine {
         let mut notes = Footnotes::default();
         writeln!(f, "{}  [{}]", self.name, self.fingerprint())?;
         if let Some(note) = &self.note {
-            writeln!(f, "{}", wrapped(note, "", 0))?;
+            writeln!(f, "{}", paragraph("", note, 0))?;
         }
         f.write_str(&self.assumptions())?;
         for device in &self.devices {
@@ -45,7 +45,7 @@ impl Machine {
     pub fn assumptions(&self) -> String {
         match &self.assumed[..] {
             [] => String::new(),
-            assumed => wrapped(&assumed.join("; "), "assumed: ", 2) + "\n",
+            assumed => paragraph("assumed: ", &assumed.join("; "), 2) + "\n",
         }
     }
 
@@ -67,7 +67,7 @@ impl Machine {
         facts.extend(device.idle_power.as_ref().map(|power| fact("idle power", power, notes)));
         facts.extend(device.price.as_ref().map(|price| fact("price", price, notes)));
         facts.extend(device.details.lifetime.as_ref().map(|years| fact("lifetime", years, notes)));
-        writeln!(f, "{}", wrapped(&facts.join(", "), "  ", 4))?;
+        writeln!(f, "{}", paragraph("  ", &facts.join(", "), 4))?;
         if !device.gemm.is_empty() {
             writeln!(f, "  {:<6} {:>22} {:>24} {:>7}  from", "gemm", "weights read", "rate", "points")?;
         }
@@ -205,7 +205,7 @@ fn fact<T: Display>(what: &str, number: &Sourced<T>, notes: &mut Footnotes) -> S
 fn fmt_facts(facts: &[String], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match facts {
         [] => Ok(()),
-        facts => writeln!(f, "{}", wrapped(&facts.join(", "), "  ", 4)),
+        facts => writeln!(f, "{}", paragraph("  ", &facts.join(", "), 4)),
     }
 }
 

@@ -67,6 +67,33 @@ pub struct PartNames {
 }
 
 impl PartNames {
+    /// The key of these parts whose value `error` is about, as a dotted path, and what is wrong
+    /// with it. `None` where the error tells its own place.
+    pub fn wrong_key(&self, error: &ProfileError) -> Option<(String, String)> {
+        match error {
+            ProfileError::Unknown { name, .. } | ProfileError::WrongKind { name, .. } => {
+                Some((self.key_of(name)?.to_owned(), error.to_string()))
+            }
+            ProfileError::Unfit { part, message } => Some((part.clone(), message.clone())),
+            _ => None,
+        }
+    }
+
+    /// The key under which `name` is written.
+    fn key_of(&self, name: &str) -> Option<&'static str> {
+        let gpu = self.gpu.as_ref();
+        let names = [
+            ("cpu", Some(&self.cpu)),
+            ("gpu", gpu.map(|gpu| &gpu.part)),
+            ("gpu.link", gpu.and_then(|gpu| gpu.link.as_ref())),
+            ("link", self.link.as_ref()),
+            ("sockets.link", self.sockets.as_ref().and_then(|sockets| sockets.link.as_ref())),
+            ("cxl", self.cxl.as_ref().map(|cxl| &cxl.part)),
+            ("nvme", self.nvme.as_ref()),
+        ];
+        names.into_iter().find(|(_, written)| written.is_some_and(|text| text == name)).map(|(key, _)| key)
+    }
+
     /// Every name of a part.
     pub fn names_mut(&mut self) -> impl Iterator<Item = &mut String> {
         let gpu = self.gpu.as_mut().map(|gpu| (&mut gpu.part, gpu.link.as_mut()));

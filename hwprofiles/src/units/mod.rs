@@ -11,8 +11,8 @@ mod text;
 
 pub(crate) use checked::{Checked, checked, checked_option, distinct, positive};
 pub use dtype::{BlockSize, DType, GROUP};
-pub use nearest::nearest;
-pub(crate) use nearest::{edits_between, plain_word};
+pub(crate) use nearest::plain_word;
+pub use nearest::{edits_between, nearest, nearest_key, nearest_name};
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use quantities::{
     Bytes, BytesPerSec, Dollars, Elements, ElementsPerSec, Flop, FlopPerByte, FlopPerSec, Hertz, Joules,

@@ -20,8 +20,34 @@ pub fn nearest<'w>(text: &str, known: impl IntoIterator<Item = &'w str>) -> Vec<
 /// Longer texts are compared by their first letters only.
 const LONGEST: usize = 64;
 
+/// The one of `names` that is most likely meant by `text`: it takes the fewest single-letter edits,
+/// at most a third of the text's letters. Case does not count.
+pub fn nearest_name<'n>(text: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let text = text.to_lowercase();
+    let most = text.chars().count() / 3;
+    let near = |name: &'n str| (edits_between(&text, &name.to_lowercase()), name);
+    let near = names.into_iter().map(near).filter(|(edits, _)| *edits <= most);
+    near.min_by_key(|(edits, _)| *edits).map(|(_, name)| name)
+}
+
+/// The known key that is most likely meant by the unknown `key`: the nearest name, one that `key`
+/// begins with, or one of the same meaning.
+pub fn nearest_key<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    const LEAST: usize = 3;
+    const ALIKE: [(&str, &str); 2] = [("cost", "price"), ("costs", "price")];
+    let begins = || {
+        let begun = known.iter().filter(|known| known.len() >= LEAST && key.starts_with(**known));
+        begun.max_by_key(|known| known.len()).copied()
+    };
+    let alike = || {
+        let (_, other) = ALIKE.into_iter().find(|(word, _)| *word == key)?;
+        known.contains(&other).then_some(other)
+    };
+    nearest_name(key, known.iter().copied()).or_else(begins).or_else(alike)
+}
+
 /// The single-letter edits between two words.
-pub(crate) fn edits_between(one: &str, other: &str) -> usize {
+pub fn edits_between(one: &str, other: &str) -> usize {
     edits(&one.chars().take(LONGEST).collect::<Vec<_>>(), other)
 }
 
@@ -38,4 +64,27 @@ fn edits(wanted: &[char], word: &str) -> usize {
         }
     }
     row[wanted.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_name_is_found_and_a_strange_one_is_not() {
+        let names = ["llama-3.1-8b", "qwen3-8b", "gpt-oss-20b"];
+        assert_eq!(nearest_name("Qwen3-8", names), Some("qwen3-8b"));
+        assert_eq!(nearest_name("gptoss-20b", names), Some("gpt-oss-20b"));
+        assert_eq!(nearest_name("wholly-different", names), None);
+        assert_eq!(edits_between("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn a_key_is_also_known_by_its_beginning_and_its_meaning() {
+        let known = ["batch", "prompt_tokens", "price"];
+        assert_eq!(nearest_key("bach", &known), Some("batch"));
+        assert_eq!(nearest_key("batch_size", &known), Some("batch"));
+        assert_eq!(nearest_key("cost", &known), Some("price"));
+        assert_eq!(nearest_key("colour", &known), None);
+    }
 }

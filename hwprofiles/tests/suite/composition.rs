@@ -107,6 +107,7 @@ fn a_bad_host_gets_one_message_with_its_line() {
         ("no read stream", "stream: read", "stream: copy"),
         ("not absent", "gpu: absent", "gpu: none"),
         ("unknown key of a part", "gpu: absent", "gpu: {gpus: 1}"),
+        ("mistyped key", "elementwise:", "elementwize:"),
         ("zero latency", "value: 1.5 ns", "value: 0 ns"),
     ];
     let mut lines = Vec::new();
@@ -233,6 +234,9 @@ fn names_are_looked_up_as_this_shipped_or_file() {
     std::fs::write(folder.path().join("odd.yaml"), "price: 3\n").unwrap();
     std::fs::write(folder.path().join("lonely.yaml"), "parts: {cpu: this, gpu: t4}").unwrap();
     std::fs::write(folder.path().join("wrong.yaml"), "parts: {cpu: t4}").unwrap();
+    std::fs::write(folder.path().join("slip.yaml"), "gpuu: mine\nnote: a slip\n").unwrap();
+    let absent = "parts:\n  cpu: this\n  gpu: t4\n  link: pcie3-x17\n";
+    std::fs::write(folder.path().join("absent.yaml"), absent).unwrap();
     std::fs::write(
         folder.path().join("zero.yaml"),
         "parts:\n  cpu: this\n  loopback: {memory: 0 B, bandwidth: 4 GB/s}\n",
@@ -244,6 +248,8 @@ fn names_are_looked_up_as_this_shipped_or_file() {
         error("odd.yaml"),
         error("lonely.yaml"),
         error("wrong.yaml"),
+        error("slip.yaml"),
+        error("absent.yaml"),
         error("zero.yaml"),
         error("pcie4-x16"),
         error("sn40l"),

@@ -11,7 +11,7 @@ use crate::placement::{NamedSlice, NamedSlices};
 use crate::plan::{BestRule, Plan, SearchSummary};
 use crate::planning::{EDITED, FORCED, PLANNED};
 use crate::program::PhaseTimes;
-use hwprofiles::{Ratio, Seconds};
+use hwprofiles::{Ratio, Seconds, TERMINAL_COLUMNS};
 use scenarios::Sublayer;
 use std::fmt;
 
@@ -319,22 +319,7 @@ fn gain(text: &mut fmt::Formatter<'_>, worth: &Worth) -> fmt::Result {
     writeln!(text, "{:<48} {gain:>7} {:>10} {tpot:>10}", worth.what, worth.times.ttft.to_string())
 }
 
-/// One paragraph in lines of at most 80 columns.
+/// One paragraph in the lines of a terminal.
 pub(super) fn wrapped(text: &mut fmt::Formatter<'_>, paragraph: &str) -> fmt::Result {
-    const WIDTH: usize = 80;
-    let mut column = 0;
-    for word in paragraph.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > WIDTH {
-            writeln!(text)?;
-            column = 0;
-        }
-        if column > 0 {
-            write!(text, " ")?;
-            column += 1;
-        }
-        write!(text, "{word}")?;
-        column += length;
-    }
-    writeln!(text)
+    writeln!(text, "{}", hwprofiles::wrapped("", paragraph, 0, TERMINAL_COLUMNS).join("\n"))
 }

@@ -8,7 +8,7 @@ use crate::plan::identity::{Identity, PlanOrigin, check_identity};
 use crate::plan::placed_draft::PlacedDraft;
 use crate::program::{PhaseTimes, RunExtent};
 
-use hwprofiles::{Dollars, FileError, Joules, Machine, Ratio, yaml};
+use hwprofiles::{Dollars, FileError, Joules, Machine, Ratio, hexadecimal, yaml};
 use scenarios::{Costs, Formats, Model, Objective, Slo, Workload};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -238,7 +238,7 @@ impl Plan {
 }
 
 pub(crate) fn fingerprint(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(text.as_bytes())[..8])
 }
 
 /// Checks that `placement` fits at `extent`. An error has the key `key` if the placement is

@@ -1,11 +1,10 @@
 //! Files with results. The content of a file decides its kind, not its name.
 
 use crate::results::error::ReportError;
-use hwprofiles::yaml;
+use hwprofiles::{hexadecimal, yaml};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The kind of a result.
@@ -132,10 +131,7 @@ impl ResultFile {
     pub fn from_bytes(path: &Path, content: Vec<u8>) -> Result<Self, ReportError> {
         let refused =
             |content: &str| ReportError::NoResult { path: path.to_owned(), content: content.to_owned() };
-        let mut sha256 = String::new();
-        for byte in Sha256::digest(&content) {
-            write!(sha256, "{byte:02x}").expect("writing to a String cannot fail");
-        }
+        let sha256 = hexadecimal(&Sha256::digest(&content));
         let (path, bytes) = (path.to_owned(), content.len() as u64);
         if content.starts_with(b"PAR1") {
             return Ok(Self { path, kind: ResultKind::Parquet, text: String::new(), sha256, bytes });

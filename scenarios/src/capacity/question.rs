@@ -180,6 +180,7 @@ impl Document {
                 return Err(section.wrong("set", "keys and values are wanted, like {tensor_parallel: 2}"));
             }
         }
+        document.need_no_requests();
         let power = |key| section.quantity(key, ["a power", "2.1 kW"], |power: &Watts| power.get());
         Ok(MachineOption {
             scenario: document.scenario().map_err(within)?,
@@ -188,6 +189,18 @@ impl Document {
             idle_power: power("idle_power")?,
             name,
         })
+    }
+
+    /// Lets an open loop leave out how many requests come: as many are simulated as the answer
+    /// needs, and at least those that are written.
+    fn need_no_requests(&mut self) {
+        let workload = self.root.get_mut("workload").and_then(Value::as_object_mut);
+        if let Some(workload) = workload.filter(|workload| workload.contains_key("arrivals")) {
+            let requests = workload.entry("requests").or_insert(Value::Null);
+            if requests.is_null() {
+                *requests = Value::from(1);
+            }
+        }
     }
 }
 

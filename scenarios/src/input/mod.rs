@@ -2,6 +2,5 @@
 
 pub(crate) mod document;
 pub(crate) mod error;
-pub(crate) mod nearest;
 pub(crate) mod section;
 pub(crate) mod setting;

@@ -1,9 +1,7 @@
 //! Typed reading of one mapping of a JSON or YAML document. Errors name place, key and value.
 
 use crate::input::error::ScenarioError;
-use crate::input::nearest::nearest_name;
-use hwprofiles::UnitError;
-use hwprofiles::yaml;
+use hwprofiles::{UnitError, nearest_key, yaml};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -169,7 +167,7 @@ impl<'a> DocumentSection<'a> {
             return Ok(());
         };
         let is_last = |path: &&str| path.rsplit_once('.').is_some_and(|(_, last)| last == key);
-        let near = meant(key, known).or_else(|| elsewhere.into_iter().find(is_last));
+        let near = nearest_key(key, known).or_else(|| elsewhere.into_iter().find(is_last));
         Err(ScenarioError::UnknownKey {
             place: self.source.place(&self.full(key)),
             key: self.full(key),
@@ -310,20 +308,4 @@ pub(crate) fn setting_text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => shown(other),
     }
-}
-
-/// The known key that is meant by the unknown `key`: the nearest, one that it begins with, or one
-/// of the same meaning.
-fn meant<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
-    const LEAST: usize = 3;
-    const ALIKE: [(&str, &str); 2] = [("cost", "price"), ("costs", "price")];
-    let begins = || {
-        let begun = known.iter().filter(|known| known.len() >= LEAST && key.starts_with(**known));
-        begun.max_by_key(|known| known.len()).copied()
-    };
-    let alike = || {
-        let (_, other) = ALIKE.into_iter().find(|(word, _)| *word == key)?;
-        known.contains(&other).then_some(other)
-    };
-    nearest_name(key, known.iter().copied()).or_else(begins).or_else(alike)
 }

@@ -2,9 +2,8 @@
 //! changes.
 
 use crate::input::error::ScenarioError;
-use crate::input::nearest::nearest_name;
 use crate::question::engine_profile::EngineProfile;
-use hwprofiles::{FileError, yaml};
+use hwprofiles::{FileError, nearest_name, yaml};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -132,13 +131,21 @@ impl EngineFile {
             Some(Value::Array(list)) => list,
             Some(_) => return Err(wrong()),
         };
-        let known = |key: &String| key == "from" || SECTIONS.contains(&key.as_str());
+        let known = [&["from"], &SECTIONS[..]].concat();
         let since = |change: &Map<String, Value>| change.get("from").is_some_and(Value::is_string);
-        let change = |value: Value| match value {
-            Value::Object(change) if since(&change) && change.keys().all(known) => Ok(change),
+        let change = |(index, value): (usize, Value)| match value {
+            Value::Object(change) if since(&change) => {
+                match change.keys().find(|key| !known.contains(&key.as_str())) {
+                    Some(key) => {
+                        let path = ["versions", &index.to_string(), key];
+                        Err(self.refuse(&path, yaml::unknown_key(key, &known)))
+                    }
+                    None => Ok(change),
+                }
+            }
             _ => Err(wrong()),
         };
-        let mut changes = list.into_iter().map(change).collect::<Result<Vec<_>, _>>()?;
+        let mut changes = list.into_iter().enumerate().map(change).collect::<Result<Vec<_>, _>>()?;
         changes.sort_by_key(|change| numbers(change["from"].as_str().unwrap_or_default()));
         Ok(changes)
     }

@@ -91,7 +91,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key(
         "workload.requests",
         "`1000`",
-        "The number of requests. Default: 20 for each user of a closed loop, all of a trace. An open loop needs it, but `fulcrum capacity` simulates as many as it needs.",
+        "The number of requests. Default: 20 for each user of a closed loop, all of a trace. An open loop needs it, but not for `fulcrum capacity`, which simulates as many as its answer needs and at least these.",
     ),
     key(
         "workload.distinct_prompts",

@@ -1,6 +1,7 @@
 //! A scenario with its machine and its model looked up.
 
 use crate::input::error::ScenarioError;
+use crate::input::section::shown;
 use crate::load::serving::Serving;
 use crate::load::speculation::{MTP_MODULE, Speculation, SpeculationChoice};
 use crate::load::training::Training;
@@ -154,18 +155,36 @@ impl Scenario {
         self.wrong(&path.join("."), value, wanted)
     }
 
-    /// The error at its place, where the machine's name, or the words for it, are wrong. Errors
-    /// within the machine's file tell their own place.
+    /// The error at its place, where the machine's name, the words for it, its parts or the groups
+    /// of its GPUs are wrong. Errors within the machine's file tell their own place.
     fn misnamed(&self, error: ScenarioError) -> ScenarioError {
-        let MachineSpec::Named(reference) = &self.machine else { return error };
-        let wanted = match &error {
-            ScenarioError::Machine(ProfileError::Unknown { name, known }) if *name == reference.text => {
-                format!("neither a file nor a shipped profile; {known}")
+        const GROUPS: &str = "tensor_parallel";
+        let ScenarioError::Machine(cause) = &error else { return error };
+        if matches!(cause, ProfileError::Unfit { part, .. } if part == GROUPS) {
+            return ScenarioError::Syntax { place: self.source.place(GROUPS), reason: cause.to_string() };
+        }
+        match &self.machine {
+            MachineSpec::Named(reference) => {
+                let wanted = match cause {
+                    ProfileError::Unknown { name, known } if *name == reference.text => {
+                        format!("neither a file nor a shipped profile; {known}")
+                    }
+                    ProfileError::WrongKind { name, found, wanted } if *name == reference.text => {
+                        format!("this is {found}, but {wanted} is wanted here")
+                    }
+                    ProfileError::Unclear { .. } | ProfileError::Unfit { .. } => cause.to_string(),
+                    _ => return error,
+                };
+                self.wrong("machine", Value::String(reference.text.clone()).to_string(), wanted)
             }
-            ScenarioError::Machine(unclear @ ProfileError::Unclear { .. }) => unclear.to_string(),
-            _ => return error,
-        };
-        self.wrong("machine", Value::String(reference.text.clone()).to_string(), wanted)
+            MachineSpec::Parts { composition, .. } => {
+                let Some((key, wanted)) = composition.parts.wrong_key(cause) else { return error };
+                let written = serde_json::to_value(&composition.parts).unwrap_or_default();
+                let value = written.pointer(&format!("/{}", key.replace('.', "/")));
+                let value = value.map_or_else(|| "absent".to_owned(), shown);
+                self.wrong(&format!("machine.{key}"), value, wanted)
+            }
+        }
     }
 
     /// The error for a wrong value.

@@ -18,7 +18,7 @@ use crate::question::lookup::{MachineSpec, Reference};
 use crate::question::objective::{Objective, Slo, read_objective, read_slo};
 use crate::question::placement_choice::{PlacementChoice, read_placement};
 use crate::question::quality_loss::{QualityLoss, read_quality};
-use hwprofiles::Composition;
+use hwprofiles::{Composition, yaml};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -129,12 +129,12 @@ impl Document {
         const WANTED: &str = "a machine's name, its file, or its parts ({cpu: …, …})";
         match root.get("machine") {
             Some(value) if value.is_object() => {
-                let parts = serde_path_to_error::deserialize(value).map_err(|error| {
-                    let key = match error.path().to_string() {
-                        path if path == "." => "machine".to_owned(),
+                let parts = yaml::read_value(value, &self.source.file).map_err(|error| {
+                    let key = match error.key.as_str() {
+                        "" => "machine".to_owned(),
                         path => format!("machine.{path}"),
                     };
-                    root.wrong(&key, &error.into_inner().to_string())
+                    root.wrong(&key, &error.message)
                 })?;
                 let composition = Box::new(Composition { parts, ..Composition::default() });
                 Ok(MachineSpec::Parts { composition, folder: self.base_folder("machine") })

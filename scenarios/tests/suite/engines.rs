@@ -83,6 +83,7 @@ fn a_wrong_engine_says_where_and_what_would_be_right() {
         "engine: mine\nexecution:\n  kernel: {value: 3 GB, source: {estimated: {reason: chosen}}}\n",
         "engine: mine\nexecution:\n  sparse_heads: {value: 0, source: {estimated: {reason: chosen}}}\n",
         "engine: mine\nversions: [{serving: {kv: fp8}}]\n",
+        "engine: mine\nversions:\n  - {from: \"1.2\", servng: {kv: fp8}}\n",
     ] {
         std::fs::write(folder.path().join("mine.yaml"), text).unwrap();
         let error = scenario_in(folder.path(), "{file: mine.yaml}").unwrap_err().to_string();

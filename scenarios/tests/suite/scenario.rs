@@ -85,6 +85,11 @@ capacity:
     assert_eq!(question.load.to_string(), "50 req/s");
     let error = question.machines[1].scenario.resolve(&FileCatalog::default()).unwrap_err().to_string();
     assert!(error.contains(":7: capacity.machines[1] is \"8x H2000\": "), "{error}");
+    // As many requests are simulated as the answer needs.
+    let without = Document::from_yaml("s.yaml", &text.replace("requests: 10, ", "")).unwrap();
+    assert_eq!(without.capacity().unwrap().machines.len(), question.machines.len());
+    let error = without.with_settings(&["machine=this".parse().unwrap()]).unwrap().scenario().unwrap_err();
+    assert!(error.to_string().contains("workload.requests is missing"), "{error}");
     let plan = Document::from_yaml("p.yaml", "plan: 1\n").unwrap_err().to_string();
     assert!(plan.starts_with("p.yaml: a plan, and a scenario is wanted"), "{plan}");
 }
@@ -127,6 +132,30 @@ fn a_machine_is_resolved_once_for_each_degree() {
     let error = resolve(&["machine=h100-sxm", "tensor_parallel=[2, 3]"]).unwrap_err();
     assert!(error.to_string().contains("2 does not divide the 3 GPUs"), "{error}");
     assert!(resolve(&["machine=this"]).is_err(), "nobody has measured this machine");
+}
+
+#[test]
+fn a_machine_that_cannot_be_is_told_at_the_key_of_the_scenario() {
+    let cases = [
+        ("pcie4-x16", "machine is \"pcie4-x16\": this is a link"),
+        ("i7-14700k", "machine is \"i7-14700k\": dram: "),
+        ("{cpu: i7-14700k, gpu: l4}", "machine.gpu is \"l4\": it needs a `link`"),
+        (
+            "{cpu: xeon-8480p, gpu: l4, link: pcie4-x17}",
+            "machine.link is \"pcie4-x17\": 'pcie4-x17' is neither",
+        ),
+        ("{cpu: i7-14700k}", "machine.dram is absent: the CPU 'i7-14700k' does not say"),
+        (
+            "{cpu: i7-14700k, dram: {capasity: 1 GB}}",
+            "machine.dram.capasity is \"1 GB\": `capasity` is not a key here: did you mean `capacity`?",
+        ),
+    ];
+    for (machine, words) in cases {
+        let text = BASE.replacen("machine: this", &format!("machine: {machine}"), 1);
+        let scenario = Document::from_yaml("s.yaml", &text).unwrap().scenario();
+        let error = scenario.and_then(|it| it.resolve(&FileCatalog::default())).unwrap_err().to_string();
+        assert!(error.starts_with("s.yaml:1:") && error.contains(words), "{error}");
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
 
 /// The most bytes of a request.
 const MOST_BYTES: usize = 8 << 20;
@@ -75,10 +76,18 @@ impl App {
     }
 
     /// Answers a request.
-    async fn answer(&self, kind: RequestKind, request: Request) -> Result<Response, ApiError> {
+    async fn answer(self: Arc<Self>, kind: RequestKind, request: Request) -> Result<Response, ApiError> {
         let arrived = Instant::now();
         let body = RequestBody::parse(&read_body(request).await?)?;
-        let generation = Generation::new(kind, body, &self.model)?;
+        let generation = match kind {
+            RequestKind::Completion => Generation::new(kind, body, &self.model)?,
+            // A template may take seconds, in which the other connections go on.
+            RequestKind::Chat => {
+                let app = Arc::clone(&self);
+                let written = spawn_blocking(move || Generation::new(kind, body, &app.model));
+                written.await.map_err(|_| ApiError::failed())??
+            }
+        };
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let answer = ApiAnswer::new(&generation, &self.model, number, unix_time());
         let stream = generation.stream;

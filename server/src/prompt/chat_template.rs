@@ -1,8 +1,8 @@
 //! How a model writes a conversation as one text.
 
+use super::template_engine::{ConversationTurn, TemplateEngine, TemplateSource};
+use super::template_process::{TemplateProcess, TemplateProgram};
 use fulcrum::{Error, OrError, Result};
-use minijinja::{Environment, Error as JinjaError, ErrorKind, Value as JinjaValue, syntax::SyntaxConfig};
-use minijinja_contrib::pycompat::unknown_method_callback;
 use scenarios::Gguf;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,36 +10,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The name of the one template.
-const CHAT: &str = "chat";
-/// Instructions that a template may take for a conversation. A template without end would stop all
-/// connections; one of a long conversation takes some ten thousand.
-const MOST_INSTRUCTIONS: u64 = 10_000_000;
-/// The most bytes of a conversation's text: more than a body has, since a template writes around
-/// its messages.
-const MOST_BYTES: usize = 64 << 20;
-
 /// The Jinja template of a model's conversations.
 #[derive(Debug)]
-pub struct ChatTemplate {
-    environment: Environment<'static>,
-    /// Special tokens as texts: `bos_token`, `eos_token` and others.
-    special_tokens: BTreeMap<String, String>,
-}
+pub struct ChatTemplate(Renderer);
 
-/// A message of a conversation.
-#[derive(Debug, Clone)]
-pub(crate) struct ConversationTurn {
-    /// Who says it: `system`, `user`, `assistant`.
-    pub(crate) role: String,
-    /// What is said.
-    pub(crate) content: String,
-}
-
-impl ConversationTurn {
-    fn to_jinja(&self) -> JinjaValue {
-        JinjaValue::from_pairs([("role", self.role.as_str()), ("content", self.content.as_str())])
-    }
+/// Where conversations are rendered.
+#[derive(Debug)]
+enum Renderer {
+    Here(TemplateEngine),
+    Process(TemplateProcess),
 }
 
 /// The keys of `tokenizer_config.json` that matter here.
@@ -70,9 +49,18 @@ impl ChatTemplate {
     /// `tokenizer.chat_template`. A `file` of the caller's goes before all of them. `None` where
     /// there is none.
     ///
+    /// With a `program` it is rendered by that, in a process whose memory and time are limited:
+    /// templates are from strangers, and within this process nothing limits the values that they
+    /// make.
+    ///
     /// # Errors
-    /// A file cannot be read or is malformed, or the template is no Jinja.
-    pub fn open(folder: &Path, file: Option<&Path>) -> Result<Option<Self>> {
+    /// A file cannot be read or is malformed, the template is no Jinja, or the program does not
+    /// start.
+    pub fn open(
+        folder: &Path,
+        file: Option<&Path>,
+        program: Option<&TemplateProgram>,
+    ) -> Result<Option<Self>> {
         let (mut template, special_tokens) = match folder.is_file() {
             true => from_gguf(folder, &Gguf::open(folder).or_input()?),
             false => from_folder(folder)?,
@@ -82,69 +70,34 @@ impl ChatTemplate {
                 read(path)?.ok_or_else(|| Error::input(format!("{}: no such file", path.display())))?;
             template = Some((path.to_owned(), text));
         }
-        template.map(|(path, text)| Self::from_text(&path, text, special_tokens)).transpose()
+        let Some((path, text)) = template else { return Ok(None) };
+        let source = TemplateSource { path, text, special_tokens };
+        let renderer = match program {
+            Some(program) => Renderer::Process(TemplateProcess::start(program.clone(), source)?),
+            None => Renderer::Here(TemplateEngine::new(source)?),
+        };
+        Ok(Some(Self(renderer)))
     }
 
     /// The template `text` of the file `path`, in which each special token, like `bos_token`, is a
-    /// text.
+    /// text. It is rendered in this process.
     ///
     /// # Errors
     /// The text is no Jinja.
     pub fn from_text(path: &Path, text: String, special_tokens: BTreeMap<String, String>) -> Result<Self> {
-        let mut environment = Environment::new();
-        // As Hugging Face's transformers renders templates.
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.expect("the usual marks"));
-        environment.set_unknown_method_callback(unknown_method_callback);
-        environment.set_fuel(Some(MOST_INSTRUCTIONS));
-        environment.add_function("raise_exception", |reason: String| -> Result<String, JinjaError> {
-            Err(JinjaError::new(ErrorKind::InvalidOperation, reason))
-        });
-        environment.add_template_owned(CHAT, text).map_err(|error| {
-            let (line, detail) = (error.line().unwrap_or(1), error.detail().unwrap_or("wrong"));
-            Error::input(format!("{}:{line}: no Jinja: {detail}", path.display()))
-        })?;
-        Ok(Self { environment, special_tokens })
+        let source = TemplateSource { path: path.to_owned(), text, special_tokens };
+        Ok(Self(Renderer::Here(TemplateEngine::new(source)?)))
     }
 
     /// The text of a conversation, up to where the model's answer begins.
     ///
     /// # Errors
-    /// What the template says against the conversation.
+    /// What the template says against the conversation, or which limit it exceeds.
     pub(crate) fn render(&self, messages: &[ConversationTurn]) -> Result<String, String> {
-        let template = self.environment.get_template(CHAT).expect("it was added");
-        let special_tokens =
-            self.special_tokens.iter().map(|(key, text)| (key.as_str(), JinjaValue::from(text)));
-        let keys = [
-            ("messages", messages.iter().map(ConversationTurn::to_jinja).collect()),
-            ("add_generation_prompt", JinjaValue::from(true)),
-        ];
-        let context: BTreeMap<&str, JinjaValue> = special_tokens.chain(keys).collect();
-        let mut text = LimitedText(Vec::new());
-        let rendered = template.render_captured_to(context, &mut text).map(drop);
-        rendered.map_err(|error| match error.kind() {
-            ErrorKind::OutOfFuel => "the template does not come to an end".to_owned(),
-            ErrorKind::WriteFailure => format!("the template writes more than {MOST_BYTES} bytes"),
-            _ => error.detail().unwrap_or(&error.to_string()).to_owned(),
-        })?;
-        Ok(String::from_utf8(text.0).expect("a template writes texts"))
-    }
-}
-
-/// Takes at most [`MOST_BYTES`].
-struct LimitedText(Vec<u8>);
-
-impl io::Write for LimitedText {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MOST_BYTES {
-            return Err(io::ErrorKind::FileTooLarge.into());
+        match &self.0 {
+            Renderer::Here(engine) => engine.render(messages),
+            Renderer::Process(process) => process.render(messages),
         }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -217,7 +170,7 @@ mod tests {
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).expect("written");
         }
-        ChatTemplate::open(folder.path(), None)
+        ChatTemplate::open(folder.path(), None, None)
     }
 
     fn config(template: Value) -> String {

@@ -2,3 +2,5 @@
 
 pub(crate) mod chat_template;
 pub(crate) mod served_model;
+pub(crate) mod template_engine;
+pub(crate) mod template_process;

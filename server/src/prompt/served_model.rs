@@ -1,6 +1,7 @@
 //! The model that is served.
 
 use super::chat_template::ChatTemplate;
+use super::template_process::TemplateProgram;
 use fulcrum::{Checkpoint, Error, OrError, ResolvedPlan, Result, Tokenizer};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ pub struct ServedModel {
 
 impl ServedModel {
     /// The model of `planned`, whose files are in `folder`. A chat template of the caller's goes
-    /// before the model's own.
+    /// before the model's own, and is rendered by `program` where there is one
+    /// ([`ChatTemplate::open`]).
     ///
     /// # Errors
     /// There is no tokenizer, or a file of the model is malformed.
@@ -35,6 +37,7 @@ impl ServedModel {
         checkpoint: &Checkpoint,
         folder: &Path,
         template: Option<&Path>,
+        program: Option<&TemplateProgram>,
     ) -> Result<Self> {
         let extent = planned.plan.extent();
         // A server of tokens alone would answer nobody: clients of this protocol send texts.
@@ -42,7 +45,7 @@ impl ServedModel {
         Ok(Self {
             name: planned.model.name.clone(),
             tokenizer: Arc::new(tokenizer),
-            template: ChatTemplate::open(folder, template)?,
+            template: ChatTemplate::open(folder, template, program)?,
             ends: checkpoint.end_of_text().or_input()?,
             most_tokens: extent.context + 1,
             vocab: planned.model.vocab,

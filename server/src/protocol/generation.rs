@@ -2,8 +2,8 @@
 
 use super::api_error::ApiError;
 use super::request_body::{ChatMessage, Logprobs, MessageContent, Prompts, RequestBody, Stops, TextPart};
-use crate::prompt::chat_template::ConversationTurn;
 use crate::prompt::served_model::ServedModel;
+use crate::prompt::template_engine::ConversationTurn;
 use axum::http::StatusCode;
 use fulcrum::{BatchRequest, Sampling};
 use std::hash::{BuildHasher, RandomState};

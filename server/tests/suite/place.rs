@@ -69,7 +69,8 @@ impl Place {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let (address, stop) = (listener.local_addr().expect("an address"), AtomicBool::new(false));
         let checkpoint = Checkpoint::open(&self.model()).expect("a model");
-        let model = ServedModel::new(&self.planned, &checkpoint, &self.model(), None).expect("a tokenizer");
+        let model =
+            ServedModel::new(&self.planned, &checkpoint, &self.model(), None, None).expect("a tokenizer");
         std::thread::scope(|scope| {
             let stop = &stop;
             let client = scope.spawn(move || {

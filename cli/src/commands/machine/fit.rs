@@ -2,7 +2,7 @@
 
 use crate::text::gpu_fit;
 use crate::text::terminal::{self, out, out_json, outln};
-use crate::written::WRITTEN_FILE;
+use crate::written::{WRITTEN_FILE, refuse_inputs};
 use fulcrum::{FittedGpu, GpuFitOptions, Result};
 use serde_json::json;
 use std::path::PathBuf;
@@ -49,7 +49,10 @@ impl MachineFitArguments {
         let date = terminal::today();
         let fitted = fulcrum::fit_gpus(&GpuFitOptions { points, gpu, only, model, ranks, date })?;
         let written = match &out {
-            Some(out) => FittedGpu::write_all(&fitted, out)?,
+            Some(out) => {
+                refuse_inputs(FittedGpu::paths(&fitted, out)?)?;
+                FittedGpu::write_all(&fitted, out)?
+            }
             None => vec![],
         };
         if json {

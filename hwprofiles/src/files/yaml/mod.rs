@@ -20,6 +20,7 @@ mod scalar;
 mod write;
 
 pub use entries::Entries;
+pub use problem::unknown_key;
 pub use write::write;
 
 use node::{Node, NodeKind, Place};

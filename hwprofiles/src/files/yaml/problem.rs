@@ -1,6 +1,7 @@
 //! What is wrong with a document, before its file and line are known, and the words for it.
 
 use super::node::{Node, NodeKind, Place};
+use crate::units::{nearest_key, nearest_name};
 use serde::de;
 use std::fmt;
 
@@ -117,13 +118,26 @@ impl Problem {
             Kind::NullText => "there is no value: write a text, in quotes where it is empty".to_owned(),
             Kind::DuplicateKey(key) => format!("the key '{key}' is given twice: keep one"),
             Kind::MissingField(key) => format!("the key `{key}` is missing"),
-            Kind::UnknownField(key, known) => {
-                format!("`{key}` is not a key here: use one of {}", known.join(", "))
-            }
+            Kind::UnknownField(key, known) => unknown_key(key, known),
             Kind::UnknownVariant(word, known) => {
-                format!("'{word}' is not known here: use one of {}", known.join(", "))
+                let near = nearest_name(word, known.iter().copied());
+                format!("'{word}' is not known here: {}", known_words(near, known))
             }
         })
+    }
+}
+
+/// The words for the unknown `key` of a document in which `known` keys may stand.
+pub fn unknown_key(key: &str, known: &[&str]) -> String {
+    format!("`{key}` is not a key here: {}", known_words(nearest_key(key, known), known))
+}
+
+/// The word that is probably meant, and all that are known.
+fn known_words(near: Option<&str>, known: &[&str]) -> String {
+    let all = known.join(", ");
+    match near {
+        Some(near) => format!("did you mean `{near}`? Known are {all}"),
+        None => format!("use one of {all}"),
     }
 }
 

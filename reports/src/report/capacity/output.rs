@@ -3,17 +3,16 @@
 use super::table::per_million;
 use super::{Candidate, CapacityReport, CapacityResult, Payback, SensitivityBar, TOKENS};
 use crate::numbers::format::plain;
-use crate::numbers::text::wrapped;
 use crate::numbers::text::{csv_text, markdown};
 use crate::page::html::{environment, page_style};
 use crate::plots::drawing::marks::Drawing;
 use crate::plots::tornado;
 use crate::results::error::ReportError;
+use hwprofiles::{TERMINAL_COLUMNS, wrapped};
 use minijinja::context;
 use minijinja::value::Value;
 
-/// Columns of the terminal, of a row's name, and of a machine's cell.
-const WIDTH: usize = 80;
+/// Columns of a row's name, and of a machine's cell.
 const NAME: usize = 22;
 const CELL: usize = 28;
 
@@ -21,7 +20,11 @@ impl CapacityReport {
     /// For a terminal: the answer, pairs of machines side by side, and the answer again.
     pub fn to_text(&self) -> String {
         let sentences = |lines: &[String]| {
-            lines.iter().flat_map(|line| wrapped(line, WIDTH)).map(|line| line + "\n").collect::<String>()
+            lines
+                .iter()
+                .flat_map(|line| wrapped("", line, 0, TERMINAL_COLUMNS))
+                .map(|line| line + "\n")
+                .collect::<String>()
         };
         let mut text = format!("{}\n{}", sentences(&self.question), sentences(&self.answer));
         let rows = self.rows();
@@ -43,7 +46,7 @@ impl CapacityReport {
         text += "\nassumptions:\n";
         for figure in &self.figures {
             let line = format!("{} {}: {}", figure.name, figure.value, figure.source);
-            for (index, part) in wrapped(&line, WIDTH - 4).iter().enumerate() {
+            for (index, part) in wrapped("", &line, 0, TERMINAL_COLUMNS - 4).iter().enumerate() {
                 text += &format!("  {}{part}\n", if index == 0 { "" } else { "  " });
             }
         }
@@ -138,7 +141,7 @@ impl Candidate {
 
 /// A row of the terminal's table. Cells that are too long continue on the next line.
 fn table_line(name: &str, cells: &[String]) -> String {
-    let columns: Vec<Vec<String>> = cells.iter().map(|cell| wrapped(cell, CELL)).collect();
+    let columns: Vec<Vec<String>> = cells.iter().map(|cell| wrapped("", cell, 0, CELL)).collect();
     let height = columns.iter().map(Vec::len).max().unwrap_or(1);
     let mut text = String::new();
     for row in 0..height {

@@ -2,12 +2,9 @@
 
 use super::{Reproduction, Reproductions, Score, WANTED_OVERALL};
 use crate::numbers::format::signed_percent;
-use crate::numbers::text::wrapped;
+use hwprofiles::{TERMINAL_COLUMNS, wrapped};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-
-/// The width of a standard terminal.
-const WIDTH: usize = 80;
 
 impl Reproductions {
     /// One line for each system and one for all; with `rows`, all rows of each system come first.
@@ -34,7 +31,9 @@ impl Reproductions {
                 (_, true) => continue,
                 (_, false) => format!("missed: {}", missed.join("; ")),
             };
-            wrapped(&remark, WIDTH - 4).iter().for_each(|line| text.extend(["    ", line, "\n"]));
+            wrapped("", &remark, 0, TERMINAL_COLUMNS - 4)
+                .iter()
+                .for_each(|line| text.extend(["    ", line, "\n"]));
         }
         let score = self.score();
         let all: usize = self.0.iter().map(|it| it.rows.len()).sum();

@@ -2,9 +2,9 @@
 //! make another model without a word.
 
 use crate::input::error::ScenarioError;
-use crate::input::nearest::distance;
 use crate::input::section::DocumentSection;
 use crate::model::config::families::family::FamilyDefaults;
+use hwprofiles::edits_between;
 
 /// Letters in which a mistyped key differs at most.
 const MOST: usize = 2;
@@ -24,7 +24,8 @@ pub(super) fn refuse_misspelt(
     let sizes = [keys.hidden, keys.layers, keys.heads, keys.intermediate, keys.max_positions, "vocab_size"];
     for size in sizes.into_iter().chain(keys.kv_heads).filter(|size| !config.writes(size)) {
         let is_kv = keys.kv_heads == Some(size);
-        let near = |key: &str| (1..=MOST).contains(&distance(key, size)) || is_kv && KV_HEADS.contains(&key);
+        let near =
+            |key: &str| (1..=MOST).contains(&edits_between(key, size)) || is_kv && KV_HEADS.contains(&key);
         if let Some(key) = config.keys().find(|key| !sizes.contains(key) && near(key)) {
             return Err(config.wrong(key, &format!("did you mean {size}? it is missing")));
         }

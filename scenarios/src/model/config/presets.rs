@@ -4,9 +4,9 @@
 //! `quantization_config` of its checkpoint: that is what a scenario without `dtype` means.
 
 use crate::input::error::ScenarioError;
-use crate::input::nearest::{distance, nearest_name};
 use crate::model::config::aliases::ALIASES;
 use crate::model::transformer::Model;
+use hwprofiles::{edits_between, nearest_name};
 use std::cmp::Reverse;
 
 /// Names in ascending order, with their files. A test compares this table with the folder.
@@ -258,7 +258,7 @@ fn same_family(name: &str, bare: &str) -> Vec<&'static str> {
         .filter(|known| family.len() > 2 && bare_name(known).starts_with(family))
         .filter(|known| size.is_none() || size_word(known) == size)
         .map(|known| {
-            let edits = if size.is_some() { 0 } else { distance(bare, &bare_name(known)) };
+            let edits = if size.is_some() { 0 } else { edits_between(bare, &bare_name(known)) };
             (edits, Reverse(known))
         })
         .collect();

@@ -8,7 +8,7 @@ use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::LayerShapes;
 use crate::model::transformer::Model;
 use crate::model::wiring::{BlockOrder, Wiring};
-use hwprofiles::{Bytes, DType, Elements};
+use hwprofiles::{Bytes, DType, Elements, hexadecimal};
 use sha2::{Digest, Sha256};
 
 impl Model {
@@ -114,7 +114,7 @@ impl Model {
         // A struct of numbers and enums can always be written as JSON.
         let text = serde_json::to_string(&shape).unwrap_or_default();
         let digest = Sha256::digest(text.as_bytes());
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        hexadecimal(&digest[..8])
     }
 
     /// The share of all matrix elements that belong to matrices of `class`; tied embeddings count

@@ -1,10 +1,10 @@
 //! What to say about a model type that is not read: the nearest family, and what differs.
 
 use crate::input::error::ScenarioError;
-use crate::input::nearest::nearest_name;
 use crate::input::section::DocumentSection;
 use crate::model::config::families::family::FamilyDefaults;
 use crate::model::config::families::wrappers::looks_multimodal;
+use hwprofiles::nearest_name;
 
 /// Model types that are not counted, each with the feature, and the nearest family.
 const REFUSED: [(&str, &str, &str); 34] = [
