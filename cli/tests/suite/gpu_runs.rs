@@ -8,7 +8,7 @@ fn measured(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).expect("a file of measurements")
 }
 
-/// The mixture of 0.5 B parameters of scripts/gpu_check.sh, of which a token reads an eighth.
+/// The mixture of scripts/gpu_check.sh, with 0.5 B parameters.
 const MIXTURE: &str = r#"{"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
  "hidden_act": "silu", "hidden_size": 1024, "head_dim": 64, "num_attention_heads": 16,
  "num_key_value_heads": 4, "num_hidden_layers": 8, "intermediate_size": 2048, "vocab_size": 32000,
@@ -17,8 +17,8 @@ const MIXTURE: &str = r#"{"architectures": ["Qwen3MoeForCausalLM"], "model_type"
  "max_position_embeddings": 4096, "tie_word_embeddings": false, "attention_bias": false,
  "torch_dtype": "bfloat16"}"#;
 
-/// Predicted ÷ measured less 1, of TTFT and TPOT, for each run on `machine` of which `is_wanted` says
-/// so by its model and the format of its weights.
+/// Predicted ÷ measured less 1, of TTFT and TPOT, for each run on `machine` of which `is_wanted`
+/// says so by its model and the format of its weights.
 fn errors(machine: &str, is_wanted: impl Fn(&str, &str) -> bool) -> Vec<[f64; 2]> {
     let host = measured("h100_host.yaml");
     let place = Place::with(&[("host.yaml", host.as_bytes()), ("mixture.json", MIXTURE.as_bytes())]);
