@@ -23,18 +23,15 @@ const PACKED: [DType; 10] = [
     DType::Int4,
     DType::Q8_0,
     DType::Q6K,
-    DType::Q5K,
     DType::Q4K,
+    DType::Q5K,
     DType::Q4_0,
     DType::Iq4Xs,
     DType::Mxfp4,
     DType::Nvfp4,
 ];
-
-/// Whether a format of [`PACKED`] is measured in little time, too.
-fn is_common(dtype: DType) -> bool {
-    matches!(dtype, DType::Int8 | DType::Int4 | DType::Q8_0 | DType::Q6K | DType::Q4K)
-}
+/// The first of them are measured in little time, too.
+const COMMON: usize = 5;
 
 /// Shapes of products by packed weights, each with the coarsest grid that contains it. Rows of x
 /// are on both sides of where the kernels change.
@@ -101,7 +98,13 @@ impl GpuExtent {
             }
             tables.push(WorkTable::new(TableKind::LayerCalls, vec![GpuWork::LayerCalls]));
             tables.push(WorkTable::new(TableKind::Mixtures, vec![GpuWork::Mixture, GpuWork::GroupedProduct]));
-            for &dtype in PACKED.iter().filter(|dtype| self.finest == FINEST || is_common(**dtype)) {
+            // None where there is time for a few points only.
+            let formats = match self.finest {
+                0 => &[][..],
+                FINEST => &PACKED,
+                _ => &PACKED[..COMMON],
+            };
+            for &dtype in formats {
                 let works = packed_shapes().filter(|&(_, level)| level <= self.finest);
                 let works = works.map(|((m, n, k), _)| GpuWork::PackedProduct { dtype, m, n, k });
                 tables.push(WorkTable::new(TableKind::PackedProducts(dtype), works.collect()));
@@ -209,7 +212,7 @@ mod tests {
         let essential = order.iter().filter(|(table, _)| tables[*table].essential).count();
         assert!(order[..essential].iter().all(|(table, _)| tables[*table].essential));
         let formats = tables.iter().filter(|table| matches!(table.kind, TableKind::Products(_))).count();
-        assert_eq!(formats, 4);
+        assert_eq!(formats, 3);
         let is_product = |table: usize| matches!(tables[table].kind, TableKind::Products(_));
         let products: Vec<_> = order.iter().filter(|(table, _)| is_product(*table)).collect();
         let coarse = &products[..36 * formats];
@@ -259,6 +262,13 @@ mod tests {
             tables.iter().filter(kind).count()
         };
         assert_eq!((kinds(None), kinds(Some("no compiler".into()))), (7, 0));
+        let packed = |depth| {
+            let tables = GpuExtent::new(depth).tables(&facts());
+            let kinds = tables.iter().filter(|table| matches!(table.kind, TableKind::PackedProducts(_)));
+            kinds.map(|table| table.works().count()).collect::<Vec<_>>()
+        };
+        let [quick, full] = [vec![6 * 3 * 3; COMMON], vec![9 * 4 * 4; PACKED.len()]];
+        assert_eq!([Depth::Tiny, Depth::Quick, Depth::Full].map(packed), [vec![], quick, full]);
     }
 
     #[test]
@@ -266,9 +276,9 @@ mod tests {
         let names = |capability| {
             formats(&GpuFacts { capability, ..facts() }).map(DType::name).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(names((9, 0)), "bf16 fp8 f16 int8");
-        assert_eq!(names((8, 6)), "bf16 f16 int8");
-        assert_eq!(names((7, 5)), "f16 int8");
+        assert_eq!(names((9, 0)), "bf16 fp8 f16");
+        assert_eq!(names((8, 6)), "bf16 f16");
+        assert_eq!(names((7, 5)), "f16");
         assert_eq!(formats(&GpuFacts { no_products: Some("none".into()), ..facts() }).count(), 0);
     }
 }

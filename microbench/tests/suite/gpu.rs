@@ -51,11 +51,8 @@ fn through_the_driver_of_a_stand_in_its_numbers_are_measured() {
     };
     near("an empty kernel", gpu.launches.host.value.get(), 2e-6);
     near("a node", gpu.launches.node.value.get(), 1e-6);
-    near(
-        "a kernel that the host issues",
-        gpu.part.issue.as_ref().expect("it was measured").value.get(),
-        2e-6,
-    );
+    // By the host's clock, on which the stand-in computes.
+    assert!(gpu.part.issue.as_ref().expect("it was measured").value.get() > 0.0);
     near("reads", gpu.part.bandwidth.value.get(), 4e9);
     near(
         "the link",
@@ -63,7 +60,7 @@ fn through_the_driver_of_a_stand_in_its_numbers_are_measured() {
         1.5e-6 + 4096.0 / 50e9,
     );
     let formats: Vec<_> = gpu.part.gemm.keys().copied().collect();
-    assert_eq!(formats, [DType::F16, DType::Bf16, DType::Fp8, DType::Int8]);
+    assert_eq!(formats, [DType::F16, DType::Bf16, DType::Fp8]);
     for (dtype, rates) in &gpu.part.gemm {
         let size = if matches!(dtype, DType::F16 | DType::Bf16) { 2.0 } else { 1.0 };
         for point in rates.points() {
@@ -72,7 +69,7 @@ fn through_the_driver_of_a_stand_in_its_numbers_are_measured() {
             near(&format!("{dtype} {point:?}"), point.time.get(), wanted);
         }
     }
-    // A norm is one block, a rotation and an append too; others have more.
+    // A norm is one block, the entry into the cache six; the activation has more.
     let kernel = gpu.part.kernel.as_ref().expect("it was measured").value.get();
     assert!((21e-6..2e-3).contains(&kernel), "{kernel}");
     let attention = gpu.part.attention[&DType::Bf16].points();

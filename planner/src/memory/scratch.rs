@@ -172,12 +172,13 @@ fn pass_words(extent: &RunExtent) -> u64 {
 }
 
 /// Number of integers that assign tokens to experts: for each (token, expert) pair, and for each
-/// tile of 64 pairs.
+/// tile of 64 pairs, or of 128 where experts have many.
 fn routing_words(model: &Model, rows: u64, operator: Operator) -> u64 {
     match (operator, &model.experts) {
         (Operator::Experts, Some(experts)) => {
             let pairs = rows * experts.per_token;
-            2 * pairs + (pairs / 64 + pairs.min(experts.count)) * 65
+            let of_tile = if pairs >= 256 * experts.count { 128 } else { 64 };
+            2 * pairs + (pairs / of_tile + pairs.min(experts.count)) * (of_tile + 1)
         }
         _ => 0,
     }

@@ -3,12 +3,12 @@
 // 16 x 8 x 16 tiles, on tensor cores where they multiply bf16 (from compute capability 8.0 on). The
 // softmax is online, in f32.
 //
-// A block has 64 rows, 16 per warp, and goes over the visible positions 32 at a time. A row is one
-// query head of one token. The heads that share a key/value head are neighbours, so a block's keys
-// serve all of them, and a prompt of few tokens still fills tiles. A warp's scores stay in
-// registers: the result of one product, rounded to bf16, is in the layout that the next product
-// takes.
-#define KEYS 32
+// A block has 64 rows, 16 per warp, and goes over the visible positions 32 or 64 at a time. A row
+// is one query head of one token. The heads that share a key/value head are neighbours, so a
+// block's keys serve all of them, and a prompt of few tokens still fills tiles. A warp's scores
+// stay in registers: the result of one product, rounded to bf16, is in the layout that the next
+// product takes.
+#define KEYS (WIDTH <= 64 ? 64 : 32)
 #define ROWS 64
 #define THREADS 128
 // The next keys and values are on their way while these are used. Of wide heads there is room for
@@ -105,6 +105,9 @@ KERNEL(prefill, Prefill, THREADS)
             q[k][i] = row[i % 2] < rows && IS_OURS(column) ? *(const u32 *)query : 0;
         }
     float sums[WIDTH / 8][4] = {{0}}, most[2] = {NONE, NONE}, total[2] = {0, 0};
+    // Scores are kept as products where they are not capped: their scale is part of the power of
+    // two.
+    float unit = a.cap > 0 ? 1 : a.scale, power = unit * LOG2_E;
     int end = past + (block + ROWS < rows ? block + ROWS - 1 : rows - 1) / group + 1;
     // No row sees what the block's first token does not see because of the window. What that token
     // sees, all rows see unless they have a later window.
@@ -128,21 +131,28 @@ KERNEL(prefill, Prefill, THREADS)
                 multiply(scores[j], q[k], b);
                 multiply(scores[j + 1], q[k], b + 2);
             }
+        if (a.cap > 0)
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+                for (int i = 0; i < 4; i++) scores[j][i] = soften(scores[j][i] * a.scale, a.cap);
+        if (!all_seen)
+#pragma unroll
+            for (int j = 0; j < KEYS / 8; j++)
+                for (int i = 0; i < 4; i++) {
+                    int position = tile + 8 * j + 2 * t + i % 2;
+                    int seen = position <= last[i / 2] && position >= from[i / 2] && position < end;
+                    if (!seen) scores[j][i] = NONE;
+                }
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++)
-            for (int i = 0; i < 4; i++) {
-                int position = tile + 8 * j + 2 * t + i % 2;
-                int seen = all_seen || (position <= last[i / 2] && position >= from[i / 2] && position < end);
-                scores[j][i] = seen ? soften(scores[j][i] * a.scale, a.cap) : NONE;
-                now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
-            }
+            for (int i = 0; i < 4; i++) now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
         // A row whose window begins in a later tile has no largest score yet, so any number does in
         // its place.
         float base[2];
         for (int i = 0; i < 2; i++) {
             now[i] = row_max(now[i]);
-            base[i] = now[i] > NONE ? now[i] : 0;
-            float shrink = exponential(most[i] - base[i]);
+            base[i] = now[i] > NONE ? now[i] * power : 0;
+            float shrink = power_of_two(most[i] * power - base[i]);
             most[i] = now[i];
             total[i] *= shrink;
 #pragma unroll
@@ -156,7 +166,7 @@ KERNEL(prefill, Prefill, THREADS)
             u32 weights[4];
             for (int i = 0; i < 4; i++) {
                 const float *pair = &scores[2 * k + i / 2][i % 2 * 2];
-                float one = exponential(pair[0] - base[i % 2]), two = exponential(pair[1] - base[i % 2]);
+                float one = power_of_two(pair[0] * power - base[i % 2]), two = power_of_two(pair[1] * power - base[i % 2]);
                 total[i % 2] += one + two;
                 weights[i] = narrow_pair(one, two);
             }
@@ -174,7 +184,7 @@ KERNEL(prefill, Prefill, THREADS)
     for (int i = 0; i < 2; i++) {
         float all = row_sum(total[i]);
         if (row[i] >= rows) continue;
-        float share = share_of(all, most[i], a.sinks, blockIdx.y * group + row[i] % group);
+        float share = share_of(all, most[i] * unit, a.sinks, blockIdx.y * group + row[i] % group);
         u16 *out = a.out + place(row[i], group, first, a.out_stride) + 2 * t;
 #pragma unroll
         for (int n = 0; n < WIDTH / 8; n++)
