@@ -83,7 +83,8 @@ KERNEL(prefill, Prefill, THREADS)
     __shared__ __align__(16) Tile tiles[STAGES];
     const int *span = a.spans + 4 * blockIdx.z;
     int past = span[1], first = span[3], group = a.heads / a.kv_heads, rows = span[2] * group;
-    int block = blockIdx.x * ROWS;
+    // The last rows see the most, so they go first: short blocks fill the end.
+    int block = (gridDim.x - 1 - blockIdx.x) * ROWS;
     if (block >= rows) return;
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     // The matrix and the row that this lane names to `load_matrices`.
