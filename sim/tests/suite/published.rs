@@ -182,8 +182,8 @@ fn mixtral_on_a_t4_and_an_l4_has_attention_on_the_cpu_and_experts_on_the_gpu() {
         );
         let rest = on_gpu(&[Sublayer::Qkv, Sublayer::Out, Sublayer::Router]);
         assert_eq!(attention, 1.0, "{machine} {output}");
-        // Divided experts leave a part to the CPU, and so do the small matrices of some layers, or of
-        // all where that is clearly faster than the rule.
+        // Divided experts leave a part to the CPU, and so do the small matrices of some layers, or
+        // of all where that is clearly faster than the rule.
         let gain = rate(&ours) / rate(&theirs);
         assert!(experts > 0.8 && gain >= 1.0, "{machine} {output}: {experts}, {gain}");
         assert!(rest > 0.8 || gain > 1.02, "{machine} {output}: {rest}, {gain}");
