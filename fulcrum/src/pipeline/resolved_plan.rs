@@ -52,6 +52,7 @@ pub fn simulate(plan: &ResolvedPlan) -> Result<Trace> {
 
 impl ResolvedPlan {
     /// Whether its machine has a GPU.
+    #[cfg(feature = "run")]
     pub(crate) fn has_gpu(&self) -> bool {
         self.machine.devices.iter().any(|device| device.kind == DeviceKind::Gpu)
     }
