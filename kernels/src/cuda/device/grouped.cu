@@ -40,7 +40,7 @@ static __device__ inline u16 *eighth_of(u16 *x, int row, int eighth)
 // What a thread has read of a step, until it is put into shared memory after the products of
 // another step, so that nothing waits for memory: of a row of a panel, or of half of the columns of
 // two rows. Formats of blocks are widened at once.
-typedef struct { u32 words[COLUMNS / 2], scales; } Read;
+typedef struct { u32 words[COLUMNS / 2], scales[2]; } Read;
 
 // Of bf16 a thread copies four rows of four pairs of columns, which needs no registers.
 static __device__ inline void read_bf16(Read *read, Panel *to, const u8 *panel, int from, int columns)
@@ -72,7 +72,7 @@ static __device__ inline void read_int8(Read *read, Panel *to, const u8 *panel, 
     int rows = threadIdx.x % 8, odd = threadIdx.x / 8 % 2;
     const u32 *group = (const u32 *)(panel + (u64)(from / GROUP) * PANEL * (2 + GROUP));
     (void)to, (void)columns;
-    read->scales = group[rows];
+    read->scales[0] = group[rows];
 #pragma unroll
     for (int i = 0; i < 8; i++) read->words[i] = group[8 + 8 * (2 * i + odd) + rows];
 }
@@ -80,7 +80,7 @@ static __device__ inline void read_int8(Read *read, Panel *to, const u8 *panel, 
 static __device__ inline void put_int8(const Read *read, Panel *to)
 {
     int rows = threadIdx.x % 8 * 2, odd = threadIdx.x / 8 % 2;
-    float one = wide_half((u16)read->scales), two = wide_half((u16)(read->scales >> 16));
+    float one = wide_half((u16)read->scales[0]), two = wide_half((u16)(read->scales[0] >> 16));
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         u32 word = read->words[i] ^ 0x80808080u;
@@ -94,14 +94,14 @@ static __device__ inline void read_int4(Read *read, Panel *to, const u8 *panel, 
     int row = threadIdx.x % PANEL;
     const u8 *group = panel + (u64)(from / GROUP) * PANEL * (2 + GROUP / 2);
     (void)to, (void)columns;
-    read->scales = ((const u16 *)group)[row];
+    read->scales[0] = ((const u16 *)group)[row];
 #pragma unroll
     for (int i = 0; i < 4; i++) read->words[i] = ((const u32 *)(group + 2 * PANEL))[PANEL * i + row];
 }
 
 static __device__ inline void put_int4(const Read *read, Panel *to)
 {
-    float scale = wide_half((u16)read->scales);
+    float scale = wide_half((u16)read->scales[0]);
 #pragma unroll
     for (int i = 0; i < COLUMNS / 2; i++)
         *word_of(*to, i, threadIdx.x % PANEL) = scaled(nibble_pair(read->words[i / 4], i % 4), scale);
@@ -128,32 +128,29 @@ static __device__ inline void put_float8(const Read *read, Panel *to, float one,
     }
 }
 
-// Each of the two rows has a scale of four bytes: the first takes a place of a word that fp8 does
-// not need.
 static __device__ inline void read_fp8(Read *read, Panel *to, const u8 *panel, int from, int columns)
 {
     const float *scales = (const float *)panel + threadIdx.x % 8 * 2;
     (void)to;
     read_float8(read, panel + 4 * PANEL, from, columns);
-    read->words[8] = __float_as_uint(scales[0]);
-    read->scales = __float_as_uint(scales[1]);
+    for (int i = 0; i < 2; i++) read->scales[i] = __float_as_uint(scales[i]);
 }
 
 static __device__ inline void put_fp8(const Read *read, Panel *to)
 {
-    put_float8(read, to, __uint_as_float(read->words[8]), __uint_as_float(read->scales));
+    put_float8(read, to, __uint_as_float(read->scales[0]), __uint_as_float(read->scales[1]));
 }
 
 static __device__ inline void read_fp8_block(Read *read, Panel *to, const u8 *panel, int from, int columns)
 {
     (void)to;
     read_float8(read, panel + (columns + 511) / 512 * PANEL, from, columns);
-    read->scales = __float_as_uint(((const float *)panel)[from / 128]);
+    read->scales[0] = read->scales[1] = __float_as_uint(((const float *)panel)[from / 128]);
 }
 
 static __device__ inline void put_fp8_block(const Read *read, Panel *to)
 {
-    put_float8(read, to, __uint_as_float(read->scales), __uint_as_float(read->scales));
+    put_fp8(read, to);
 }
 
 #define WIDEN(format)                                                                                             \
