@@ -116,6 +116,12 @@ fn a_bad_host_gets_one_message_with_its_line() {
         let error = Host::from_yaml(&text.replace(right, wrong), "host.yaml").expect_err(name);
         lines.push(format!("{name}\n    {error}"));
     }
+    let measured = include_str!("../../data/measured/h100_host.yaml");
+    let share = "grouped_product:\n        value: 0.237907365866525";
+    let wrong = measured.replacen(share, "grouped_product:\n        value: 1.7", 1);
+    assert!(wrong != measured && Host::from_yaml(measured, "h100.yaml").is_ok());
+    let error = Host::from_yaml(&wrong, "h100.yaml").expect_err("more than the whole");
+    lines.push(format!("a share of its GPU above the whole\n    {error}"));
     insta::assert_snapshot!(lines.join("\n"));
 }
 

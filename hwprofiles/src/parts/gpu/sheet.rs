@@ -173,12 +173,14 @@ impl GpuPart {
 
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         for (dtype, share) in self.achieved.iter().flat_map(|achieved| &achieved.gemm) {
-            let message = format!("{} of the peak is more than the peak: a share is at most 1", share.value);
-            refuse_if(share.value > Ratio::ONE, &["achieved", "gemm", dtype.name(), "value"], message)?;
+            check_share(share, "the peak", &["achieved", "gemm", dtype.name(), "value"])?;
         }
         if let Some(share) = self.achieved.as_ref().and_then(|achieved| achieved.bandwidth.as_ref()) {
-            let message = format!("{} of the peak is more than the peak: a share is at most 1", share.value);
-            refuse_if(share.value > Ratio::ONE, &["achieved", "bandwidth", "value"], message)?;
+            check_share(share, "the peak", &["achieved", "bandwidth", "value"])?;
+        }
+        if let Some(executor) = &self.executor {
+            let place = ["executor", "grouped_product", "value"];
+            check_share(&executor.grouped_product, "the fastest dense product", &place)?;
         }
         check_idle(self.power.as_ref(), self.idle_power.as_ref())?;
         let Some(server) = &self.server else { return Ok(()) };
@@ -189,6 +191,12 @@ impl GpuPart {
         let message = "a GPU on the host's memory has no link: leave it out".to_owned();
         refuse_if(server.link.is_some() && self.unified, &["server", "link"], message)
     }
+}
+
+/// Refuses a share of more than the whole.
+fn check_share(share: &Sourced<Ratio>, whole: &str, place: &[&str]) -> Result<(), Refusal> {
+    let message = format!("{} of {whole} is more than {whole}: a share is at most 1", share.value);
+    refuse_if(share.value > Ratio::ONE, place, message)
 }
 
 /// Refuses an idle power above the busy power.

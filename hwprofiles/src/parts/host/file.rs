@@ -4,7 +4,7 @@
 //! loopback device, the cpu device has the rates of the team of the remaining cores, and the
 //! loopback device those of the team of one.
 
-use crate::files::{FileError, Presence, yaml};
+use crate::files::{FileError, Presence, Refusal, yaml};
 use crate::parts::cxl::CxlPart;
 use crate::parts::host::ceilings::{Crossover, MeasuredCeilings};
 use crate::parts::host::dram::{Dram, StreamCurve};
@@ -143,7 +143,17 @@ impl Host {
             let keys: Vec<&str> = ["numa"].into_iter().chain(keys.iter().map(String::as_str)).collect();
             return refuse(&keys, &message);
         }
+        host.check_parts().map_err(|refusal| refusal.located(text, file))?;
         Ok(host)
+    }
+
+    /// Checks the rules between the keys of its parts, as those of parts in files of their own.
+    fn check_parts(&self) -> Result<(), Refusal> {
+        if let Some(gpu) = self.gpu.as_option() {
+            gpu.part.check().map_err(|refusal| refusal.under("part").under("gpu"))?;
+            gpu.link.check().map_err(|refusal| refusal.under("link").under("gpu"))?;
+        }
+        self.cxl.as_option().map_or(Ok(()), |cxl| cxl.check().map_err(|refusal| refusal.under("cxl")))
     }
 
     /// Writes a host file: [`Host::from_yaml`] reads the same host back.
