@@ -24,7 +24,7 @@ pub use driver::context::GpuEvent;
 pub use driver::nvrtc::compile;
 pub use driver::unavailable::GpuUnavailable;
 pub use measure::{
-    GROUPED_PRODUCT, Gpu, GpuCheck, GpuFacts, GpuWork, InstalledGpuFacts, OPERATORS, SmallKernel,
+    GROUPED_PRODUCT, Gpu, GpuCheck, GpuFacts, GpuWork, InstalledGpuFacts, LAYER_OPERATORS, SmallKernel,
     installed_gpus,
 };
 pub use model::{Accelerator, GpuMatrix, MatrixOrder, Queue, StridedCopy};

@@ -216,7 +216,7 @@ fn issue(table: &WorkTable, record: &mut MeasurementRecord<'_>) -> Option<Source
     record.begin(table.name().to_owned());
     let (_, summary) = table.summaries().next()?;
     let issue = record.sourced("of all operators", seconds(summary), summary);
-    Some(Sourced { value: issue.value / kernels::cuda::OPERATORS as f64, source: issue.source })
+    Some(Sourced { value: issue.value / kernels::cuda::LAYER_OPERATORS as f64, source: issue.source })
 }
 
 /// What the executor needs for mixtures of experts; `None` without a product in bf16 to compare

@@ -9,7 +9,7 @@ use hwprofiles::{
     MeasuredGpu, Phase, Presence, Provenance, Seconds, yaml,
 };
 use kernels::KernelError;
-use kernels::cuda::{GROUPED_PRODUCT, GpuCheck, GpuFacts, GpuWork, OPERATORS, SmallKernel};
+use kernels::cuda::{GROUPED_PRODUCT, GpuCheck, GpuFacts, GpuWork, LAYER_OPERATORS, SmallKernel};
 use std::time::Duration;
 
 /// GpuFacts as an H200 reports them.
@@ -202,7 +202,7 @@ fn what_is_measured_of_a_modelled_gpu_are_the_numbers_of_the_model_also_where_on
     assert_eq!(part.capacity.value, facts().capacity);
     near("bandwidth", part.bandwidth.value.get(), READ);
     assert_eq!(part.launch.value, Seconds::ZERO);
-    near("issue", part.issue.as_ref().expect("it was measured").value.get(), LAYER / OPERATORS as f64);
+    near("issue", part.issue.as_ref().expect("it was measured").value.get(), LAYER / LAYER_OPERATORS as f64);
     near("sync", part.sync.value.get(), ROUND_TRIP);
     let starts = [(&launches.host, HOST), (&launches.node, NODE), (&launches.replay, REPLAY)];
     starts.iter().for_each(|(got, wanted)| near("start", got.value.get(), *wanted));

@@ -18,7 +18,7 @@ mod work;
 
 pub use gpu::Gpu;
 pub use installed::{InstalledGpuFacts, installed_gpus};
-pub use work::{GROUPED_PRODUCT, GpuCheck, GpuFacts, GpuWork, OPERATORS, SmallKernel};
+pub use work::{GROUPED_PRODUCT, GpuCheck, GpuFacts, GpuWork, LAYER_OPERATORS, SmallKernel};
 
 #[cfg(test)]
 #[path = "../../../tests/stand_in/mod.rs"]

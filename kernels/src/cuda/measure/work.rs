@@ -35,8 +35,8 @@ pub enum GpuWork {
         /// Columns of both.
         k: u64,
     },
-    /// The kernels of one layer of a dense model for one token, which the host launches one by one
-    /// without waiting: the host's time for all of them ([`OPERATORS`] operators).
+    /// The kernels of one layer of a dense model for one token ([`LAYER_OPERATORS`]), which the
+    /// host launches one by one without waiting: the host's time for all of them.
     LayerCalls,
     /// y = x·Wᵀ by weights that are packed as the executor keeps them, as it multiplies them.
     PackedProduct {
@@ -78,7 +78,7 @@ pub enum GpuWork {
 
 /// Operators of a layer of a dense model: two norms, two sums, four products, attention with what
 /// enters it, and the activation.
-pub const OPERATORS: usize = 11;
+pub const LAYER_OPERATORS: usize = 11;
 /// Pairs of a token and an expert, rows and columns of [`GpuWork::GroupedProduct`].
 pub const GROUPED_PRODUCT: [u64; 3] = [8192, 2048, 2048];
 
