@@ -4,6 +4,7 @@ use super::formats::{
     BlockFormat, BlockGroup, BlockPlace, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q4_0, Q4K, Q5K, Q6K, Q8_0, row_scales,
 };
 use super::lanes::Avx512;
+use crate::cpu::tiles::avx2::Fetch;
 use crate::cpu::weights::PANEL;
 use hwprofiles::DType;
 use std::arch::x86_64::*;
@@ -44,14 +45,15 @@ unsafe fn by<F: BlockFormat>(panel: &[u8], groups: Range<usize>, out: &mut [f32]
     let in_block = F::COLUMNS / 32;
     let mut out = out.as_mut_ptr();
     for block in groups.start / in_block..groups.end.div_ceil(in_block) {
-        let place =
-            BlockPlace { block: panel[PANEL * (F::ROW_SCALE + block * F::BYTES)..].as_ptr(), lane: 0 };
+        let bytes = &panel[PANEL * (F::ROW_SCALE + block * F::BYTES)..][..PANEL * F::BYTES];
+        let place = BlockPlace { block: bytes.as_ptr(), lane: 0 };
         // SAFETY: the panel has this block, and `out` has room for its groups.
         unsafe {
             let header = F::header::<Avx512>(place);
             macro_rules! groups {
                 ($($index:literal)*) => { $(
                     if 32 * $index < F::COLUMNS && groups.contains(&(block * in_block + $index)) {
+                        Fetch::Near.lines(&bytes[bytes.len() / in_block * $index..][..bytes.len() / in_block]);
                         let mut group = F::group::<Avx512>(place, &header, $index);
                         if F::ROW_SCALE > 0 {
                             let own = row_scales::<Avx512>(panel, 0);

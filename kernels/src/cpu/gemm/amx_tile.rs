@@ -18,19 +18,21 @@ pub(super) const TILE_BYTES: usize = 1024;
 
 /// Operands of one block of outputs, up to 32 × 32: y (+)= x·w.
 pub(super) struct AmxBlock {
-    /// Tiles of x (bf16), one below the other, and the distance of x's rows in bytes.
-    pub(super) x: *const u16,
-    pub(super) x_bytes: usize,
-    /// The tiles of the first panel's weights, one after the other, and the distance of the second
-    /// panel's tiles in bytes.
-    pub(super) w: *const u8,
-    pub(super) panel_bytes: usize,
+    /// The first step's tile of x (bf16): the upper sixteen rows, and those below them.
+    pub(super) x: [*const u16; 2],
+    /// The distances of x's rows, and of its steps, in bytes.
+    pub(super) x_row: usize,
+    pub(super) x_step: usize,
+    /// The tiles of each panel's weights, one after the other.
+    pub(super) w: [*const u8; 2],
     /// Multiplications for each accumulator; each takes 32 columns.
     pub(super) steps: usize,
     pub(super) add: bool,
+    /// The sums as tiles of sixteen rows: those of the first panel, then those of the second.
     pub(super) y: *mut f32,
-    /// The distance of y's rows in bytes.
-    pub(super) y_bytes: usize,
+    /// Two places that are needed soon. Each step brings the next two lines of both into the
+    /// second-level cache.
+    pub(super) ahead: [*const u8; 2],
 }
 
 /// The shapes of the tiles for blocks of `rows` ≤ 32 rows. Tiles 0–3 are accumulators, 4 and 5 are
@@ -89,9 +91,11 @@ macro_rules! block {
             "jmp 5f",
             "4:",
             $($step,)*
+            "sub {ahead0}, -128",
+            "sub {ahead1}, -128",
             "5:",
-            "add {x0}, 64",
-            "add {x1}, 64",
+            "add {x0}, {x_step}",
+            "add {x1}, {x_step}",
             "add {w0}, 1024",
             "add {w1}, 1024",
             "dec {steps}",
@@ -99,19 +103,18 @@ macro_rules! block {
             $($last,)*
             "6:",
             $($store,)*
-            // A block of one tile of rows does not use the second address.
-            "/* {y1} */",
             add = in(reg) u32::from($b.add),
             steps = inout(reg) $b.steps => _,
-            x0 = inout(reg) $b.x => _,
-            x1 = inout(reg) $b.x.wrapping_byte_add(TILE_ROWS * $b.x_bytes) => _,
-            x_bytes = in(reg) $b.x_bytes,
-            w0 = inout(reg) $b.w => _,
-            w1 = inout(reg) $b.w.wrapping_add($b.panel_bytes) => _,
-            w_bytes = in(reg) 64usize,
-            y0 = in(reg) $b.y,
-            y1 = in(reg) $b.y.wrapping_byte_add(TILE_ROWS * $b.y_bytes),
-            y_bytes = in(reg) $b.y_bytes,
+            x0 = inout(reg) $b.x[0] => _,
+            x1 = inout(reg) $b.x[1] => _,
+            x_row = in(reg) $b.x_row,
+            x_step = in(reg) $b.x_step,
+            w0 = inout(reg) $b.w[0] => _,
+            w1 = inout(reg) $b.w[1] => _,
+            line = in(reg) 64usize,
+            y = in(reg) $b.y,
+            ahead0 = inout(reg) $b.ahead[0] => _,
+            ahead1 = inout(reg) $b.ahead[1] => _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
@@ -124,7 +127,8 @@ impl AmxBlock {
     ///
     /// # Safety
     /// The CPU has AMX-BF16, this process may use it, and the tiles are configured for this number
-    /// of rows. x, w and y hold these rows and steps, and nobody else touches y.
+    /// of rows. x and w hold these rows and steps. y has room for a tile of each panel, of two
+    /// where there are more than sixteen rows, and nobody else touches it.
     pub(super) unsafe fn run(&self, rows: usize, panels: usize) {
         // SAFETY: the caller's promises.
         unsafe {
@@ -138,22 +142,23 @@ impl AmxBlock {
     }
 
     unsafe fn two_by_two(&self) {
-        // SAFETY: (all four) the promises of `run`.
+        // SAFETY: (all four) the promises of `run`. A prefetch never faults.
         unsafe {
             block!(self,
-                load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm1, [{y0} + {y_bytes} + 64]"
-                    "tileloadd tmm2, [{y1} + {y_bytes}]" "tileloadd tmm3, [{y1} + {y_bytes} + 64]"],
+                load: ["tileloadd tmm0, [{y} + {line}]" "tileloadd tmm2, [{y} + {line} + 1024]"
+                    "tileloadd tmm1, [{y} + {line} + 2048]" "tileloadd tmm3, [{y} + {line} + 3072]"],
                 zero: ["tilezero tmm0" "tilezero tmm1" "tilezero tmm2" "tilezero tmm3"],
-                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tileloadd tmm7, [{w1} + {w_bytes}]" "tileloadd tmm5, [{x1} + {x_bytes}]"],
-                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7"
-                    "tileloadd tmm4, [{x0} + {x_bytes}]" "tdpbf16ps tmm2, tmm5, tmm6"
-                    "tileloadd tmm6, [{w0} + {w_bytes}]" "tdpbf16ps tmm3, tmm5, tmm7"
-                    "tileloadd tmm7, [{w1} + {w_bytes}]" "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                first: ["tileloadd tmm6, [{w0} + {line}]" "tileloadd tmm4, [{x0} + {x_row}]"
+                    "tileloadd tmm7, [{w1} + {line}]" "tileloadd tmm5, [{x1} + {x_row}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "prefetcht1 [{ahead0}]" "tdpbf16ps tmm1, tmm4, tmm7"
+                    "tileloadd tmm4, [{x0} + {x_row}]" "prefetcht1 [{ahead1}]" "tdpbf16ps tmm2, tmm5, tmm6"
+                    "tileloadd tmm6, [{w0} + {line}]" "prefetcht1 [{ahead0} + 64]"
+                    "tdpbf16ps tmm3, tmm5, tmm7" "tileloadd tmm7, [{w1} + {line}]"
+                    "tileloadd tmm5, [{x1} + {x_row}]" "prefetcht1 [{ahead1} + 64]"],
                 last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7" "tdpbf16ps tmm2, tmm5, tmm6"
                     "tdpbf16ps tmm3, tmm5, tmm7"],
-                store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y0} + {y_bytes} + 64], tmm1"
-                    "tilestored [{y1} + {y_bytes}], tmm2" "tilestored [{y1} + {y_bytes} + 64], tmm3"]
+                store: ["tilestored [{y} + {line}], tmm0" "tilestored [{y} + {line} + 1024], tmm2"
+                    "tilestored [{y} + {line} + 2048], tmm1" "tilestored [{y} + {line} + 3072], tmm3"]
             )
         }
     }
@@ -162,15 +167,16 @@ impl AmxBlock {
         // SAFETY: as above.
         unsafe {
             block!(self,
-                load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm2, [{y1} + {y_bytes}]"],
+                load: ["tileloadd tmm0, [{y} + {line}]" "tileloadd tmm2, [{y} + {line} + 1024]"],
                 zero: ["tilezero tmm0" "tilezero tmm2"],
-                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tileloadd tmm5, [{x1} + {x_bytes}]"],
-                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tdpbf16ps tmm2, tmm5, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
-                    "tileloadd tmm5, [{x1} + {x_bytes}]"],
+                first: ["tileloadd tmm6, [{w0} + {line}]" "tileloadd tmm4, [{x0} + {x_row}]"
+                    "tileloadd tmm5, [{x1} + {x_row}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "prefetcht1 [{ahead0}]" "prefetcht1 [{ahead1}]"
+                    "tileloadd tmm4, [{x0} + {x_row}]" "tdpbf16ps tmm2, tmm5, tmm6"
+                    "tileloadd tmm6, [{w0} + {line}]" "tileloadd tmm5, [{x1} + {x_row}]"
+                    "prefetcht1 [{ahead0} + 64]" "prefetcht1 [{ahead1} + 64]"],
                 last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm2, tmm5, tmm6"],
-                store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y1} + {y_bytes}], tmm2"]
+                store: ["tilestored [{y} + {line}], tmm0" "tilestored [{y} + {line} + 1024], tmm2"]
             )
         }
     }
@@ -179,15 +185,16 @@ impl AmxBlock {
         // SAFETY: as above.
         unsafe {
             block!(self,
-                load: ["tileloadd tmm0, [{y0} + {y_bytes}]" "tileloadd tmm1, [{y0} + {y_bytes} + 64]"],
+                load: ["tileloadd tmm0, [{y} + {line}]" "tileloadd tmm1, [{y} + {line} + 1024]"],
                 zero: ["tilezero tmm0" "tilezero tmm1"],
-                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tileloadd tmm7, [{w1} + {w_bytes}]"],
-                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
-                    "tdpbf16ps tmm1, tmm4, tmm7" "tileloadd tmm4, [{x0} + {x_bytes}]"
-                    "tileloadd tmm7, [{w1} + {w_bytes}]"],
+                first: ["tileloadd tmm6, [{w0} + {line}]" "tileloadd tmm4, [{x0} + {x_row}]"
+                    "tileloadd tmm7, [{w1} + {line}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "prefetcht1 [{ahead0}]" "prefetcht1 [{ahead1}]"
+                    "tileloadd tmm6, [{w0} + {line}]" "tdpbf16ps tmm1, tmm4, tmm7"
+                    "tileloadd tmm4, [{x0} + {x_row}]" "tileloadd tmm7, [{w1} + {line}]"
+                    "prefetcht1 [{ahead0} + 64]" "prefetcht1 [{ahead1} + 64]"],
                 last: ["tdpbf16ps tmm0, tmm4, tmm6" "tdpbf16ps tmm1, tmm4, tmm7"],
-                store: ["tilestored [{y0} + {y_bytes}], tmm0" "tilestored [{y0} + {y_bytes} + 64], tmm1"]
+                store: ["tilestored [{y} + {line}], tmm0" "tilestored [{y} + {line} + 1024], tmm1"]
             )
         }
     }
@@ -196,13 +203,14 @@ impl AmxBlock {
         // SAFETY: as above.
         unsafe {
             block!(self,
-                load: ["tileloadd tmm0, [{y0} + {y_bytes}]"],
+                load: ["tileloadd tmm0, [{y} + {line}]"],
                 zero: ["tilezero tmm0"],
-                first: ["tileloadd tmm6, [{w0} + {w_bytes}]" "tileloadd tmm4, [{x0} + {x_bytes}]"],
-                step: ["tdpbf16ps tmm0, tmm4, tmm6" "tileloadd tmm6, [{w0} + {w_bytes}]"
-                    "tileloadd tmm4, [{x0} + {x_bytes}]"],
+                first: ["tileloadd tmm6, [{w0} + {line}]" "tileloadd tmm4, [{x0} + {x_row}]"],
+                step: ["tdpbf16ps tmm0, tmm4, tmm6" "prefetcht1 [{ahead0}]" "prefetcht1 [{ahead1}]"
+                    "tileloadd tmm6, [{w0} + {line}]" "tileloadd tmm4, [{x0} + {x_row}]"
+                    "prefetcht1 [{ahead0} + 64]" "prefetcht1 [{ahead1} + 64]"],
                 last: ["tdpbf16ps tmm0, tmm4, tmm6"],
-                store: ["tilestored [{y0} + {y_bytes}], tmm0"]
+                store: ["tilestored [{y} + {line}], tmm0"]
             )
         }
     }

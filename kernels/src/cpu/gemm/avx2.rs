@@ -7,7 +7,7 @@
 //! unpacked to memory.
 
 use super::blocking::{
-    BUFFER, CACHED_X, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales,
+    BUFFER, CACHED_X, CHUNK_ROWS, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales,
 };
 use super::group::{GemmGroup, each_part};
 use super::int16_input::Int16Rows;
@@ -64,7 +64,7 @@ pub(super) fn gemm(
         product.x = StridedRows::new(rest, padded_stride(k));
     }
     let buffers = Disjoint::new(buffers);
-    each_part(pool, groups, product.instructions.tile_rows(), 1, |member, w, rows, panels| {
+    each_part(pool, groups, (product.instructions.tile_rows(), CHUNK_ROWS), 1, |member, w, rows, panels| {
         // SAFETY: each member has a buffer of its own.
         let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
         // SAFETY: a CPU that runs this path has AVX2, FMA and F16C; each item has its own part of

@@ -2,7 +2,9 @@
 //! a time, or eight where few rows of x stream all weights.
 
 use super::bf16_input::Bf16Rows;
-use super::blocking::{BUFFER, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales};
+use super::blocking::{
+    BUFFER, CHUNK_ROWS, copy_x, even_tiles, evenly_scaled, needs_copy, padded_stride, tile_scales,
+};
 use super::expand::expand_scalar;
 use super::group::{GemmGroup, each_part};
 use crate::cpu::strided::StridedRows;
@@ -166,7 +168,7 @@ impl Avx512Product<'_> {
     fn run<S: PanelStep>(&self, pool: &Pool, groups: &[GemmGroup<'_>], buffers: &mut [f32]) {
         let buffers = Disjoint::new(buffers);
         let at_once = groups.iter().map(|group| panels_at_once(group.rows.len())).max().unwrap_or(2);
-        each_part(pool, groups, TILE_ROWS, at_once, |member, w, rows, panels| {
+        each_part(pool, groups, (TILE_ROWS, CHUNK_ROWS), at_once, |member, w, rows, panels| {
             // SAFETY: each member has a buffer of its own.
             let buffer = unsafe { buffers.range(member * BUFFER * PANEL, BUFFER * PANEL) };
             Avx512Product { w, ..*self }.part::<S>(rows, panels, buffer);

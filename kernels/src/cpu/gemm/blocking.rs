@@ -28,11 +28,16 @@ pub(super) fn needs_copy(m: usize, stride: usize) -> bool {
     m > 1 && !stride.is_multiple_of(16) || stride.is_multiple_of(512)
 }
 
-/// Rows and panels of one item of work. The product gets `enough` items, or as many as it has
-/// parts.
-pub(super) fn split(enough: usize, m: usize, w: WeightsView<'_>, tile_rows: usize) -> (usize, usize) {
+/// Rows, at most `chunk_rows` of them, and panels of one item of work. The product gets `enough`
+/// items, or as many as it has parts.
+pub(super) fn split(
+    enough: usize,
+    m: usize,
+    w: WeightsView<'_>,
+    (tile_rows, chunk_rows): (usize, usize),
+) -> (usize, usize) {
     let panels = w.rows().div_ceil(PANEL);
-    let row_chunks = m.div_ceil(CHUNK_ROWS);
+    let row_chunks = m.div_ceil(chunk_rows);
     let mut rows = m.div_ceil(row_chunks).next_multiple_of(tile_rows);
     let mut columns = if m * w.columns() <= CACHED_X {
         // At least 256 KiB each: long enough for the memory to reach its full rate.

@@ -3,7 +3,7 @@
 //! All of x is rounded once. A panel is read once for each tile of rows: from memory by the first
 //! one, and from the second-level cache by the others.
 
-use super::blocking::{BUFFER, even_tiles};
+use super::blocking::{BUFFER, CHUNK_ROWS, even_tiles};
 use super::group::{GemmGroup, each_part};
 use crate::cpu::blocks::{BlockInstructions, BlockRows, BlockTile, TILE_ROWS};
 use crate::cpu::strided::StridedRows;
@@ -35,7 +35,7 @@ pub(super) fn gemm(
     let instructions = BlockInstructions::for_path(pool.path());
     let x = BlockRows::new(pool, (m, w.columns()), w.dtype(), instructions, x, rest);
     let product = BlockProduct { y, y_stride, x, instructions, w };
-    each_part(pool, groups, TILE_ROWS, 1, |_, w, rows, panels| {
+    each_part(pool, groups, (TILE_ROWS, CHUNK_ROWS), 1, |_, w, rows, panels| {
         let product = BlockProduct { w, ..product };
         panels.for_each(|panel| product.panel(&rows, panel));
     });

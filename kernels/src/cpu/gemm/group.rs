@@ -24,12 +24,12 @@ impl GemmGroup<'_> {
 
 /// Runs `work(member, w, rows, panels)` for parts that together are all rows and panels of every
 /// group. The number of a group's parts is in proportion to its share of all work, so that the
-/// whole team shares a group with most of the rows. Rows are divided in multiples of `tile_rows`,
-/// panels in multiples of `tile_panels`.
+/// whole team shares a group with most of the rows. Rows are divided in multiples of `tile_rows`
+/// and at most `chunk_rows`, panels in multiples of `tile_panels`.
 pub(super) fn each_part(
     pool: &Pool,
     groups: &[GemmGroup<'_>],
-    tile_rows: usize,
+    (tile_rows, chunk_rows): (usize, usize),
     tile_panels: usize,
     work: impl Fn(usize, WeightsView<'_>, Range<usize>, Range<usize>) + Sync,
 ) {
@@ -41,7 +41,7 @@ pub(super) fn each_part(
     let mut divided = Vec::with_capacity(groups.len());
     for group in groups {
         let share = (enough * group.work()).div_ceil(all.max(1));
-        let (rows, panels) = split(share, group.rows.len(), group.w, tile_rows);
+        let (rows, panels) = split(share, group.rows.len(), group.w, (tile_rows, chunk_rows));
         let panels = panels.next_multiple_of(tile_panels);
         divided.push((items, rows, panels));
         items += group.rows.len().div_ceil(rows) * group.w.rows().div_ceil(PANEL).div_ceil(panels);
@@ -59,6 +59,7 @@ pub(super) fn each_part(
 
 #[cfg(test)]
 mod tests {
+    use super::super::blocking::CHUNK_ROWS;
     use super::*;
     use crate::cpu::weights::Weights;
     use crate::runtime::{MemoryArena, affinity};
@@ -81,7 +82,7 @@ mod tests {
                 };
                 let groups: Vec<_> = heights.iter().map(group).collect();
                 let parts = Mutex::new(Vec::new());
-                each_part(&pool, &groups, 6, 2, |_, _, rows, panels| {
+                each_part(&pool, &groups, (6, CHUNK_ROWS), 2, |_, _, rows, panels| {
                     parts.lock().expect("nobody panics").push((rows, panels));
                 });
                 let parts = parts.into_inner().expect("nobody panics");

@@ -9,7 +9,8 @@ use crate::cpu::weights::PANEL;
 /// `members`, whatever the format of the weights.
 pub fn scratch_bytes(members: usize, m: usize, k: usize) -> usize {
     let integers = int16_input::int16_floats(m, k).max(m * row_floats(k));
-    let floats = (m * padded_stride(k)).max(integers).max(bf16_input::floats(m, k));
+    let halves = bf16_input::floats(m, k).max(bf16_input::block_floats(m, k));
+    let floats = (m * padded_stride(k)).max(integers).max(halves);
     let per_member = (BUFFER * PANEL).max(amx::MEMBER_FLOATS);
     size_of::<f32>() * (floats + members * per_member)
 }

@@ -166,10 +166,10 @@ impl SparseProduct<'_> {
         match (self.path, self.x) {
             // SAFETY: as above.
             (Path::Amx, SparseInput::Bf16(x)) => unsafe {
-                let (x, x_bytes) = (x.values[rows.start * x.stride + columns.start..].as_ptr(), 2 * x.stride);
-                let steps = columns.len().div_ceil(DEPTH);
-                let block =
-                    AmxBlock { x, x_bytes, w, panel_bytes: 0, steps, add: true, y, y_bytes: 4 * PANEL };
+                let (x, x_row) = (x.values[rows.start * x.stride + columns.start..].as_ptr(), 2 * x.stride);
+                let x = [x, x.wrapping_byte_add(AMX_ROWS * x_row)];
+                let (x_step, steps) = (2 * DEPTH, columns.len().div_ceil(DEPTH));
+                let block = AmxBlock { x, x_row, x_step, w: [w; 2], steps, add: true, y, ahead: [w; 2] };
                 block.run(m, 1);
             },
             // SAFETY: as above.

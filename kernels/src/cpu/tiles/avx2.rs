@@ -212,6 +212,12 @@ impl Fetch {
             }
         }
     }
+
+    /// Prefetches the cache lines that lie this far ahead of `bytes`.
+    #[inline(always)]
+    pub(crate) fn lines(self, bytes: &[u8]) {
+        (0..bytes.len()).step_by(64).for_each(|offset| self.line(bytes.as_ptr(), offset));
+    }
 }
 
 /// The operands of one tile: y (+)= x·w.
