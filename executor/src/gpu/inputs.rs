@@ -138,12 +138,10 @@ impl PassInputs {
         views().all(decodes).then(|| views().flat_map(|view| [view.rows(), view.longest]).collect())
     }
 
-    /// The tokens that the pass has chosen; its work must have ended.
-    pub fn chosen(&self) -> impl Iterator<Item = u32> + '_ {
-        self.parts.iter().flat_map(|part| {
-            let tokens = &part.chosen.view::<i32>()[..part.view().chosen.len()];
-            tokens.iter().map(|&token| token as u32)
-        })
+    /// The tokens that the pass has chosen, −1 where logits were not finite; its work must have
+    /// ended.
+    pub fn chosen(&self) -> impl Iterator<Item = i32> + '_ {
+        self.parts.iter().flat_map(|part| &part.chosen.view::<i32>()[..part.view().chosen.len()]).copied()
     }
 
     /// One micro-batch of the current pass.

@@ -152,9 +152,16 @@ impl<'a> GpuLane<'a> {
     }
 
     /// Appends the tokens that the GPU chose, on the lane that chooses them.
-    pub fn append(&self, pass: &Pass) {
+    ///
+    /// # Errors
+    /// A logit is NaN or infinite.
+    pub fn append(&self, pass: &Pass) -> Result<(), kernels::KernelError> {
         let inputs = self.context.gpu.inputs();
-        self.context.run.append(pass, inputs.chosen());
+        if inputs.chosen().any(|token| token < 0) {
+            return Err(kernels::KernelError::NotFinite);
+        }
+        self.context.run.append(pass, inputs.chosen().map(|token| token as u32));
+        Ok(())
     }
 }
 

@@ -164,7 +164,7 @@ fn run_passes<W: Word>(
         }
         if lane == Lane::Device(engine.setup.placement.head[0].device(pass.phase)) {
             match worker {
-                LaneWorker::Gpu(lane) => lane.append(&pass),
+                LaneWorker::Gpu(lane) => lane.append(&pass)?,
                 LaneWorker::Host(_) => run.sample(&pass)?,
             }
         }

@@ -13,11 +13,23 @@
 // Logits that a thread reads at once in the search for the largest.
 #define AHEAD 16
 #define ONE 1099511627776.0f // 2^40
+// What is written for a sequence whose logits are not all finite.
+#define NO_TOKEN -1
 
-static __device__ inline u64 largest_key(const float *logits, int vocabulary)
+static __device__ inline int is_finite(float value)
+{
+    return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
+}
+
+// The largest key, and in `finite` whether all logits are finite.
+static __device__ inline u64 largest_key(const float *logits, int vocabulary, int *finite)
 {
     __shared__ u64 of_warp[WARP];
+    __shared__ int wrong;
     u64 largest = 0;
+    int is_wrong = 0;
+    if (threadIdx.x == 0) wrong = 0;
+    __syncthreads();
     int i = threadIdx.x, step = blockDim.x;
     // Many loads are under way at once, since one block reads alone.
     for (; i + (AHEAD - 1) * step < vocabulary; i += AHEAD * step) {
@@ -28,17 +40,21 @@ static __device__ inline u64 largest_key(const float *logits, int vocabulary)
         for (int k = 0; k < AHEAD; k++) {
             u64 key = key_of(value[k], i + k * step);
             if (key > largest) largest = key;
+            is_wrong |= !is_finite(value[k]);
         }
     }
     for (; i < vocabulary; i += step) {
         u64 key = key_of(logits[i], i);
         if (key > largest) largest = key;
+        is_wrong |= !is_finite(logits[i]);
     }
+    if (is_wrong) wrong = 1;
     largest = warp_largest(largest);
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = largest;
     __syncthreads();
     for (u32 warp = 0; warp < blockDim.x / WARP; warp++)
         if (of_warp[warp] > largest) largest = of_warp[warp];
+    *finite = !wrong;
     return largest;
 }
 
@@ -56,8 +72,7 @@ typedef struct { const float *logits; int vocabulary; float largest, temperature
 
 static __device__ inline u64 mass(const Row *a, float logit)
 {
-    if (logit == a->largest) return (u64)ONE; // infinity less infinity is no number
-    return logit < a->largest ? (u64)(expf((logit - a->largest) / a->temperature) * ONE) : 0;
+    return (u64)(expf((logit - a->largest) / a->temperature) * ONE);
 }
 
 // The mass of the tokens whose keys are at least `last`.
@@ -121,10 +136,10 @@ KERNEL(sample, Sample, THREADS)
 {
     const Choice choice = a.choices[blockIdx.x];
     Row row = {a.logits + (u64)blockIdx.x * a.vocabulary, a.vocabulary, 0, choice.temperature};
-    u64 first = largest_key(row.logits, row.vocabulary), last = 0;
-    int none = first >> 32 == 0; // nothing is a number
-    if (none || choice.temperature == 0) {
-        if (threadIdx.x == 0) a.tokens[blockIdx.x] = none ? 0 : (int)~(u32)first;
+    int finite;
+    u64 first = largest_key(row.logits, row.vocabulary, &finite), last = 0;
+    if (!finite || choice.temperature == 0) {
+        if (threadIdx.x == 0) a.tokens[blockIdx.x] = finite ? (int)~(u32)first : NO_TOKEN;
         return;
     }
     row.largest = row.logits[~(u32)first];

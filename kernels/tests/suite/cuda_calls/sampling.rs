@@ -6,22 +6,39 @@ use kernels::cuda::calls;
 use kernels::{SamplingParams, sample};
 
 #[test]
-fn the_largest_is_the_first_of_equals_and_never_no_number() {
+fn the_largest_is_the_first_of_equals_and_no_token_is_chosen_where_a_logit_is_not_finite() {
     let rows: Vec<Vec<f32>> = vec![
         vec![1.0, 3.0, 3.0],
         vec![f32::NAN, -2.0, -1.0],
         vec![f32::NAN; 3],
         vec![f32::NEG_INFINITY; 3],
         vec![-0.0, 0.0, -1.0],
-        vec![1.0, f32::INFINITY, f32::NAN],
+        vec![1.0, f32::INFINITY, 2.0],
     ];
     each_order(|host| {
         let (mut logits, mut greedy) =
             (Operand::new(&rows.concat()), Operand::new(&vec![SamplingParams::GREEDY; rows.len()]));
         let mut tokens = Operand::<i32>::unwritten(rows.len());
         host.run(&calls::sample(tokens.values(), logits.values(), greedy.values()));
-        let wanted: Vec<i32> = rows.iter().map(|row| kernels::argmax(row).unwrap_or(0) as i32).collect();
-        assert_eq!(tokens.read(), wanted);
+        let wanted = rows.iter().map(|row| match row.iter().all(|logit| logit.is_finite()) {
+            true => kernels::argmax(row).expect("a number") as i32,
+            false => -1,
+        });
+        assert_eq!(tokens.read(), wanted.collect::<Vec<_>>());
+        // One wrong logit is found wherever it is, also where the token would be drawn.
+        let drawn = SamplingParams { uniform: 0.5, temperature: 1.0, ..SamplingParams::GREEDY };
+        let mut drawn = Operand::new(&[drawn]);
+        for vocabulary in [1023, 40_000] {
+            for place in [0, vocabulary / 3, vocabulary - 1] {
+                for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut row = noise(vocabulary, 37);
+                    row[place] = wrong;
+                    let (mut logits, mut token) = (Operand::new(&row), Operand::<i32>::unwritten(1));
+                    host.run(&calls::sample(token.values(), logits.values(), drawn.values()));
+                    assert_eq!(token.read(), [-1], "{wrong} at {place} of {vocabulary}");
+                }
+            }
+        }
         for vocabulary in [1, 31, 1023, 1024, 1025, 5000] {
             let row = noise(2 * vocabulary, 31);
             let (mut logits, mut tokens) = (Operand::new(&row), Operand::<i32>::unwritten(2));
