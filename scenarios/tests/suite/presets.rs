@@ -71,6 +71,14 @@ const PUBLISHED: &[(&str, u64)] = &[
     ("gemma-3-270m", 268_098_176),
     ("seed-oss-36b", 36_151_104_512),
     ("lfm2-1.2b", 1_170_340_608),
+    ("qwen3.5-0.8b", 752_393_024),
+    ("qwen3.5-2b", 1_881_825_088),
+    ("qwen3.5-4b", 4_205_751_296),
+    ("qwen3.5-9b", 8_953_803_264),
+    ("ministral-3-3b", 3_429_006_336),
+    ("ministral-3-8b", 8_489_553_920),
+    ("ministral-3-14b", 13_506_073_600),
+    ("trinity-mini", 26_123_974_400),
 ];
 
 #[test]
@@ -185,6 +193,12 @@ fn a_preset_is_found_by_the_names_that_people_use() {
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"),
         ("allenai/OLMo-2-1124-7B-Instruct", "olmo-2-7b"),
         ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"),
+        ("mistralai/Ministral-3-3B-Instruct-2512", "ministral-3-3b"),
+        ("deepseek-ai/DeepSeek-V4-Flash-0731", "deepseek-v4-flash"),
+        // Fine-tuned models have the shape of the model whose name theirs begins with.
+        ("NousResearch/Llama-3.1-8B-Hermes-Uncensored", "llama-3.1-8b"),
+        ("unsloth/Qwen3.6-27B-MTP-GGUF", "qwen3.6-27b"),
+        ("bartowski/nvidia_Nemotron-Cascade-2-30B-A3B-GGUF", "nemotron-cascade-2-30b-a3b"),
     ] {
         assert_eq!(Model::preset(written).map(|model| model.name).ok().as_deref(), Some(preset), "{written}");
     }

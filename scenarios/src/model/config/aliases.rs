@@ -1,7 +1,7 @@
 //! Other names of presets: of models with the same shape, and of shorter or longer spellings.
 
 /// Each with the preset's name.
-pub(crate) const ALIASES: [(&str, &str); 48] = [
+pub(crate) const ALIASES: [(&str, &str); 52] = [
     ("deepseek-coder-v2-lite", "deepseek-v2-lite"),
     ("deepseek-r1", "deepseek-v3"),
     ("deepseek-v2.5", "deepseek-v2"),
@@ -16,6 +16,9 @@ pub(crate) const ALIASES: [(&str, &str); 48] = [
     ("granite-4.0-h-tiny", "granite-4-tiny"),
     ("kimi-k2-thinking", "kimi-k2.5"),
     ("kimi-linear", "kimi-linear-48b-a3b"),
+    ("lfm2.5-1.2b", "lfm2-1.2b"),
+    ("lfm2.5-350m", "lfm2-350m"),
+    ("lfm2.5-8b-a1b", "lfm2-8b-a1b"),
     ("llama-3.3-70b", "llama-3.1-70b"),
     ("llama-4-maverick-17b-128e", "llama-4-maverick"),
     ("llama-4-scout-17b-16e", "llama-4-scout"),
@@ -31,6 +34,7 @@ pub(crate) const ALIASES: [(&str, &str); 48] = [
     ("mistral-small-3.2-24b", "mistral-small-24b"),
     ("nemotron-3-nano", "nemotron-3-nano-30b-a3b"),
     ("nemotron-3-super", "nemotron-3-super-120b-a12b"),
+    ("nemotron-cascade-2-30b-a3b", "nemotron-3-nano-30b-a3b"),
     ("qwen2-72b", "qwen2.5-72b"),
     ("qwen2-7b", "qwen2.5-7b"),
     ("qwen2.5-coder-14b", "qwen2.5-14b"),

@@ -10,7 +10,7 @@ use hwprofiles::{edits_between, nearest_name};
 use std::cmp::Reverse;
 
 /// Names in ascending order, with their files. A test compares this table with the folder.
-const PRESETS: [(&str, &str); 115] = [
+const PRESETS: [(&str, &str); 125] = [
     ("deepseek-v2", include_str!("../../../models/deepseek-v2.json")),
     ("deepseek-v2-lite", include_str!("../../../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../../../models/deepseek-v3.json")),
@@ -36,6 +36,8 @@ const PRESETS: [(&str, &str); 115] = [
     ("gemma-3n-e4b", include_str!("../../../models/gemma-3n-e4b.json")),
     ("gemma-4-26b-a4b", include_str!("../../../models/gemma-4-26b-a4b.json")),
     ("gemma-4-31b", include_str!("../../../models/gemma-4-31b.json")),
+    ("gemma-4-e2b", include_str!("../../../models/gemma-4-e2b.json")),
+    ("gemma-4-e4b", include_str!("../../../models/gemma-4-e4b.json")),
     ("gemma-7b", include_str!("../../../models/gemma-7b.json")),
     ("glm-4-32b", include_str!("../../../models/glm-4-32b.json")),
     ("glm-4-9b", include_str!("../../../models/glm-4-9b.json")),
@@ -74,6 +76,9 @@ const PRESETS: [(&str, &str); 115] = [
     ("mimo-v2-flash", include_str!("../../../models/mimo-v2-flash.json")),
     ("minimax-m2.5", include_str!("../../../models/minimax-m2.5.json")),
     ("minimax-m3", include_str!("../../../models/minimax-m3.json")),
+    ("ministral-3-14b", include_str!("../../../models/ministral-3-14b.json")),
+    ("ministral-3-3b", include_str!("../../../models/ministral-3-3b.json")),
+    ("ministral-3-8b", include_str!("../../../models/ministral-3-8b.json")),
     ("ministral-8b", include_str!("../../../models/ministral-8b.json")),
     ("mistral-7b", include_str!("../../../models/mistral-7b.json")),
     ("mistral-large-123b", include_str!("../../../models/mistral-large-123b.json")),
@@ -116,16 +121,21 @@ const PRESETS: [(&str, &str); 115] = [
     ("qwen3-8b", include_str!("../../../models/qwen3-8b.json")),
     ("qwen3-coder-480b-a35b", include_str!("../../../models/qwen3-coder-480b-a35b.json")),
     ("qwen3-next-80b-a3b", include_str!("../../../models/qwen3-next-80b-a3b.json")),
+    ("qwen3.5-0.8b", include_str!("../../../models/qwen3.5-0.8b.json")),
     ("qwen3.5-122b-a10b", include_str!("../../../models/qwen3.5-122b-a10b.json")),
     ("qwen3.5-27b", include_str!("../../../models/qwen3.5-27b.json")),
+    ("qwen3.5-2b", include_str!("../../../models/qwen3.5-2b.json")),
     ("qwen3.5-35b-a3b", include_str!("../../../models/qwen3.5-35b-a3b.json")),
     ("qwen3.5-397b-a17b", include_str!("../../../models/qwen3.5-397b-a17b.json")),
+    ("qwen3.5-4b", include_str!("../../../models/qwen3.5-4b.json")),
+    ("qwen3.5-9b", include_str!("../../../models/qwen3.5-9b.json")),
     ("seed-oss-36b", include_str!("../../../models/seed-oss-36b.json")),
     ("smollm2-1.7b", include_str!("../../../models/smollm2-1.7b.json")),
     ("smollm2-135m", include_str!("../../../models/smollm2-135m.json")),
     ("smollm2-360m", include_str!("../../../models/smollm2-360m.json")),
     ("smollm3-3b", include_str!("../../../models/smollm3-3b.json")),
     ("tinyllama-1.1b", include_str!("../../../models/tinyllama-1.1b.json")),
+    ("trinity-mini", include_str!("../../../models/trinity-mini.json")),
 ];
 
 impl Model {
@@ -180,18 +190,25 @@ fn exact_name(name: &str) -> Option<&'static str> {
     all_names().find(|known| *known == name)
 }
 
-/// The preset that `name` means, if it has no other letters than the preset's name.
+/// The preset that `name` means: one that has no other letters, or else the longest that its words
+/// begin with, up to a size. So names of fine-tuned models, which keep the shape, are known.
 fn similar_name(name: &str) -> Option<&'static str> {
     let own = name.rsplit('/').next().unwrap_or(name);
-    let wanted = bare_name(name);
+    let (wanted, words) = (bare_name(name), telling_words(name));
+    let begins = |known: &&str| {
+        let known_words = telling_words(known);
+        size_word(known).is_some() && words.starts_with(&known_words)
+    };
     all_names()
         .find(|known| known.eq_ignore_ascii_case(own))
         .or_else(|| all_names().find(|known| bare_name(known) == wanted))
+        .or_else(|| all_names().filter(begins).max_by_key(|known| telling_words(known).len()))
 }
 
-/// A model's name without owner, case, separators, and words that say nothing about its shape.
-fn bare_name(name: &str) -> String {
-    const WORDS: [&str; 44] = [
+/// The words of a model's name without owner, case, and words that say nothing about its shape.
+/// Four digits are a date.
+fn telling_words(name: &str) -> Vec<String> {
+    const WORDS: [&str; 32] = [
         "instruct",
         "it",
         "chat",
@@ -218,28 +235,22 @@ fn bare_name(name: &str) -> String {
         "v0.2",
         "v0.3",
         "v1.0",
-        "2407",
-        "2410",
-        "2411",
-        "2501",
-        "2503",
-        "2506",
-        "2507",
-        "2512",
-        "0324",
-        "0528",
-        "0414",
-        "0905",
-        "1124",
         "4bit",
         "8bit",
         "mlx",
         "latest",
         "speciale",
+        "mtp",
     ];
+    let is_date = |word: &str| word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_digit());
     let own = name.rsplit('/').next().unwrap_or(name).to_lowercase();
-    let words = own.split(['-', '_', ' ', ':']).filter(|word| !WORDS.contains(word));
-    words.collect()
+    let words = own.split(['-', '_', ' ', ':']).filter(|word| !WORDS.contains(word) && !is_date(word));
+    words.map(str::to_owned).collect()
+}
+
+/// The same words without separators.
+fn bare_name(name: &str) -> String {
+    telling_words(name).concat()
 }
 
 /// The word that tells a model's size: `70b` of `llama-3.3-70b`.
