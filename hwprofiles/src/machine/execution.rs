@@ -120,6 +120,10 @@ pub struct EngineExecution {
     /// Whether activations are rounded to fp8 by a kernel of its own before each fp8 product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantises_activations: Option<bool>,
+    /// Of the time that a GPU waits for the others in a step of a prompt, the share in which it is at
+    /// work on the steps before and after. Absent where each step waits for the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_overlap: Option<Sourced<Ratio>>,
     /// What differs where all layers are with GPUs: the kernels of a step are then one graph.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_gpus: Option<ExecutionOnGpus>,
@@ -155,6 +159,9 @@ pub struct ExecutionOnGpus {
     /// The share of its bandwidth where it reads the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_read: Option<Sourced<Ratio>>,
+    /// How far several GPUs work on steps of a prompt that follow each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_overlap: Option<Sourced<Ratio>>,
 }
 
 /// An engine's kernels for GPUs of one architecture. What is absent is as on other GPUs.
@@ -311,13 +318,14 @@ impl EngineExecution {
     /// The values where all layers are with GPUs.
     #[must_use]
     pub fn with_all_on_gpus(&self) -> Self {
-        let Some(ExecutionOnGpus { launch, attention, kv_read }) = self.on_gpus.clone() else {
+        let Some(ExecutionOnGpus { launch, attention, kv_read, step_overlap }) = self.on_gpus.clone() else {
             return self.clone();
         };
         Self {
             launch: launch.or_else(|| self.launch.clone()),
             attention: attention.or_else(|| self.attention.clone()),
             kv_read: kv_read.or_else(|| self.kv_read.clone()),
+            step_overlap: step_overlap.or_else(|| self.step_overlap.clone()),
             on_gpus: None,
             ..self.clone()
         }
@@ -448,6 +456,7 @@ impl EngineExecution {
         take(&mut details.grouped_product, self.grouped_product.as_ref());
         take(&mut details.kv_by_beam, self.kv_by_beam.as_ref());
         take(&mut details.logit, self.logit.as_ref());
+        take(&mut details.step_overlap, self.step_overlap.as_ref());
         let read = |share: &Sourced<Ratio>| {
             let reason = format!("{} of {bandwidth} ({})", share.value, share.source);
             Sourced::estimated(bandwidth * share.value.get(), &reason)

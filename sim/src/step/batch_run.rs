@@ -3,6 +3,7 @@
 use crate::clock::{SimTime, Tick};
 use crate::step::drafts::{Drafting, RunStep, recorded_steps, run_steps};
 use crate::step::expert_loads::{StepExpertLoads, is_routed};
+use crate::step::overlap::StepOverlap;
 use crate::step::random_draws::RandomDraws;
 use crate::step::simulator::{Simulator, StepOutcome};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
@@ -11,7 +12,7 @@ use planner::{
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
-use scenarios::{ActivationBuffer, Operator, Step};
+use scenarios::{ActivationBuffer, Operator, Phase, Step};
 
 /// A run to simulate.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +96,7 @@ impl<'a> BatchRun<'a> {
     }
 
     /// Simulates step after step. The next one starts when the last task has ended and its token is
-    /// sampled.
+    /// sampled, or earlier where steps of a prompt overlap.
     fn simulate_steps(
         &self,
         run_steps: Vec<RunStep>,
@@ -106,7 +107,8 @@ impl<'a> BatchRun<'a> {
         let mut draft = self.draft.map(|draft| (Simulator::new(draft.cost_model), draft.programs));
         // A run may outlast `SimTime`, so it counts in the trace's nanoseconds.
         let mut start_ns = 0_u64;
-        for (index, RunStep { draft: by_draft, step, samples, tokens }) in run_steps.into_iter().enumerate() {
+        let mut run_steps = run_steps.into_iter().enumerate().peekable();
+        while let Some((index, RunStep { draft: by_draft, step, samples, tokens })) = run_steps.next() {
             let (simulator, programs) = draft.as_mut().filter(|_| by_draft).unwrap_or(&mut model);
             let (cost_model, program) = (simulator.cost_model(), programs.program(step.phase));
             let outcome = match &cost_model.model.experts {
@@ -124,7 +126,14 @@ impl<'a> BatchRun<'a> {
             }
             let span = StepSpan { draft: by_draft, tokens, ..StepSpan::new(step, start_ns, end_ns) };
             visit(index as u32, span, program, &outcome);
-            start_ns = end_ns;
+            let next = run_steps.peek().filter(|(_, next)| next.step.phase == Phase::Prefill);
+            let overlap = next.and_then(|_| StepOverlap::of(&cost_model, program));
+            let saved = overlap.map_or(0.0, |overlap| {
+                let lanes = program.tasks.iter().map(|task| task.lane);
+                let alone = lanes.zip(outcome.prices().map(|price| price.alone.get()));
+                overlap.saved(outcome.seconds().get(), &overlap.busy(alone))
+            });
+            start_ns = end_ns.saturating_sub(Seconds::new(saved).to_nanos_ceil());
         }
         Ok(())
     }

@@ -77,12 +77,25 @@ impl<'a> Estimator<'a> {
         let known = idle().pop();
         let mut simulator = known.unwrap_or_else(|| PricedSteps::new(self.cost_model));
         let sketch = Sketch::new(&self.cost_model, placement)?.map(|program| simulator.keyed(program));
-        let mut steps = Seconds::ZERO;
+        // The duration, and how long each GPU is at work where steps overlap.
+        let mut all = Vec::new();
         for part in [&full, &short] {
-            steps += Seconds::new(sketch.sum(part, &mut simulator)?.into_iter().sum());
+            add(&mut all, &sketch.sum(part, &mut simulator)?, 1.0);
         }
+        let mut seconds = all[0];
+        if let Some(overlap) = &sketch.program().overlap {
+            add(&mut all, &sketch.sum(&[*last], &mut simulator)?, -1.0);
+            seconds -= overlap.saved(all[0], &all[1..]);
+        }
+        let steps = Seconds::new(seconds);
         idle().push(simulator);
         let sampled = sampling_time(&self.cost_model, &sketch.program().program, last);
         Ok(if phase == Phase::Prefill { steps + sampled } else { steps / full.len() as f64 + sampled })
     }
+}
+
+/// Adds `times` values to sums, which may not have begun.
+fn add(sums: &mut Vec<f64>, values: &[f64], times: f64) {
+    sums.resize(sums.len().max(values.len()), 0.0);
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += times * value);
 }

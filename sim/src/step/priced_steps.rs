@@ -1,5 +1,6 @@
 //! Steps of many programs whose tasks recur: each kind of task is priced once for each step.
 
+use crate::step::overlap::StepOverlap;
 use crate::step::simulator::{KindTable, Simulator, TaskKind, step_seconds};
 use crate::step::steady_state::RepeatedTasks;
 use hwprofiles::MissingRate;
@@ -31,6 +32,8 @@ pub(crate) struct KeyedProgram {
     /// Each key once.
     distinct: Vec<u32>,
     repeated: Vec<RepeatedTasks>,
+    /// How its steps overlap, if they do.
+    pub overlap: Option<StepOverlap>,
 }
 
 /// The prices of one step.
@@ -81,7 +84,8 @@ impl<'a> PricedSteps<'a> {
         keys.iter().for_each(|&key| used[key as usize] = true);
         let distinct = (0..).zip(used).filter_map(|(key, used)| used.then_some(key)).collect();
         let repeated = RepeatedTasks::find(&program, &keys);
-        KeyedProgram { program, keys, distinct, repeated }
+        let overlap = StepOverlap::of(&self.simulator.cost_model(), &program);
+        KeyedProgram { program, keys, distinct, repeated, overlap }
     }
 
     fn key(&mut self, key: TaskKey, task: &Task) -> u32 {
@@ -121,6 +125,7 @@ impl StepProbe for PricedSteps<'_> {
     type Program = KeyedProgram;
     type Error = MissingRate;
 
+    /// The duration, and how long each GPU is at work where steps overlap.
     fn step(&mut self, program: &KeyedProgram, step: &Step) -> Result<Vec<f64>, MissingRate> {
         self.priced(program, step)?;
         let Self { simulator, steps, kind_of_task, .. } = self;
@@ -128,7 +133,10 @@ impl StepProbe for PricedSteps<'_> {
         kind_of_task.clear();
         kind_of_task.extend(program.keys.iter().filter_map(|&key| kinds[key as usize]));
         let duration = simulator.step_of_kinds(&program.program, &program.repeated, kind_of_task, table);
-        Ok(vec![step_seconds(duration).get()])
+        let tasks = program.program.tasks.iter().zip(&*kind_of_task);
+        let alone = tasks.map(|(task, &kind)| (task.lane, table.kinds[kind as usize].price.alone.get()));
+        let busy = program.overlap.as_ref().map(|overlap| overlap.busy(alone));
+        Ok([vec![step_seconds(duration).get()], busy.unwrap_or_default()].concat())
     }
 
     /// The sum over the tasks of the difference between their times. Without contention, the

@@ -1,9 +1,10 @@
 //! The gain from more overlap in the planner. The test prints its rows: `cargo test -p fulcrum-sim
 //! --test suite overlap -- --nocapture`.
 
-use hwprofiles::{DType, Library};
-use planner::{CostModel, PLANNED, PhaseTimes, Placement, Plan, Problem, plan};
+use hwprofiles::{DType, EngineExecution, Library, Machine, Ratio, Sourced, yaml};
+use planner::{CostModel, PLANNED, PhasePrograms, PhaseTimes, Placement, Plan, Problem, plan, steps};
 use scenarios::{Costs, Formats, Model, Objective, Requirements, Slo, WeightFormats, Workload};
+use sim::BatchRun;
 
 const BF16: Formats =
     Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
@@ -79,5 +80,52 @@ fn micro_batches_are_chosen_where_two_devices_are_then_busy_at_once_and_weights_
         );
         assert_eq!((plan.micro_batches > 1, whole.micro_batches), (divided, 1));
         assert!(if divided { seconds < 0.99 * undivided } else { plan == whole });
+    }
+}
+
+/// Two RTX 3060, and layers of which the first half is with the first one.
+fn divided(share: Option<f64>) -> (Machine, Model, Placement) {
+    let text = "parts: {cpu: xeon-gold-6138, dram: {capacity: {value: 64 GB, source: {estimated: {reason: test}}}}, \
+                gpu: {part: rtx-3060-12, count: 2}, link: pcie4-x16}";
+    let machine = Library::default().compose(&yaml::read(text, "inline").unwrap()).unwrap();
+    let execution = EngineExecution {
+        step_overlap: share.map(|share| Sourced::estimated(Ratio::new(share).unwrap(), "test")),
+        ..EngineExecution::default()
+    };
+    let model = Model::preset("qwen3-1.7b").unwrap();
+    let gpus: Vec<_> = machine.identical_gpus();
+    let [first, second] =
+        [0, 1].map(|at| Placement::uniform(&model, gpus[at], machine.device(gpus[at]).memory));
+    let half = model.layers as usize / 2;
+    let layers = [&first.layers[..half], &second.layers[half..]].concat();
+    (machine.run_by(&execution), model, Placement { layers, ..second })
+}
+
+fn ttft(share: Option<f64>, prompt_tokens: u64, chunk: u64) -> [f64; 2] {
+    let (machine, model, placement) = divided(share);
+    let workload = Workload { batch: 1, prompt_tokens, output_tokens: 2, speculation: None };
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &BF16 };
+    let estimate = sim::estimate(cost_model, &placement, &workload, chunk).unwrap();
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+    let steps = steps(&workload, chunk);
+    let run = BatchRun::new(cost_model, &programs, &steps).times().unwrap();
+    assert_eq!(run.tpot.is_some(), estimate.tpot.is_some());
+    [estimate.ttft.get(), run.ttft.get()]
+}
+
+#[test]
+fn steps_of_a_prompt_follow_each_other_through_gpus_as_far_as_an_engine_does_so() {
+    for (prompt, chunk) in [(512, 512), (2048, 512), (8192, 512), (5000, 512)] {
+        let [waiting, half, whole] = [None, Some(0.5), Some(1.0)].map(|share| ttft(share, prompt, chunk));
+        for [estimate, run] in [waiting, half, whole] {
+            assert!((estimate / run - 1.0).abs() < 5e-3, "{prompt}: {estimate} and {run}");
+        }
+        let steps = prompt.div_ceil(chunk) as f64;
+        let middle = f64::midpoint(waiting[1], whole[1]);
+        assert!((half[1] / middle - 1.0).abs() < 1e-6, "{prompt}: half of the gain");
+        // Equal halves: all steps but the last take half of their time. Later steps take longer.
+        let ideal = (steps + 1.0) / (2.0 * steps);
+        let ratio = whole[1] / waiting[1];
+        assert!(ratio >= ideal * 0.98 && ratio <= ideal * 1.08, "{prompt}: {ratio}, ideally {ideal}");
     }
 }

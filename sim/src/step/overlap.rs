@@ -1,0 +1,55 @@
+//! Steps of a prompt that follow each other through several GPUs.
+//!
+//! Where GPUs compute the layers in turn, the first one is free for the prompt's next step as soon
+//! as it has passed a step on. Some engines use that, for a share q of the time. If steps take d
+//! each and the busiest GPU is at work for b of it, a step begins d − q·(d − b) after the one before.
+
+use hwprofiles::DeviceId;
+use planner::{CostModel, Lane, Program};
+use scenarios::Phase;
+use std::collections::BTreeSet;
+
+/// The GPUs that steps of a prompt follow each other through.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StepOverlap {
+    gpus: Vec<DeviceId>,
+    /// Of the time in which a GPU would wait, the share in which it works.
+    share: f64,
+}
+
+impl StepOverlap {
+    /// How steps of `program` overlap; `None` where each waits for the one before: in decode, with
+    /// one device, with a CPU among the devices, or by an engine that does not do so.
+    pub fn of(cost_model: &CostModel<'_>, program: &Program) -> Option<Self> {
+        let lanes = program.tasks.iter().filter_map(|task| match task.lane {
+            Lane::Device(device) => Some(device),
+            Lane::Link(_) => None,
+        });
+        if program.phase != Phase::Prefill {
+            return None;
+        }
+        let gpus: Vec<_> = lanes.collect::<BTreeSet<_>>().into_iter().collect();
+        let share =
+            |gpu: &DeviceId| Some(cost_model.machine.device(*gpu).details.step_overlap.as_ref()?.value.get());
+        let shares: Option<Vec<_>> = gpus.iter().map(share).collect();
+        let share = shares?.into_iter().reduce(f64::min).filter(|_| gpus.len() > 1)?;
+        Some(Self { gpus, share: share.min(1.0) })
+    }
+
+    /// The seconds in which each GPU is at work, by the lanes and times of tasks.
+    pub fn busy(&self, tasks: impl Iterator<Item = (Lane, f64)>) -> Vec<f64> {
+        let mut busy = vec![0.0; self.gpus.len()];
+        for (lane, seconds) in tasks {
+            let at = self.gpus.iter().position(|gpu| lane == Lane::Device(*gpu));
+            at.into_iter().for_each(|at| busy[at] += seconds);
+        }
+        busy
+    }
+
+    /// The seconds that are saved where steps take `duration` in all and the GPUs are at work for
+    /// `busy`, all but the last step, which nothing follows.
+    pub fn saved(&self, duration: f64, busy: &[f64]) -> f64 {
+        let busiest = busy.iter().copied().fold(0.0, f64::max);
+        self.share * (duration - busiest).max(0.0)
+    }
+}
