@@ -129,8 +129,8 @@ pub struct DeviceDetails {
     /// What each matrix of each expert of a prompt costs, where they are computed one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert: Option<Sourced<Seconds>>,
-    /// Where several GPUs compute the layers in turn: of the time that one waits for the others in a
-    /// step of a prompt, the share in which it is at work on the steps before and after.
+    /// Where several GPUs compute the layers in turn: of the time that one waits for the others in
+    /// a step of a prompt, the share in which it is at work on the steps before and after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_overlap: Option<Sourced<Ratio>>,
     /// The share of the fastest dense product that products of several experts in one kernel reach.

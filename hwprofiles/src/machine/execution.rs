@@ -120,8 +120,8 @@ pub struct EngineExecution {
     /// Whether activations are rounded to fp8 by a kernel of its own before each fp8 product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantises_activations: Option<bool>,
-    /// Of the time that a GPU waits for the others in a step of a prompt, the share in which it is at
-    /// work on the steps before and after. Absent where each step waits for the one before.
+    /// Of the time that a GPU waits for the others in a step of a prompt, the share in which it is
+    /// at work on the steps before and after. Absent where each step waits for the one before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_overlap: Option<Sourced<Ratio>>,
     /// What differs where all layers are with GPUs: the kernels of a step are then one graph.

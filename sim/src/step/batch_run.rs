@@ -127,7 +127,7 @@ impl<'a> BatchRun<'a> {
             let span = StepSpan { draft: by_draft, tokens, ..StepSpan::new(step, start_ns, end_ns) };
             visit(index as u32, span, program, &outcome);
             let next = run_steps.peek().filter(|(_, next)| next.step.phase == Phase::Prefill);
-            let overlap = next.and_then(|_| StepOverlap::of(&cost_model, program));
+            let overlap = next.and_then(|_| StepOverlap::new(&cost_model, program));
             let saved = overlap.map_or(0.0, |overlap| {
                 let lanes = program.tasks.iter().map(|task| task.lane);
                 let alone = lanes.zip(outcome.prices().map(|price| price.alone.get()));

@@ -2,7 +2,8 @@
 //!
 //! Where GPUs compute the layers in turn, the first one is free for the prompt's next step as soon
 //! as it has passed a step on. Some engines use that, for a share q of the time. If steps take d
-//! each and the busiest GPU is at work for b of it, a step begins d − q·(d − b) after the one before.
+//! each and the busiest GPU is at work for b of it, a step begins d − q·(d − b) after the one
+//! before.
 
 use hwprofiles::DeviceId;
 use planner::{CostModel, Lane, Program};
@@ -20,7 +21,7 @@ pub(crate) struct StepOverlap {
 impl StepOverlap {
     /// How steps of `program` overlap; `None` where each waits for the one before: in decode, with
     /// one device, with a CPU among the devices, or by an engine that does not do so.
-    pub fn of(cost_model: &CostModel<'_>, program: &Program) -> Option<Self> {
+    pub fn new(cost_model: &CostModel<'_>, program: &Program) -> Option<Self> {
         let lanes = program.tasks.iter().filter_map(|task| match task.lane {
             Lane::Device(device) => Some(device),
             Lane::Link(_) => None,

@@ -84,7 +84,7 @@ impl<'a> PricedSteps<'a> {
         keys.iter().for_each(|&key| used[key as usize] = true);
         let distinct = (0..).zip(used).filter_map(|(key, used)| used.then_some(key)).collect();
         let repeated = RepeatedTasks::find(&program, &keys);
-        let overlap = StepOverlap::of(&self.simulator.cost_model(), &program);
+        let overlap = StepOverlap::new(&self.simulator.cost_model(), &program);
         KeyedProgram { program, keys, distinct, repeated, overlap }
     }
 

@@ -28,8 +28,8 @@ struct SampleArguments {
     unused: i32,
 }
 
-/// As [`crate::sample`], for each of `tokens.len()` rows. Where a logit is NaN or infinite the token
-/// is −1. The parameters must be valid; a GPU does not check them.
+/// As [`crate::sample`], for each of `tokens.len()` rows. Where a logit is NaN or infinite the
+/// token is −1. The parameters must be valid; a GPU does not check them.
 pub fn sample(tokens: GpuSlice<i32>, logits: GpuSlice<f32>, choices: GpuSlice<SamplingParams>) -> KernelCall {
     let vocabulary = vocabulary(logits, tokens.len());
     let arguments = SampleArguments {
