@@ -77,7 +77,7 @@ impl<'a> Estimator<'a> {
         let known = idle().pop();
         let mut simulator = known.unwrap_or_else(|| PricedSteps::new(self.cost_model));
         let sketch = Sketch::new(&self.cost_model, placement)?.map(|program| simulator.keyed(program));
-        // The duration, and how long each GPU is at work where steps overlap.
+        // The duration, and how long each device is at work where steps overlap.
         let mut all = Vec::new();
         for part in [&full, &short] {
             add(&mut all, &sketch.sum(part, &mut simulator)?, 1.0);

@@ -6,48 +6,52 @@
 //! before.
 
 use hwprofiles::DeviceId;
-use planner::{CostModel, Lane, Program};
+use planner::{CostModel, Lane, Program, Task};
 use scenarios::Phase;
 use std::collections::BTreeSet;
 
-/// The GPUs that steps of a prompt follow each other through.
+/// The devices that steps of a prompt follow each other through.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StepOverlap {
-    gpus: Vec<DeviceId>,
-    /// Of the time in which a GPU would wait, the share in which it works.
+    devices: Vec<DeviceId>,
+    /// Of the time in which a device would wait, the share in which it works.
     share: f64,
 }
 
 impl StepOverlap {
     /// How steps of `program` overlap; `None` where each waits for the one before: in decode, with
-    /// one device, with a CPU among the devices, or by an engine that does not do so.
+    /// all layers on one device or some on a CPU, or by an engine that does not do so.
     pub fn new(cost_model: &CostModel<'_>, program: &Program) -> Option<Self> {
-        let lanes = program.tasks.iter().filter_map(|task| match task.lane {
-            Lane::Device(device) => Some(device),
-            Lane::Link(_) => None,
-        });
         if program.phase != Phase::Prefill {
             return None;
         }
-        let gpus: Vec<_> = lanes.collect::<BTreeSet<_>>().into_iter().collect();
-        let share =
-            |gpu: &DeviceId| Some(cost_model.machine.device(*gpu).details.step_overlap.as_ref()?.value.get());
-        let shares: Option<Vec<_>> = gpus.iter().map(share).collect();
-        let share = shares?.into_iter().reduce(f64::min).filter(|_| gpus.len() > 1)?;
-        Some(Self { gpus, share: share.min(1.0) })
+        let device = |task: &Task| match task.lane {
+            Lane::Device(device) => Some(device),
+            Lane::Link(_) => None,
+        };
+        let devices: BTreeSet<_> = program.tasks.iter().filter_map(device).collect();
+        // Embeddings and the head may be anywhere.
+        let layers = program.tasks.iter().filter(|task| task.layer.is_some());
+        let of_layers: BTreeSet<_> = layers.filter_map(device).collect();
+        let share = |device: &DeviceId| {
+            Some(cost_model.machine.device(*device).details.step_overlap.as_ref()?.value.get())
+        };
+        let shares: Option<Vec<_>> = of_layers.iter().map(share).collect();
+        let share = shares?.into_iter().reduce(f64::min).filter(|_| of_layers.len() > 1)?;
+        Some(Self { devices: devices.into_iter().collect(), share: share.min(1.0) })
     }
 
-    /// The seconds in which each GPU is at work, by the lanes and times of tasks.
+    /// The seconds in which each device is at work, by the lanes and times of tasks.
     pub fn busy(&self, tasks: impl Iterator<Item = (Lane, f64)>) -> Vec<f64> {
-        let mut busy = vec![0.0; self.gpus.len()];
+        let mut busy = vec![0.0; self.devices.len()];
         for (lane, seconds) in tasks {
-            let at = self.gpus.iter().position(|gpu| lane == Lane::Device(*gpu));
+            let at = self.devices.iter().position(|device| lane == Lane::Device(*device));
             at.into_iter().for_each(|at| busy[at] += seconds);
         }
         busy
     }
 
-    /// The seconds that are saved where steps take `duration` in all and the GPUs are at work for
+    /// The seconds that are saved where steps take `duration` in all and the devices are at work for
     /// `busy`, all but the last step, which nothing follows.
     pub fn saved(&self, duration: f64, busy: &[f64]) -> f64 {
         let busiest = busy.iter().copied().fold(0.0, f64::max);

@@ -125,7 +125,7 @@ impl StepProbe for PricedSteps<'_> {
     type Program = KeyedProgram;
     type Error = MissingRate;
 
-    /// The duration, and how long each GPU is at work where steps overlap.
+    /// The duration, and how long each device is at work where steps overlap.
     fn step(&mut self, program: &KeyedProgram, step: &Step) -> Result<Vec<f64>, MissingRate> {
         self.priced(program, step)?;
         let Self { simulator, steps, kind_of_task, .. } = self;
