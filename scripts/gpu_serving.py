@@ -30,6 +30,15 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FULCRUM = pathlib.Path(os.environ.get("FULCRUM", ROOT / "target/release/fulcrum"))
 ROUNDS = 10
+# A sweep's runs of each length go up to so many users at least, whether the table has them or not: nothing of a length
+# that the table has for 4 and 8 users alone is found in the runs of the next one.
+FEWEST_LARGEST = 16
+# How the GPUs divide a model, by what a file's name calls it.
+DIVISIONS = {
+    "tp": "tensor_parallel: {0}",
+    "tep": "tensor_parallel: {0}\nexpert_parallel: true",
+    "dep": "tensor_parallel: 1\ndata_parallel: {0}\nexpert_parallel: true",
+}
 MODELS = {
     "Llama-3.1-70B": "llama-3.1-70b",
     "Qwen3-32B": "qwen3-32b",
@@ -63,8 +72,14 @@ def changes(row):
     """What the load's own settings say of the engine."""
     # 64 users of GLM-5 with long prompts have 12 requests at work, each with one token in 0.21 s, and 7,700 prompt tokens
     # are computed a second: 1,600 to 2,048 a step. Its rows with prompts of 4,096 tokens and more say the same.
+    # The most that is at work at once, 222,000 tokens by Little's law, is what 0.8 of the memory leaves; so is what comes
+    # again of MiniMax-M2.5's prompts, up to 2.7 M tokens and not 3.0 M.
     if row["model"].endswith("GLM-5-FP8"):
-        return ["max_num_batched_tokens: 2048"]
+        return ["max_num_batched_tokens: 2048", "gpu_memory_utilization: 0.8", "tokeniser: {per_token: 5 us, batch: 32, batch_wait: 2 ms}"]
+    # Its steps of 4 users take twice the time of their kernels, those of 64 users no longer than these: the host issues
+    # them, as with graphs for the pieces between attention, which the model's own guide to vLLM advises.
+    if row["model"].endswith("MiniMax-M2.5"):
+        return ["execution: {graphs: false, issue: 17 us}", "gpu_memory_utilization: 0.8", "tokeniser: {per_token: 26 us, batch: 32, batch_wait: 2 ms}"]
     # InferenceMAX sends TensorRT-LLM's tokens twenty together for 1024 + 1024 tokens on fewer than eight GPUs: the first
     # of these rows is 19 tokens later than that of 1024 + 8192 tokens beside it.
     lengths = (int(row["prompt_tokens"]), int(row["output_tokens"]))
@@ -80,11 +95,20 @@ def changes(row):
 
 def prompts(row):
     """How many different prompts the load's client has, where they come again and the engine keeps them."""
+    if row.get("asked_before"):
+        loads = (f"{{prompts: {prompts}, prompt_tokens: {tokens}}}" for prompts, tokens in row["asked_before"])
+        return f"\n  asked_before: [{', '.join(loads)}]"
     # A client of round thousands with vLLM, which keeps prefixes by default: on one H200 its prompts of 2,000 tokens
     # would take 1.9 PFLOP/s if all were computed, 95 % of the peak. GenAI-Perf's data set has 100 entries by default.
     if row["backend"] == "vllm" and row["gemm_dtype"] != "published" and int(row["prompt_tokens"]) % 1000 == 0:
         return "\n  distinct_prompts: 100"
     return ""
+
+
+def ramp(row):
+    """How long the client takes to send its first requests."""
+    # Tasks of one process, a few milliseconds each (prior 1 to 10): a batch of prompts is read before the next one comes.
+    return f'\n  ramp: {3 * row["concurrency"]} ms' if row["gemm_dtype"] == "published" else ""
 
 
 def scenario(row, own, options):
@@ -104,11 +128,10 @@ def scenario(row, own, options):
     return f"""machine: {row["gpu"].replace("_", "-")}
 model: {MODELS[model]}
 dtype: {{weights: {weights}, kv: {kv}}}
-tensor_parallel: {row["tensor_parallel"]}
-expert_parallel: {"true" if row.get("division") == "tep" else "false"}
+{DIVISIONS[row.get("division", "tp")].format(row["tensor_parallel"])}
 workload:
   concurrency: {users}
-  requests: {row["requests"]}{prompts(row)}
+  requests: {row["requests"]}{prompts(row)}{ramp(row)}
   prompt_tokens: {length(int(row["prompt_tokens"]), shares)}
   output_tokens: {length(int(row["output_tokens"]), shares)}
 engine: {{{", ".join(engine)}}}
@@ -139,16 +162,41 @@ def h200_serving(path):
     """Rows of 8 H200 in vLLM. Medians are given, and how many prompts there were.
 
     A file's name says how the GPUs divide the model: `tp`, all matrices; `tep`, all but whole experts; `dep`, experts, with
-    attention apart on each GPU, which is simulated as `tp`.
+    attention apart on each GPU. No version is named: 0.16 is the first that has both models, and what InferenceX ran.
     """
     for row in csv.DictReader(open(path)):
         yield {
-            "gpu": "h200_sxm", "backend": "vllm", "backend_version": "", "model": row["model"], "gemm_dtype": "published",
+            "gpu": "h200_sxm", "backend": "vllm", "backend_version": "0.16", "model": row["model"], "gemm_dtype": "published",
             "tensor_parallel": 8, "prompt_tokens": row["isl"], "output_tokens": row["osl"],
             "concurrency": int(row["concurrency"]), "requests": int(row["prompts"]), "statistic": "p50",
             "division": re.search("_(tp|tep|dep)8_", row["file"])[1],
             "ttft_ms": float(row["median_ttft_s"]) * 1e3, "tpot_ms": float(row["median_tpot_s"]) * 1e3,
         }  # fmt: skip
+
+
+def with_earlier_runs(rows):
+    """The rows of a sweep, each with the prompts of the runs before it that are of use.
+
+    A sweep's runs follow each other on one server, by length and then by users. Their client's random prompts begin
+    with the same seed, so a run's first prompts are those of the run before it, and begin like those of the shorter
+    length before. Runs that the table lacks are taken to have been made where they lie between others of a length.
+    """
+    servers = collections.defaultdict(lambda: collections.defaultdict(dict))
+    rows = list(rows)
+    for row in rows:
+        servers[row["model"], row["division"]][int(row["prompt_tokens"])][row["concurrency"]] = row
+    for lengths in servers.values():
+        known = sorted({users for runs in lengths.values() for users in runs})
+        before = []
+        for length, runs in sorted(lengths.items()):
+            made = [users for users in known if users <= max(*runs, FEWEST_LARGEST)]
+            last = []
+            for users in made:
+                if users in runs:
+                    runs[users]["asked_before"] = before + last
+                last = [(ROUNDS * users, length)]
+            before = last
+    return rows
 
 
 def groups_of(row):
@@ -216,7 +264,7 @@ def main():
     parser.add_argument("--only", default="", help="rows of this engine alone")
     parser.add_argument("--every", type=int, default=1, help="one row in so many")
     options = parser.parse_args()
-    rows = list(h200_serving(options.h200) if options.h200 else gpu_serving(ROOT / "sim/data/gpu_serving.csv"))
+    rows = list(with_earlier_runs(h200_serving(options.h200)) if options.h200 else gpu_serving(ROOT / "sim/data/gpu_serving.csv"))
     rows = [row for row in rows if options.only in ("", row["backend"])][:: options.every]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         candidates = [run(rows, engine, options, pool) for engine in options.engine or [""]]

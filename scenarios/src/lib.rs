@@ -28,7 +28,7 @@ pub use load::arrivals::{Arrivals, Length, Requests, ThinkTime};
 pub use load::offered_load::{LoadUnit, OfferedLoad};
 pub use load::request_trace::{MOONCAKE_TOKENS, RecordedRequest, RequestTrace};
 pub use load::routing::Routing;
-pub use load::serving::Serving;
+pub use load::serving::{EarlierPrompts, Serving};
 pub use load::shift::{Shift, ShiftChange};
 pub use load::speculation::{MTP_MODULE, Speculation, SpeculationChoice};
 pub use load::training::Training;

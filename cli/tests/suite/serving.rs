@@ -94,6 +94,31 @@ fn prompts_that_come_again_are_found_in_the_cache() {
 }
 
 #[test]
+fn prompts_of_an_earlier_load_are_in_the_cache() {
+    let place = placed(TRACE);
+    let cached = |earlier: &str| {
+        let day = format!("--json sim closed.yaml --set workload.asked_before={earlier}");
+        let day: serde_json::Value = serde_json::from_str(&place.stdout(&day)).expect("JSON");
+        day["cached_share"].as_f64().expect("a share")
+    };
+    // There are 40 requests of 512 tokens in blocks of 16; the last block is always computed.
+    let share = cached("{prompts:10,prompt_tokens:512}");
+    assert!((share - 0.25 * 496.0 / 512.0).abs() < 1e-6, "{share}");
+    let share = cached("[{prompts:40,prompt_tokens:256},{prompts:10,prompt_tokens:512}]");
+    assert!((share - 0.75 * 0.5 - 0.25 * 496.0 / 512.0).abs() < 1e-6, "{share}");
+    place.refused(
+        "sim closed.yaml --set workload.asked_before={prompts:0,prompt_tokens:512}",
+        2,
+        &["asked_before"],
+    );
+    place.refused(
+        "sim day.yaml --set workload.asked_before={prompts:1,prompt_tokens:1}",
+        2,
+        &["asked_before", "trace"],
+    );
+}
+
+#[test]
 fn a_trace_gets_a_line_for_each_request_and_rejected_ones_are_counted() {
     let place = placed(TRACE);
     let text = place.stdout("sim day.yaml --requests out.csv");

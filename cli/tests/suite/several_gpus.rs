@@ -154,6 +154,33 @@ fn a_pipeline_serves_about_as_much_as_its_gpus_and_answers_no_sooner_than_one() 
 }
 
 #[test]
+fn engines_share_experts_and_have_sequences_of_their_own() {
+    let place = place();
+    let load = "machine: four.yaml\nmodel: qwen3-30b-a3b\nengine: vllm\nworkload: {concurrency: 64, requests: 256, \
+                prompt_tokens: 256, output_tokens: 32}\ntensor_parallel: 1\n";
+    std::fs::write(place.path("day.yaml"), load).expect("written");
+    let shared = "--set data_parallel=4 --set expert_parallel=true";
+    let text = place.stdout(&format!("sim day.yaml {shared}"));
+    assert!(text.contains("256 requests answered"), "{text}");
+    let plan =
+        format!("plan scenario.yaml --set model=qwen3-30b-a3b --set tensor_parallel=1 {shared} -o plan.yaml");
+    place.stdout(&plan);
+    let written = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
+    assert!(written.contains("data_parallel: 4"), "{written}");
+    let words = "--tensor-parallel-size 1 --enable-expert-parallel --data-parallel-size 4";
+    assert!(place.stdout("export plan.yaml --to vllm").contains(words));
+    assert!(
+        place.stdout("export plan.yaml --to sglang").contains("--data-parallel-size 4 --enable-dp-attention")
+    );
+    place.refused("sim day.yaml --set data_parallel=4", 2, &["data_parallel", "expert_parallel: true"]);
+    place.refused(
+        "sim day.yaml --set model=llama-3.1-8b --set data_parallel=4 --set expert_parallel=true",
+        2,
+        &["dense"],
+    );
+}
+
+#[test]
 fn prompts_and_answers_on_different_engines() {
     let place = place();
     let serve = |load: &str| -> serde_json::Value {

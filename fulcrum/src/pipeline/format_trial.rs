@@ -35,10 +35,11 @@ impl FormatTrial {
 /// One choice of a variant, as a word.
 type Choice = fn(&Variant) -> String;
 
-const FIRST: [(&str, Choice); 3] = [
+const FIRST: [(&str, Choice); 4] = [
     ("tensor_parallel", |v| v.division.tensor.to_string()),
     ("pipeline_parallel", |v| v.division.stages.to_string()),
     ("expert_parallel", |v| v.division.whole_experts.to_string()),
+    ("data_parallel", |v| v.division.data.to_string()),
 ];
 
 const WEIGHTS: [(&str, Choice); 1] = [("weights", |v| v.formats.weights.to_string())];

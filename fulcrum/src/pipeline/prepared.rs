@@ -83,6 +83,7 @@ impl PreparedScenario {
             tensor_parallel: None,
             pipeline_parallel: None,
             expert_parallel: false,
+            data_parallel: None,
             execution: execution.map(Box::new),
         }
         .with_division(division);
@@ -329,7 +330,7 @@ impl PreparedScenario {
         }
         if let [one, _, ..] = self.machines() {
             let degree = |division: GroupDivision| match division {
-                GroupDivision { tensor, stages: 1, whole_experts: false } => tensor.to_string(),
+                GroupDivision { tensor, stages: 1, whole_experts: false, .. } => tensor.to_string(),
                 other => other.to_string(),
             };
             let degrees: Vec<_> = self.machines().iter().map(|m| degree(m.division())).collect();

@@ -108,6 +108,7 @@ pub fn quickstart(options: &QuickstartOptions, progress: &ProgressFn<'_>) -> Res
         tensor_parallel: None,
         pipeline_parallel: None,
         expert_parallel: false,
+        data_parallel: None,
         execution: None,
     };
     let (loads, rules) = match options.full {

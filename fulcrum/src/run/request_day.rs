@@ -46,6 +46,7 @@ impl RequestDay {
                 let serving = Serving {
                     requests,
                     distinct_prompts: None,
+                    asked_before: vec![],
                     beams: 1,
                     prefill_engines: vec![],
                     kv_link: None,

@@ -7,6 +7,7 @@ use super::lockstep::{LockstepRange, with_unequal_lengths};
 use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine};
 use super::prefill_pool::PrefillPool;
 use super::rebalance::{RebalancedDay, add_plans};
+use super::request_feed::repeats_prompts;
 use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
@@ -105,7 +106,7 @@ pub(crate) fn serve_day_on(
         SizedEngine::Fits(engine, residency) => (*engine, residency),
         SizedEngine::NoRoom(full) => return Err(Error::infeasible(full)),
     };
-    if serving.distinct_prompts.is_some() {
+    if repeats_prompts(serving) {
         engine.prefix_tokens = engine.block_size;
     }
     let mut plans = vec![EnginePlan { name: "the scenario's load".to_owned(), placement, engine }];

@@ -1,7 +1,7 @@
 //! The engines of a serving scenario: the plans that they may follow, on a machine that may change.
 
 use super::engine_day::EngineDay;
-use super::request_feed::RequestFeed;
+use super::request_feed::{RequestFeed, asked_before};
 use super::tables::DayTables;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
@@ -12,6 +12,7 @@ use scenarios::{Formats, Model, Routing, Serving, Shift, ShiftChange};
 use sim::serving::{
     Demand, ForecastTables, MultiPlanPrices, PlanAlternative, RebalanceRecord, Rebalancer, Replica, Request,
     RequestSource, ResourceMeter, Router, ServingEngine, ShiftedSource, SloLimits, WallClock, serve_fleet,
+    serve_in_step,
 };
 use sim::{SimTime, Tick};
 
@@ -147,10 +148,15 @@ impl<'q> EngineFleet<'q> {
         tables: DayTables<'_>,
         clock: Option<WallClock<'_>>,
     ) -> Result<(Vec<EngineDay<'_>>, RebalanceRecord)> {
-        // A router that goes round in turns makes each engine a group that is simulated by itself.
-        let groups = if self.serving.routing == Routing::RoundRobin { self.serving.replicas } else { 1 };
+        // A router that goes round in turns makes each engine a group that is simulated by itself,
+        // unless engines make their steps together.
+        let together = self.machines[0].division().data;
+        let groups = match self.serving.routing {
+            Routing::RoundRobin => self.serving.replicas.div_ceil(together),
+            _ => 1,
+        };
         let one = |share: u64| -> Result<(Vec<EngineDay<'_>>, RebalanceRecord)> {
-            let engines = self.serving.replicas / groups;
+            let engines = (self.serving.replicas / groups).max(1);
             let prefix_tokens = self.plans[follows].engine.prefix_tokens;
             let cost_models: Vec<_> = (0..self.machines.len()).map(|state| self.cost_model(state)).collect();
             let prices = || MultiPlanPrices::new(&self.programs, &cost_models, follows);
@@ -164,11 +170,17 @@ impl<'q> EngineFleet<'q> {
             };
             let mut days: Vec<_> =
                 (0..engines).map(|_| EngineDay::new(self.limits, tables, meters())).collect();
+            let asked = asked_before(self.serving, groups * engines, prefix_tokens);
+            for request in asked {
+                replicas.iter_mut().for_each(|replica| replica.remember(&request));
+            }
             let mut feed = ShiftedSource::new(
                 RequestFeed::new(self.serving, share, groups, prefix_tokens)?,
                 &self.serving.shifts,
             );
-            let mut router = Router::new(self.serving.routing, self.serving.seed);
+            // Engines that share experts are one server: a request goes to the one with the fewest.
+            let routing = if together > 1 { Routing::LeastRequests } else { self.serving.routing };
+            let router = &mut Router::new(routing, self.serving.seed);
             let load = self.scenario.workload();
             let mut rebalancer = Rebalancer::new(
                 self.cost_model(0),
@@ -179,7 +191,11 @@ impl<'q> EngineFleet<'q> {
                 Demand::expected(load.prompt_tokens as f64, load.output_tokens as f64),
                 clock,
             );
-            serve_fleet(&mut feed, &mut replicas, &mut router, &mut rebalancer, &mut days).or_input()?;
+            let served = match together {
+                1 => serve_fleet(&mut feed, &mut replicas, router, &mut rebalancer, &mut days),
+                _ => serve_in_step(&mut feed, &mut replicas, router, &mut rebalancer, &mut days),
+            };
+            served.or_input()?;
             let record = rebalancer.record().clone();
             feed.into_inner().wrong.map_or(Ok((days, record)), Err).or_input()
         };

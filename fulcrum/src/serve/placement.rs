@@ -2,7 +2,7 @@
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
-use hwprofiles::{Bytes, DeviceKind, Machine, Ratio};
+use hwprofiles::{Bytes, DeviceKind, GroupDivision, Machine, Ratio};
 use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, Formats, StatePool, Workload};
 use serde_json::{Value, json};
@@ -49,10 +49,11 @@ impl<'q> EngineSizing<'q> {
             Err(KvCapacityError::NoKvRoom(full)) => return Ok(SizedEngine::NoRoom(full)),
             Ok(capacity) => capacity,
         };
-        // Each micro-batch in flight has its own sequences, and so its part of the cache.
-        let stages = cost_model.machine.division().stages;
-        capacity.blocks = self.choice.num_blocks.unwrap_or(capacity.blocks) / stages;
-        capacity.most_sequences = (capacity.most_sequences / stages).max(1);
+        // Each micro-batch in flight has its own sequences, and so its part of the cache; likewise
+        // each engine that shares experts.
+        let engines = engines_of(&cost_model.machine.division());
+        capacity.blocks = self.choice.num_blocks.unwrap_or(capacity.blocks) / engines;
+        capacity.most_sequences = (capacity.most_sequences / engines).max(1);
         let choice = self.choice.swap.as_ref();
         let swap = choice.map(|swap| {
             KvOffload::new_swap_space(swap, cost_model, placement, block_size, max_num_batched_tokens)
@@ -78,7 +79,7 @@ impl<'q> EngineSizing<'q> {
     ) -> Result<KvCapacity, KvCapacityError> {
         let ServingEngine { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.draft;
         let allocation = state_allocation(&self.choice.profile.serving.states, max_num_seqs);
-        let sizes = [block_size, max_num_batched_tokens];
+        let sizes = [block_size, max_num_batched_tokens * cost_model.machine.division().data];
         let serving = &self.choice.profile.serving;
         let share = match serving.kv_of_free && share.is_finite() {
             true => MemoryShare::OfFree(share),
@@ -188,18 +189,25 @@ pub(crate) struct ServingPlacement {
     /// What was chosen, in a few words.
     pub(crate) chosen: String,
     /// Engines that are alike side by side on the machine, each on a GPU or group of GPUs of its
-    /// own; in a pipeline an engine stands for each micro-batch in flight.
+    /// own; in a pipeline an engine stands for each micro-batch in flight, and engines that share
+    /// experts are on one group.
     pub(crate) engines: u64,
     /// How many of all engines compute prompts only.
     pub(crate) prefill: Option<u64>,
 }
 
-/// How many stages the first GPU's group has, in words; nothing for one.
-fn in_stages(machine: &Machine) -> String {
-    match machine.division().stages {
-        1 => String::new(),
-        stages => format!(" in {stages} stages"),
-    }
+/// How many engines there are on a group of GPUs.
+fn engines_of(division: &GroupDivision) -> u64 {
+    division.stages * division.data
+}
+
+/// How many stages the first GPU's group has, and how many engines share its experts, in words;
+/// nothing for one.
+fn in_parts(machine: &Machine) -> String {
+    let GroupDivision { stages, data, .. } = machine.division();
+    let stages = if stages > 1 { format!(" in {stages} stages") } else { String::new() };
+    let engines = if data > 1 { format!(", its experts shared by {data} engines") } else { String::new() };
+    stages + &engines
 }
 
 /// Sequences whose KV cache must fit on a GPU if everything is to be there.
@@ -245,7 +253,7 @@ impl ServingPlacement {
                 placed.engines *= groups.len() as u64;
                 let gpus = match machine.tensor_parallel() {
                     1 => "a GPU".to_owned(),
-                    ranks => format!("{ranks} GPUs as one{}", in_stages(machine)),
+                    ranks => format!("{ranks} GPUs as one{}", in_parts(machine)),
                 };
                 placed.chosen = format!("{} side by side, each on {gpus}", groups.len());
             }
@@ -275,9 +283,9 @@ impl ServingPlacement {
             let placement = Placement::uniform(model, id, device.memory);
             let cost_model = CostModel { machine, ..scenario.cost_model() };
             if sizing.has_room_for(wanted, cost_model, &placement)? {
-                let chosen = format!("all on {}{}", device.name, in_stages(machine));
-                let (machine, formats) = (machine.with_one_micro_batch(), *cost_model.formats);
-                let engines = device.division().stages;
+                let chosen = format!("all on {}{}", device.name, in_parts(machine));
+                let (machine, formats) = (machine.with_one_engine(), *cost_model.formats);
+                let engines = engines_of(&device.division());
                 return Ok(Some(Self { machine, formats, placement, chosen, engines, prefill: None }));
             }
         }

@@ -17,8 +17,8 @@ pub(crate) struct RequestFeed {
     groups: u64,
     /// Whether the requests are those of the group's own users, numbered from zero.
     own: bool,
-    /// How many different prompts there are, and the tokens of each name of a prefix.
-    distinct: Option<(u64, u64)>,
+    /// The names of prompts that come again, if any do.
+    names: Option<PromptNames>,
     /// What was wrong with the table.
     pub(crate) wrong: Option<RequestTraceError>,
 }
@@ -41,7 +41,7 @@ impl RequestFeed {
     /// # Errors
     /// The trace cannot be read.
     pub(crate) fn new(serving: &Serving, share: u64, groups: u64, prefix_tokens: u64) -> Result<Self> {
-        let distinct = serving.distinct_prompts.map(|prompts| (prompts, prefix_tokens));
+        let names = PromptNames::new(serving, prefix_tokens);
         let seed = serving.seed;
         let part = |whole: u64| whole / groups + u64::from(share < whole % groups);
         let requests = match &serving.requests {
@@ -54,7 +54,7 @@ impl RequestFeed {
                     seed + share,
                 );
                 let requests = RequestOrigin::Generated(made.thinking(think, ramp));
-                return Ok(Self { requests, share, groups, own: true, distinct, wrong: None });
+                return Ok(Self { requests, share, groups, own: true, names, wrong: None });
             }
             &Requests::Open { arrivals, requests, prompt, output } => {
                 RequestOrigin::Generated(GeneratedRequests::open(arrivals, requests, prompt, output, seed))
@@ -67,7 +67,7 @@ impl RequestFeed {
                 RequestOrigin::Recorded { trace, left: *requests, speedup: *speedup, next: 0 }
             }
         };
-        Ok(Self { requests, share, groups, own: false, distinct, wrong: None })
+        Ok(Self { requests, share, groups, own: false, names, wrong: None })
     }
 
     /// The next request, whichever group it is for.
@@ -75,8 +75,8 @@ impl RequestFeed {
         let (trace, left, speedup, next) = match &mut self.requests {
             RequestOrigin::Generated(made) => {
                 let request = made.next()?;
-                return Some(match self.distinct {
-                    Some(distinct) => named(request, distinct),
+                return Some(match self.names {
+                    Some(names) => names.named(request),
                     None => request,
                 });
             }
@@ -103,13 +103,66 @@ impl RequestFeed {
     }
 }
 
-/// The request with the names of its prefixes, where requests have one of `prompts` prompts each in
-/// turn.
-fn named(request: Request, (prompts, prefix_tokens): (u64, u64)) -> Request {
-    let names = request.prompt_tokens / prefix_tokens;
-    let prompt = request.id % prompts;
-    // A name is the prompt's number and the place in it.
-    Request { prefix: (0..names).map(|place| place * prompts + prompt).collect(), ..request }
+/// The names of prompts that come again.
+#[derive(Debug, Clone, Copy)]
+struct PromptNames {
+    /// How many different prompts the requests have in turn.
+    distinct: u64,
+    /// How many there are with those that were asked before.
+    prompts: u64,
+    /// The tokens of each name.
+    prefix_tokens: u64,
+}
+
+impl PromptNames {
+    /// Those of `serving`; `None` where no prompt comes again.
+    fn new(serving: &Serving, prefix_tokens: u64) -> Option<Self> {
+        if !repeats_prompts(serving) {
+            return None;
+        }
+        let requests = match serving.requests {
+            Requests::Closed { requests, .. } | Requests::Open { requests, .. } => requests,
+            Requests::Trace { .. } => u64::MAX,
+        };
+        let distinct = serving.distinct_prompts.unwrap_or(requests).max(1);
+        let earlier = serving.asked_before.iter().map(|load| load.prompts).max().unwrap_or(0);
+        Some(Self { distinct, prompts: distinct.max(earlier), prefix_tokens })
+    }
+
+    /// The request with the names of its prefixes.
+    fn named(self, request: Request) -> Request {
+        let prompt = request.id % self.distinct;
+        self.of_prompt(prompt, request)
+    }
+
+    /// `request` with the names of a prompt: each is the prompt's number and the place in it.
+    fn of_prompt(self, prompt: u64, request: Request) -> Request {
+        let names = request.prompt_tokens / self.prefix_tokens;
+        Request { prefix: (0..names).map(|place| place * self.prompts + prompt).collect(), ..request }
+    }
+}
+
+/// Whether requests have prompts that come again or were asked before.
+pub(crate) fn repeats_prompts(serving: &Serving) -> bool {
+    serving.distinct_prompts.is_some() || !serving.asked_before.is_empty()
+}
+
+/// The prompts that were asked before the first request, the oldest first, of one of `groups`
+/// groups of engines.
+pub(crate) fn asked_before(
+    serving: &Serving,
+    groups: u64,
+    prefix_tokens: u64,
+) -> impl Iterator<Item = Request> + '_ {
+    let names = PromptNames::new(serving, prefix_tokens);
+    let prompts = serving
+        .asked_before
+        .iter()
+        .flat_map(move |load| (0..load.prompts.div_ceil(groups)).map(move |prompt| (prompt, load.tokens)));
+    prompts.filter_map(move |(prompt, prompt_tokens)| {
+        let plain = Request { prompt_tokens, output_tokens: 1, ..Request::default() };
+        Some(names?.of_prompt(prompt, plain))
+    })
 }
 
 impl RequestSource for RequestFeed {

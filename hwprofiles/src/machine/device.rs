@@ -136,6 +136,12 @@ pub struct DeviceDetails {
     /// The share of the fastest dense product that products of several experts in one kernel reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grouped_product: Option<Sourced<Ratio>>,
+    /// The same with weights that have a scale for each block of fp8 values, where it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grouped_block_product: Option<Sourced<Ratio>>,
+    /// Whether a rank with whole experts goes through the rows of all ranks' experts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_expert_rows: bool,
     /// What a layer of experts needs besides products, where its kernels were measured: the choice
     /// of experts, their activation and the sum of their results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,9 +214,14 @@ pub struct Ranks {
     /// Whether each routed expert is whole on one GPU of a stage.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub whole_experts: bool,
-    /// Whether a step is one of the micro-batches in flight, in place of all of them.
+    /// Into how many engines the GPUs of a stage divide all but whole experts (data parallelism).
+    /// Each has sequences of its own.
+    #[serde(default = "one_stage", skip_serializing_if = "is_one_stage")]
+    pub data: u64,
+    /// Whether a step is that of one engine of several on the group, in place of all of them: one
+    /// of the micro-batches in flight, or the sequences of one of `data` engines.
     #[serde(skip)]
-    pub one_micro_batch: bool,
+    pub one_engine: bool,
 }
 
 fn one_stage() -> u64 {

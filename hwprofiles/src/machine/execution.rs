@@ -93,6 +93,13 @@ pub struct EngineExecution {
     /// kernel reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grouped_product: Option<Sourced<Ratio>>,
+    /// The same with weights that have a scale for each block of fp8 values, where it differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grouped_block_product: Option<Sourced<Ratio>>,
+    /// Whether each GPU with whole experts goes through the rows of all experts: its kernels are
+    /// launched over every token's choices, whichever GPU has the expert.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all_expert_rows: Option<bool>,
     /// What a GPU takes to choose a token, for each value of the logits: they become f32, are
     /// scaled, sorted or summed by kernels of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -454,6 +461,8 @@ impl EngineExecution {
         take(&mut details.sparse_heads, self.sparse_heads.as_ref());
         take(&mut details.expert, own.expert.as_ref().or(self.expert.as_ref()));
         take(&mut details.grouped_product, self.grouped_product.as_ref());
+        details.grouped_block_product.clone_from(&self.grouped_block_product);
+        details.all_expert_rows = self.all_expert_rows == Some(true);
         take(&mut details.kv_by_beam, self.kv_by_beam.as_ref());
         take(&mut details.logit, self.logit.as_ref());
         take(&mut details.step_overlap, self.step_overlap.as_ref());

@@ -12,25 +12,29 @@ use std::fmt;
 use std::ops::Mul;
 
 /// How the GPUs of a group divide a model: into stages of consecutive layers, and within a stage
-/// into parts of every matrix or into whole experts.
+/// into parts of every matrix or into whole experts. Where experts are whole, the rest of a layer
+/// may be there several times, each for sequences of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupDivision {
     /// GPUs that divide every matrix of a layer (tensor parallelism).
     pub tensor: u64,
     /// Stages of consecutive layers (pipeline parallelism).
     pub stages: u64,
-    /// Whether each routed expert is whole on one of the `tensor` GPUs (expert parallelism). All
+    /// Whether each routed expert is whole on one of the GPUs of a stage (expert parallelism). All
     /// other matrices are divided.
     pub whole_experts: bool,
+    /// Engines with sequences of their own that share whole experts (data parallelism of
+    /// attention). Each has `tensor` GPUs of a stage.
+    pub data: u64,
 }
 
 impl GroupDivision {
     /// One GPU.
-    pub const NONE: Self = Self { tensor: 1, stages: 1, whole_experts: false };
+    pub const NONE: Self = Self { tensor: 1, stages: 1, whole_experts: false, data: 1 };
 
     /// The GPUs of a group.
     pub fn gpus(&self) -> u64 {
-        self.tensor * self.stages
+        self.tensor * self.data * self.stages
     }
 }
 
@@ -43,13 +47,16 @@ impl Default for GroupDivision {
 /// The words of a scenario, with what is not usual: `tensor_parallel 2, pipeline_parallel 4`.
 impl fmt::Display for GroupDivision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tensor, stages, whole_experts } = *self;
+        let Self { tensor, stages, whole_experts, data } = *self;
         write!(f, "tensor_parallel {tensor}")?;
         if stages > 1 {
             write!(f, ", pipeline_parallel {stages}")?;
         }
         if whole_experts {
             write!(f, ", expert_parallel")?;
+        }
+        if data > 1 {
+            write!(f, ", data_parallel {data}")?;
         }
         Ok(())
     }
@@ -61,9 +68,23 @@ impl Ranks {
         self.count / self.stages.max(1)
     }
 
+    /// The GPUs that divide the matrices of a layer, whole experts aside.
+    pub fn per_engine(&self) -> u64 {
+        self.per_stage() / self.data.max(1)
+    }
+
+    /// The tokens of one engine and those of all that share experts, of the `tokens` of a step.
+    pub fn engine_tokens(&self, tokens: u64) -> [u64; 2] {
+        if self.one_engine {
+            [tokens, tokens * self.data]
+        } else {
+            [tokens.div_ceil(self.data.max(1)), tokens]
+        }
+    }
+
     /// In how many micro-batches a step of `batch` sequences goes through the stages.
     pub fn micro_batches(&self, batch: u64) -> u64 {
-        if self.one_micro_batch { 1 } else { self.stages.min(batch).max(1) }
+        if self.one_engine { 1 } else { self.stages.min(batch).max(1) }
     }
 
     /// The time in which a stage sends `bytes` to the next one: a step of the collectives and the
@@ -74,9 +95,10 @@ impl Ranks {
 
     fn division(&self) -> GroupDivision {
         GroupDivision {
-            tensor: self.per_stage(),
+            tensor: self.per_engine(),
             stages: self.stages,
             whole_experts: self.whole_experts && self.per_stage() > 1,
+            data: self.data,
         }
     }
 }
@@ -167,24 +189,29 @@ impl Machine {
         let mut machine = self.with_tensor_parallel(division.gpus())?;
         for ranks in machine.devices.iter_mut().filter_map(|device| device.ranks.as_mut()) {
             ranks.stages = division.stages;
-            ranks.whole_experts = division.whole_experts && division.tensor > 1;
+            ranks.whole_experts = division.whole_experts && division.tensor * division.data > 1;
+            ranks.data = division.data;
         }
         Ok(machine)
     }
 
-    /// The machine as one of the micro-batches sees it that are in flight in a pipeline of several
-    /// stages: a step is that micro-batch alone. While it is in one stage, the others in flight use
-    /// the other stages, so it draws its share of the power.
+    /// The machine as one of several engines on a group of GPUs sees it: a micro-batch in a
+    /// pipeline of several stages, or one of the engines that share whole experts. A step is that
+    /// engine's alone. The others use the rest of the group, so it draws its share of the power.
     #[must_use]
-    pub fn with_one_micro_batch(&self) -> Self {
+    pub fn with_one_engine(&self) -> Self {
         let mut machine = self.clone();
         for device in &mut machine.devices {
-            let Some(ranks) = device.ranks.as_mut().filter(|ranks| ranks.stages > 1) else { continue };
-            ranks.one_micro_batch = true;
+            let several = |ranks: &&mut Ranks| ranks.stages * ranks.data > 1;
+            let Some(ranks) = device.ranks.as_mut().filter(several) else { continue };
+            ranks.one_engine = true;
             let idle = device.idle_power.as_ref().map(|idle| idle.value).unwrap_or_default();
             if let Some(power) = device.power.as_mut().filter(|power| power.value > idle) {
-                let reason = format!("a micro-batch's share of {} ({})", power.value, power.source);
-                *power = Sourced::estimated(idle + (power.value - idle) / ranks.stages as f64, &reason);
+                let reason = format!("an engine's share of {} ({})", power.value, power.source);
+                *power = Sourced::estimated(
+                    idle + (power.value - idle) / (ranks.stages * ranks.data) as f64,
+                    &reason,
+                );
             }
         }
         machine
@@ -321,7 +348,8 @@ impl<'m> Grouping<'m> {
                 link,
                 stages: 1,
                 whole_experts: false,
-                one_micro_batch: false,
+                data: 1,
+                one_engine: false,
             }),
             ..one.clone()
         }

@@ -73,10 +73,9 @@ impl Device {
     /// or the time at the most that an engine's grouped kernels reach, where that is longer.
     pub fn as_grouped(&self, weights: DType, size: [u64; 3], product: Estimate) -> Estimate {
         let product = self.in_tiles(weights, size, product);
-        let (Some(share), Some(fastest)) = (&self.details.grouped_product, self.fastest_product(weights))
-        else {
-            return product;
-        };
+        let of_blocks = self.details.grouped_block_product.as_ref().filter(|_| weights == DType::Fp8Block);
+        let share = of_blocks.or(self.details.grouped_product.as_ref());
+        let (Some(share), Some(fastest)) = (share, self.fastest_product(weights)) else { return product };
         let flop = Flop::new(2 * size.map(u128::from).iter().product::<u128>());
         let time = flop / (fastest.value * share.value.get());
         match time > product.time {

@@ -196,7 +196,7 @@ impl CostModel<'_> {
             Some(_) => shared.work(operator, self.formats, step, rows, flow.traffic(traffic)),
         };
         let work = Work { activations: self.moved(device, operator, work.activations), ..work };
-        let reading = shared.ranks * flow.in_flight;
+        let reading = shared.all_ranks() * flow.in_flight;
         let kept = (work.weights + work.kv_read + work.kv_written) * reading;
         let loads = self.loads([(home, kept), (device.memory, work.activations * reading)]);
         let rated = self.rated(device, (operator, step), home, &work)?;

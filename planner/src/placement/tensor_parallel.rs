@@ -4,7 +4,8 @@
 //! [`Model::rank_share`] divides a model. The bytes of a share count once for each rank, so vectors
 //! that every rank holds count several times. With one rank nothing changes.
 //! Where experts are whole, each counts once. The stages of a pipeline hold whole layers, so only
-//! the ranks of one stage share a layer.
+//! the ranks of one stage share a layer. Engines that share whole experts have all else of a layer
+//! once each, and sequences of their own: a step's sequences are dealt out among them.
 
 use hwprofiles::{AttentionShape, Bytes, DType, DeviceId, Elements, Flop, Machine, MemoryId, Ranks, Seconds};
 use scenarios::{
@@ -20,10 +21,16 @@ pub(crate) struct ModelShare<'a> {
     model: &'a Model,
     /// The part of one rank.
     pub share: Cow<'a, Model>,
-    /// Number of ranks that share a layer.
+    /// Number of ranks that share a matrix.
     pub ranks: u64,
-    /// Whether each routed expert is whole on one of them.
+    /// Engines that share whole experts, each on so many ranks.
+    pub engines: u64,
+    /// Whether a step is that of one of these engines, in place of all of them.
+    one_engine: bool,
+    /// Whether each routed expert is whole on one of the ranks of all engines.
     whole_experts: bool,
+    /// Whether a rank with whole experts goes through the rows of all experts.
+    all_expert_rows: bool,
     /// The multiple to which kernels of sparse latent attention fill up heads, where they do.
     sparse_heads: Option<u64>,
 }
@@ -31,13 +38,16 @@ pub(crate) struct ModelShare<'a> {
 impl<'a> ModelShare<'a> {
     /// The model as `ranks` divide it.
     fn new(model: &'a Model, ranks: Option<&Ranks>) -> Self {
-        let (whole_experts, ranks) =
-            ranks.map_or((false, 1), |ranks| (ranks.whole_experts, ranks.per_stage()));
+        let whole_experts = ranks.is_some_and(|ranks| ranks.whole_experts);
+        let engines = ranks.map_or(1, |ranks| ranks.data.max(1));
+        let one_engine = ranks.is_some_and(|ranks| ranks.one_engine);
+        let ranks = ranks.map_or(1, Ranks::per_engine);
         let share = match whole_experts {
             true => model.share_with_whole_experts(ranks),
             false => model.rank_share(ranks),
         };
-        Self { model, share, ranks, whole_experts, sparse_heads: None }
+        let (all_expert_rows, sparse_heads) = (false, None);
+        Self { model, share, ranks, engines, one_engine, whole_experts, all_expert_rows, sparse_heads }
     }
 
     /// The same division of the layers of `kind`; of embed and head without one.
@@ -57,7 +67,21 @@ impl<'a> ModelShare<'a> {
     pub fn on_device(machine: &Machine, model: &'a Model, device: DeviceId) -> Self {
         let device = machine.device(device);
         let sparse_heads = device.details.sparse_heads.as_ref().map(|heads| heads.value);
-        Self { sparse_heads, ..Self::new(model, device.ranks.as_ref()) }
+        let all_expert_rows = device.details.all_expert_rows;
+        Self { sparse_heads, all_expert_rows, ..Self::new(model, device.ranks.as_ref()) }
+    }
+
+    /// The ranks of all engines that share a layer's experts.
+    pub fn all_ranks(&self) -> u64 {
+        self.ranks * self.engines
+    }
+
+    /// The part of `step` that one engine has, and what the ranks with its experts compute.
+    fn engine_step(&self, step: &Step) -> [Step; 2] {
+        match self.one_engine {
+            true => [*step, Step { batch: step.batch * self.engines, ..*step }],
+            false => [Step { batch: step.batch.div_ceil(self.engines), ..*step }, *step],
+        }
     }
 
     /// The rows of one rank's matrix that belong to `rows` of the whole matrix.
@@ -78,7 +102,7 @@ impl<'a> ModelShare<'a> {
 
     /// How many ranks hold something of what the share of one rank has.
     fn copies(&self, sublayer: Sublayer) -> u64 {
-        if self.whole_experts && sublayer == Sublayer::Experts { 1 } else { self.ranks }
+        if self.whole_experts && sublayer == Sublayer::Experts { 1 } else { self.all_ranks() }
     }
 
     /// The work of the rank that has most to do. All ranks work at the same time.
@@ -90,12 +114,15 @@ impl<'a> ModelShare<'a> {
         rows: &Range<u64>,
         traffic: Option<ExpertTraffic>,
     ) -> Work {
-        let traffic = match &self.share.experts {
+        let [own, of_all] = self.engine_step(step);
+        let (traffic, step) = match &self.share.experts {
             Some(experts) if self.whole_experts && operator == Operator::Experts => {
-                let all = traffic.unwrap_or_else(|| experts.traffic(rows, step.rows()));
-                Some(experts.busiest_share(all, self.ranks))
+                let all = traffic.unwrap_or_else(|| experts.traffic(rows, of_all.rows()));
+                let busiest = experts.busiest_share(all, self.all_ranks());
+                let pairs = if self.all_expert_rows { all.pairs } else { busiest.pairs };
+                (Some(ExpertTraffic { pairs, ..busiest }), &of_all)
             }
-            _ => traffic,
+            _ => (traffic, &own),
         };
         let rows = self.rows(operator.sublayer(), rows);
         let work = Work::count_routed(operator, &self.share, formats, step, &rows, traffic);
@@ -168,13 +195,17 @@ pub(crate) fn combine_time(
     columns: &Range<u64>,
 ) -> Seconds {
     let Some(ranks) = ranks else { return Seconds::ZERO };
-    let bytes = operator.writes().bytes(formats, tokens, columns.end - columns.start);
+    let [tokens, of_all] = ranks.engine_tokens(tokens);
+    let moved = |tokens| operator.writes().bytes(formats, tokens, columns.end - columns.start);
+    let bytes = moved(tokens);
     let combined = match operator {
-        Operator::HeadProj => ranks.all_reduce.gather_time(bytes, ranks.per_stage()),
-        summed if summed.needs_all_reduce() => ranks.all_reduce.time(bytes, ranks.per_stage()),
+        Operator::HeadProj => ranks.all_reduce.gather_time(bytes, ranks.per_engine()),
+        // The tokens of all engines are gathered before their experts, and the results summed.
+        Operator::Experts if ranks.data > 1 => ranks.all_reduce.time(moved(of_all), ranks.per_stage()),
+        summed if summed.needs_all_reduce() => ranks.all_reduce.time(bytes, ranks.per_engine()),
         // A norm over all heads of q and one over those of k: a sum of squares each.
         Operator::Rotate if model.wiring.norms_whole_qk => {
-            ranks.all_reduce.time(DType::F32.bytes(Elements::new(2 * tokens)), ranks.per_stage())
+            ranks.all_reduce.time(DType::F32.bytes(Elements::new(2 * tokens)), ranks.per_engine())
         }
         _ => Seconds::ZERO,
     };

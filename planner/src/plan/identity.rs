@@ -49,6 +49,9 @@ pub struct PlanOrigin {
     /// Whether each routed expert is whole on a GPU. Absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expert_parallel: bool,
+    /// Engines with sequences of their own that share whole experts. Absent if 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_parallel: Option<u64>,
     /// What the scenario's engine adds to the machine's times. Absent with Fulcrum's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<Box<EngineExecution>>,
@@ -61,6 +64,7 @@ impl PlanOrigin {
             tensor: self.tensor_parallel.unwrap_or(1),
             stages: self.pipeline_parallel.unwrap_or(1),
             whole_experts: self.expert_parallel,
+            data: self.data_parallel.unwrap_or(1),
         }
     }
 
@@ -72,6 +76,7 @@ impl PlanOrigin {
             tensor_parallel: several(division.tensor),
             pipeline_parallel: several(division.stages),
             expert_parallel: division.whole_experts,
+            data_parallel: several(division.data),
             ..self
         }
     }

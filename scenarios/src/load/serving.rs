@@ -43,6 +43,10 @@ pub struct Serving {
     /// or a trace says which begin alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distinct_prompts: Option<u64>,
+    /// Prompts that were asked before the first request, the oldest first. The KV cache has those
+    /// of them that it has room for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub asked_before: Vec<EarlierPrompts>,
     /// Sequences that a beam search keeps of each answer; 1 without a search.
     #[serde(skip_serializing_if = "crate::model::experts::is_one")]
     pub beams: u64,
@@ -108,6 +112,16 @@ impl Serving {
     }
 }
 
+/// Prompts of an earlier load: the beginnings of as many of the requests' prompts, from the first
+/// one on, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct EarlierPrompts {
+    /// How many.
+    pub prompts: u64,
+    /// Tokens of each.
+    pub tokens: u64,
+}
+
 /// Sequences of the representative batch of requests that arrive over time.
 const TYPICAL_BATCH: u64 = 64;
 
@@ -129,7 +143,7 @@ fn trace_means(path: &Path) -> Result<(f64, f64), ScenarioError> {
     Ok((sums.0 / count, sums.1 / count))
 }
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "concurrency",
     "think_time",
     "ramp",
@@ -137,6 +151,7 @@ const KEYS: [&str; 16] = [
     "trace",
     "requests",
     "distinct_prompts",
+    "asked_before",
     "beams",
     "prefill_engines",
     "kv_link",
@@ -180,6 +195,12 @@ pub(crate) fn read_serving(
     if kind == "trace" && distinct_prompts.is_some() {
         return Err(section.wrong("distinct_prompts", "a trace says which prompts begin alike: leave it out"));
     }
+    let asked_before = read_asked_before(section)?;
+    if !asked_before.is_empty()
+        && let Some(other) = ["trace", "prefill_engines"].into_iter().find(|key| section.has(key))
+    {
+        return Err(section.wrong("asked_before", &format!("it does not go with {other}: leave one out")));
+    }
     let beams = section.count("beams", MAX_BEAMS)?.unwrap_or(1);
     let prefill_engines = section.counts("prefill_engines", 1 << 12)?.unwrap_or_default();
     let kv_link = section.quantity("kv_link", ["a bandwidth", "50 GB/s"], |rate: &BytesPerSec| rate.get())?;
@@ -190,6 +211,7 @@ pub(crate) fn read_serving(
     Ok(Some(Serving {
         requests,
         distinct_prompts,
+        asked_before,
         beams,
         prefill_engines,
         kv_link,
@@ -200,6 +222,30 @@ pub(crate) fn read_serving(
         rebalance,
     }))
 }
+
+/// Reads `asked_before: {prompts: 320, prompt_tokens: 1024}`, or a list of such loads.
+fn read_asked_before(section: &DocumentSection<'_>) -> Result<Vec<EarlierPrompts>, ScenarioError> {
+    let loads = match section.get("asked_before") {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(loads)) => loads.as_slice(),
+        Some(load) => std::slice::from_ref(load),
+    };
+    let read = |load: &Value| {
+        let load = load.as_object().filter(|load| load.len() == 2)?;
+        let count = |key: &str, most: u64| load.get(key)?.as_u64().filter(|count| (1..=most).contains(count));
+        Some(EarlierPrompts {
+            prompts: count("prompts", MAX_EARLIER)?,
+            tokens: count("prompt_tokens", MAX_TOKENS)?,
+        })
+    };
+    let loads: Option<Vec<_>> = loads.iter().map(read).collect();
+    loads.ok_or_else(|| {
+        section.wrong("asked_before", "{prompts: 320, prompt_tokens: 1024} or a list of such loads is wanted")
+    })
+}
+
+/// The most prompts of an earlier load.
+const MAX_EARLIER: u64 = 1 << 20;
 
 /// Reads the requests of a serving workload whose distinguishing key is `kind`.
 fn read_requests(

@@ -106,6 +106,9 @@ impl EngineServing {
         if let Some((key, _)) = zero {
             return Some((key, "a whole number from 1 is wanted".to_owned()));
         }
+        if let Some(0) = self.tokeniser.batch.as_ref().map(|batch| batch.value) {
+            return Some(("tokeniser", "batch is a whole number from 1".to_owned()));
+        }
         let share = self.gpu_memory_utilization.value;
         (share > Ratio::ONE)
             .then(|| ("gpu_memory_utilization", format!("it is {share}: a share from 0 to 1 is wanted")))
@@ -156,6 +159,12 @@ pub struct FrontEndStation {
     /// Its time for each token: of the prompt for the tokeniser, of the answer for the detokeniser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_token: Option<Sourced<Seconds>>,
+    /// Prompts that a tokeniser takes together and hands over together; one where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Sourced<u64>>,
+    /// How long it waits for others to come after the first prompt of a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_wait: Option<Sourced<Seconds>>,
 }
 
 /// The tokens that must have room in the KV cache before a request is admitted.

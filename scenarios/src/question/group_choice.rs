@@ -8,7 +8,7 @@ use hwprofiles::GroupDivision;
 const MOST: u64 = 1024;
 
 /// The ways to group GPUs that a scenario allows: each number of GPUs with each number of stages,
-/// with experts divided or whole.
+/// with experts divided or whole, and shared by each number of engines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupChoice {
     /// Degrees of tensor parallelism, ascending; every one that is possible if empty.
@@ -17,22 +17,31 @@ pub struct GroupChoice {
     pub stages: Vec<u64>,
     /// Whether experts may be whole on a GPU, and whether they may be divided; divided if empty.
     pub whole_experts: Vec<bool>,
+    /// Numbers of engines that share whole experts, ascending; one if empty.
+    pub data: Vec<u64>,
 }
 
 impl GroupChoice {
-    /// Reads `tensor_parallel`, `pipeline_parallel` and `expert_parallel`.
+    /// Reads `tensor_parallel`, `pipeline_parallel`, `expert_parallel` and `data_parallel`.
     pub(crate) fn read(root: &DocumentSection<'_>) -> Result<Self, ScenarioError> {
-        Ok(Self {
+        let choice = Self {
             tensor: root.counts("tensor_parallel", MOST)?.unwrap_or_default(),
             stages: root.counts("pipeline_parallel", MOST)?.unwrap_or_default(),
             whole_experts: root.flags("expert_parallel")?.unwrap_or_default(),
-        })
+            data: root.counts("data_parallel", MOST)?.unwrap_or_default(),
+        };
+        if choice.data.iter().any(|&data| data > 1) && !choice.whole_experts.contains(&true) {
+            let wanted = "engines share experts that are whole, so it goes with expert_parallel: true; engines that \
+                          share nothing are side by side without it";
+            return Err(root.wrong("data_parallel", wanted));
+        }
+        Ok(choice)
     }
 
     /// The GPUs of the largest group that is named.
     pub fn most_gpus(&self) -> u64 {
         let most = |all: &[u64]| all.last().copied().unwrap_or(1);
-        most(&self.tensor) * most(&self.stages)
+        most(&self.tensor) * most(&self.stages) * most(&self.data)
     }
 
     /// Every way, those of one stage and of divided experts first. Of several ways, those that make
@@ -42,12 +51,14 @@ impl GroupChoice {
         let (degrees, stages) = (or(&self.tensor, possible), or(&self.stages, &[1]));
         let experts = if self.whole_experts.is_empty() { &[false][..] } else { &self.whole_experts };
         let mut all = Vec::new();
-        for &whole_experts in experts {
+        for (&data, &whole) in
+            or(&self.data, &[1]).iter().flat_map(|data| experts.iter().map(move |e| (data, e)))
+        {
             for &stages in &stages {
                 for &tensor in &degrees {
-                    let division =
-                        GroupDivision { tensor, stages, whole_experts: whole_experts && tensor > 1 };
-                    if !all.contains(&division) {
+                    let whole_experts = whole && tensor * data > 1;
+                    let division = GroupDivision { tensor, stages, whole_experts, data };
+                    if !all.contains(&division) && (whole || data == 1) {
                         all.push(division);
                     }
                 }
@@ -55,7 +66,9 @@ impl GroupChoice {
         }
         // Where only degrees are named, a wrong one is an error.
         let fits = |division: &GroupDivision| possible.contains(&division.gpus());
-        if stages.len() > 1 && degrees.len() > 1 || self.tensor.is_empty() && all.iter().any(fits) {
+        let several =
+            [stages.len(), degrees.len(), self.data.len()].iter().filter(|&&ways| ways > 1).count() > 1;
+        if several || self.tensor.is_empty() && all.iter().any(fits) {
             all.retain(fits);
         }
         all

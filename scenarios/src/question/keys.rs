@@ -100,6 +100,12 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
          all are different.",
     ),
     key(
+        "workload.asked_before",
+        "`{prompts: 320, prompt_tokens: 1024}`, a list",
+        "Prompts that were asked before the first request, the oldest load first: the beginnings of the first so many \
+         requests' prompts. The KV cache has those that it has room for. Default: it is empty.",
+    ),
+    key(
         "workload.beams",
         "`4`",
         "A beam search: the sequences that are kept of each answer. They share their prompt's KV cache. Default 1: none.",
@@ -211,7 +217,7 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key(
         "engine.tokeniser",
         "`{per_request: 20 ms, per_token: 10 us}`",
-        "What turns prompts into tokens, one request after another. Default: the engine's.",
+        "What turns prompts into tokens, one request after another, or up to `batch` that come within `batch_wait` and leave it together. Default: the engine's.",
     ),
     key(
         "engine.detokeniser",
@@ -247,6 +253,12 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "expert_parallel",
         "`true`, `[false, true]`",
         "Whether each routed expert is whole on one of the `tensor_parallel` GPUs. Default false: all share it.",
+    ),
+    key(
+        "data_parallel",
+        "`8`, `[1, 8]`",
+        "With `expert_parallel: true`: engines with sequences of their own that share the experts and make their steps \
+         together, each on `tensor_parallel` GPUs. A number, or a list to choose from. Default 1.",
     ),
     key(
         "speculative.draft",

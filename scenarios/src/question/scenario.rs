@@ -55,7 +55,7 @@ pub struct Scenario {
     pub(crate) source: DocumentSource,
 }
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "machine",
     "model",
     "expert_skew",
@@ -71,6 +71,7 @@ const KEYS: [&str; 19] = [
     "tensor_parallel",
     "pipeline_parallel",
     "expert_parallel",
+    "data_parallel",
     "speculative",
     "placement",
     "capacity",

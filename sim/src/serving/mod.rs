@@ -27,7 +27,7 @@ pub use engine::{
 };
 pub use fleet::{
     FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ServeError,
-    ShiftedSource, serve, serve_fleet,
+    ShiftedSource, serve, serve_fleet, serve_in_step,
 };
 pub use kv::{
     Blocks, EngineMemory, KvCapacity, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, MemoryShare,

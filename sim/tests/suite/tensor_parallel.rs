@@ -293,7 +293,7 @@ fn heads_that_ranks_do_not_divide_are_refused_by_name() {
 
 /// A group of all GPUs of `machine`.
 fn divided(machine: &Machine, tensor: u64, stages: u64, whole_experts: bool) -> Machine {
-    machine.with_division(GroupDivision { tensor, stages, whole_experts }).unwrap()
+    machine.with_division(GroupDivision { tensor, stages, whole_experts, data: 1 }).unwrap()
 }
 
 /// TTFT and TPOT with everything on the first GPU, or on the group of all.
@@ -390,6 +390,41 @@ fn every_division_holds_each_matrix_once() {
 }
 
 #[test]
+fn engines_that_share_experts_have_the_rest_of_a_layer_for_themselves() {
+    let (machine, model) = (gpus("a100-sxm", 4), Model::preset("qwen3-30b-a3b").unwrap());
+    let division = GroupDivision { tensor: 1, stages: 1, whole_experts: true, data: 4 };
+    let group = with_sums(&machine.with_division(division).unwrap(), 0.0);
+    let cost = |machine: &Machine, operator, batch| {
+        time(cost_model(machine, &model), operator, &Step::decode(batch, 1000))
+    };
+    // A step of all four, and the same as one of them sees it.
+    let one = group.with_one_engine();
+    for operator in [Operator::QkvProj, Operator::Attention, Operator::OutProj, Operator::Experts] {
+        let (all, own) = (cost(&group, operator, 32), cost(&one, operator, 8));
+        assert!((all - own).abs() <= 1e-12 * all, "{operator:?}: {all} {own}");
+    }
+    for operator in [Operator::QkvProj, Operator::Attention, Operator::OutProj] {
+        let (own, alone) = (cost(&one, operator, 8), cost(&machine, operator, 8));
+        assert!((own - alone).abs() <= 1e-12 * alone, "{operator:?}: {own} {alone}");
+    }
+    // Experts: no more than those of all on one GPU, and more than a quarter of those.
+    let (own, alone) = (cost(&one, Operator::Experts, 8), cost(&machine, Operator::Experts, 32));
+    assert!(own < alone && own > 0.25 * alone, "{own} {alone}");
+    let load = Workload::new(4, 64, 16);
+    let (copies, single) = (used(&group, &model, &load).weights, used(&machine, &model, &load).weights);
+    assert!(
+        single < copies && copies.as_f64() < 1.2 * single.as_f64(),
+        "{copies}: experts once, the rest four times"
+    );
+    let every: EngineExecution = yaml::read("all_expert_rows: true", "engine.yaml").unwrap();
+    let whole = divided(&machine, 4, 1, true);
+    let experts =
+        |machine: &Machine| time(cost_model(machine, &model), Operator::Experts, &Step::prefill(1, 4096));
+    let ratio = experts(&whole.run_by(&every)) / experts(&whole.run_by(&EngineExecution::default()));
+    assert!((2.0..4.5).contains(&ratio), "{ratio}: each rank goes through four times the rows");
+}
+
+#[test]
 fn whole_experts_cost_what_the_busiest_rank_reads() {
     let (machine, model) = (gpus("a100-sxm", 4), Model::preset("qwen3-30b-a3b").unwrap());
     let step = Step::decode(1, 1000);
@@ -401,13 +436,13 @@ fn whole_experts_cost_what_the_busiest_rank_reads() {
     let attention = |machine: &Machine| time(cost_model(machine, &model), Operator::Attention, &step);
     assert_eq!(attention(&free(true)), attention(&free(false)), "the rest is divided");
     for (division, key) in [
-        (GroupDivision { tensor: 3, stages: 1, whole_experts: true }, "tensor_parallel"),
-        (GroupDivision { tensor: 1, stages: 64, whole_experts: false }, "pipeline_parallel"),
+        (GroupDivision { tensor: 3, stages: 1, whole_experts: true, data: 1 }, "tensor_parallel"),
+        (GroupDivision { tensor: 1, stages: 64, whole_experts: false, data: 1 }, "pipeline_parallel"),
     ] {
         let refused = model.check_division(division).unwrap_err().to_string();
         assert!(refused.contains(key), "{refused}");
     }
     let dense = Model::preset("llama-3.1-8b").unwrap();
-    let refused = dense.check_division(GroupDivision { tensor: 2, stages: 1, whole_experts: true });
+    let refused = dense.check_division(GroupDivision { tensor: 2, stages: 1, whole_experts: true, data: 1 });
     assert!(refused.unwrap_err().to_string().contains("expert_parallel"));
 }

@@ -42,9 +42,11 @@ fn command(site: &Site<'_>, gpu: Gpu, gibibytes: u64, used: &[MemoryUsage]) -> S
     let dtype = site.checkpoint_dtype();
     words.extend((plan.formats.weights.one() == Some(DType::Fp8)).then(|| "--quantization fp8".to_owned()));
     let kv = if plan.formats.kv == DType::Fp8 { "fp8_e4m3" } else { "auto" };
-    let GroupDivision { tensor, stages, whole_experts } = site.machine.device(gpu.device).division();
+    let GroupDivision { tensor, stages, whole_experts, data } = site.machine.device(gpu.device).division();
+    let tensor = tensor * data;
     words.push(format!("--dtype {dtype} --kv-cache-dtype {kv} --tensor-parallel-size {tensor}"));
     words.extend((stages > 1).then(|| format!("--pipeline-parallel-size {stages}")));
     words.extend(whole_experts.then(|| format!("--expert-parallel-size {tensor}")));
+    words.extend((data > 1).then(|| format!("--data-parallel-size {data} --enable-dp-attention")));
     words.join(" ")
 }

@@ -47,7 +47,7 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) ->
         DType::F32 | DType::F16 | DType::Bf16 => "auto",
         _ => "fp8",
     };
-    let GroupDivision { tensor, stages, whole_experts } = site.machine.device(gpu.device).division();
+    let GroupDivision { tensor, stages, whole_experts, data } = site.machine.device(gpu.device).division();
     if let Some(word) = plan.formats.weights.one().and_then(quantisation) {
         words.push(format!("--quantization {word}"));
     }
@@ -57,6 +57,9 @@ fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) ->
     }
     if whole_experts {
         words.push("--enable-expert-parallel".to_owned());
+    }
+    if data > 1 {
+        words.push(format!("--data-parallel-size {data}"));
     }
     words.join(" ")
 }

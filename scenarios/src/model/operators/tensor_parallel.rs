@@ -102,7 +102,7 @@ impl Model {
     /// # Errors
     /// [`IndivisibleModel`] says what is not divided.
     pub fn check_division(&self, division: GroupDivision) -> Result<(), IndivisibleModel> {
-        let GroupDivision { tensor, stages, whole_experts } = division;
+        let GroupDivision { tensor, stages, whole_experts, data } = division;
         if tensor > 1 {
             self.check_ranks(tensor)?;
         }
@@ -115,10 +115,10 @@ impl Model {
         let experts = self.shapes().iter().filter_map(|shape| shape.experts.as_ref());
         match experts.chain(&self.experts).map(|experts| experts.count).max() {
             None if whole_experts => {
-                refuse("expert_parallel", tensor, "0 experts".to_owned(), "false: it is dense")
+                refuse("expert_parallel", tensor * data, "0 experts".to_owned(), "false: it is dense")
             }
-            Some(count) if whole_experts && !count.is_multiple_of(tensor) => {
-                refuse("expert_parallel", tensor, format!("{count} experts"), "a divisor of them")
+            Some(count) if whole_experts && !count.is_multiple_of(tensor * data) => {
+                refuse("expert_parallel", tensor * data, format!("{count} experts"), "a divisor of them")
             }
             _ => Ok(()),
         }

@@ -1,6 +1,7 @@
 //! What stands between an engine and its clients: a tokeniser before it, a detokeniser behind it.
 //!
-//! Each is one server with a queue. The tokeniser takes requests one after another. The detokeniser
+//! Each is one server with a queue. The tokeniser takes requests one after another, or several of
+//! those that wait: then they leave it together. The detokeniser
 //! takes the tokens of a step at the step's end, and works them off while the next steps run.
 
 use crate::clock::{SimTime, Tick};
@@ -15,6 +16,10 @@ pub struct FrontEnd {
     pub tokeniser: StationTimes,
     /// Of the detokeniser.
     pub detokeniser: StationTimes,
+    /// Prompts that the tokeniser takes together; at least 1.
+    pub batch: u64,
+    /// How long it waits for others after the first prompt of a batch.
+    pub batch_wait: SimTime,
     /// From a request's arrival until it may be scheduled, beside the tokeniser.
     pub per_request: SimTime,
     /// Tokens that reach the client together; at least 1.
@@ -34,7 +39,14 @@ impl Default for FrontEnd {
     /// One that takes no time.
     fn default() -> Self {
         let none = StationTimes::default();
-        Self { tokeniser: none, detokeniser: none, per_request: SimTime::ZERO, stream_interval: 1 }
+        Self {
+            tokeniser: none,
+            detokeniser: none,
+            batch: 1,
+            batch_wait: SimTime::ZERO,
+            per_request: SimTime::ZERO,
+            stream_interval: 1,
+        }
     }
 }
 
@@ -49,6 +61,8 @@ impl FrontEnd {
         Self {
             tokeniser: station(&engine.tokeniser),
             detokeniser: station(&engine.detokeniser),
+            batch: engine.tokeniser.batch.as_ref().map_or(1, |batch| batch.value),
+            batch_wait: engine.tokeniser.batch_wait.as_ref().map_or(SimTime::ZERO, time),
             per_request: time(&engine.host_per_request),
             stream_interval: engine.stream_interval.value,
         }

@@ -10,6 +10,6 @@ pub(crate) mod source;
 pub use generated::GeneratedRequests;
 pub use recorded_run::{RecordedRun, RecordedRunError};
 pub use router::Router;
-pub use serve::{FleetController, ServeError, serve, serve_fleet};
+pub use serve::{FleetController, ServeError, serve, serve_fleet, serve_in_step};
 pub use shifted_source::ShiftedSource;
 pub use source::RequestSource;

@@ -14,7 +14,7 @@ use crate::serving::prices::batch::StepPrices;
 use crate::serving::schedule::replica::Replica;
 use hwprofiles::MissingRate;
 use scenarios::Routing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::slice;
 
 /// Controls replicas while they work: at times of its own it may change them.
@@ -45,17 +45,31 @@ struct Fleet<'a, P, W> {
     /// Answers that were not reported yet. Answers at one time are ordered by replica, then in the
     /// order of the replica.
     answers: EventQueue<Answer>,
-    /// For each replica, when its tokeniser is free.
-    tokenisers: Vec<SimTime>,
-    /// Requests on the way into an engine, by the time at which it may schedule them.
+    /// The tokeniser of each replica.
+    tokenisers: Vec<Tokeniser>,
+    /// Requests on the way into an engine, by the time at which it may schedule them, and the
+    /// beginnings of batches of a tokeniser.
     entering: EventQueue<Entering>,
+    /// The end of the last step of replicas that make their steps together; `None` for replicas
+    /// that do not.
+    step_end: Option<SimTime>,
     /// The arrivals of requests that were on the way.
     arrivals: BTreeMap<u64, SimTime>,
 }
 
 struct Entering {
     replica: usize,
-    request: Request,
+    /// `None` where the replica's tokeniser begins a batch.
+    request: Option<Request>,
+}
+
+/// The tokeniser of one replica.
+#[derive(Default)]
+struct Tokeniser {
+    /// When it is free.
+    free: SimTime,
+    /// Requests that wait for a batch, where it takes several together.
+    waiting: VecDeque<Request>,
 }
 
 struct Answer {
@@ -108,52 +122,91 @@ pub fn serve_fleet<P: StepPrices, W: EngineObserver>(
     controller: &mut impl FleetController<P>,
     observers: &mut [W],
 ) -> Result<(), ServeError> {
-    assert!(!replicas.is_empty() && replicas.len() == observers.len(), "an observer for each replica");
-    let mut fleet = Fleet {
-        unanswered: vec![0; replicas.len()],
-        tokenisers: vec![SimTime::ZERO; replicas.len()],
-        replicas,
-        observers,
-        answers: EventQueue::new(),
-        entering: EventQueue::new(),
-        arrivals: BTreeMap::new(),
-    };
-    let mut next = source.next();
-    loop {
-        let entering = fleet.entering.next_time();
-        let sent = next.as_ref().map_or(SimTime::MAX, |request| request.arrival);
-        let sent = entering.map_or(sent, |entering| entering.min(sent));
-        let due = controller.due().unwrap_or(SimTime::MAX);
-        fleet.advance(sent.min(due), source.depends_on_answers())?;
-        match fleet.answers.next_time() {
-            None if next.is_none() && entering.is_none() && !fleet.has_work() => return Ok(()),
-            Some(at) if at <= sent.min(due) => {
-                fleet.report_first();
-                source.done(at);
-                if let Some(held) = &mut next {
-                    source.replace_if_sooner(held);
-                }
-            }
-            _ if due < sent => controller.act(fleet.replicas)?,
-            _ if entering == Some(sent) => {
-                let (_, Entering { replica, request }) = fleet.entering.pop().expect("it was seen");
-                fleet.enter(replica, request, source);
-            }
-            _ => {
-                // Without a next request there is an answer, except at the end of time.
-                let in_time = |request: &Request| request.arrival < SimTime::MAX;
-                let request = next.take().filter(in_time).ok_or(ServeError::ClockEnds)?;
-                fleet.submit(request, router, source);
-            }
-        }
-        next = next.or_else(|| source.next());
-    }
+    Fleet::new(replicas, observers, None).serve(source, router, controller)
 }
 
-impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
+/// The same on replicas that make their steps together, since they share the experts of each layer:
+/// a step of all begins when the longest step of any of them has ended, also for those that had
+/// nothing to do.
+///
+/// # Errors
+/// As [`serve_fleet`].
+///
+/// # Panics
+/// As [`serve_fleet`].
+pub fn serve_in_step<P: StepPrices, W: EngineObserver>(
+    source: &mut impl RequestSource,
+    replicas: &mut [Replica<P>],
+    router: &mut Router,
+    controller: &mut impl FleetController<P>,
+    observers: &mut [W],
+) -> Result<(), ServeError> {
+    Fleet::new(replicas, observers, Some(SimTime::ZERO)).serve(source, router, controller)
+}
+
+impl<'a, P: StepPrices, W: EngineObserver> Fleet<'a, P, W> {
+    fn new(replicas: &'a mut [Replica<P>], observers: &'a mut [W], step_end: Option<SimTime>) -> Self {
+        assert!(!replicas.is_empty() && replicas.len() == observers.len(), "an observer for each replica");
+        Self {
+            unanswered: vec![0; replicas.len()],
+            tokenisers: replicas.iter().map(|_| Tokeniser::default()).collect(),
+            replicas,
+            observers,
+            answers: EventQueue::new(),
+            entering: EventQueue::new(),
+            arrivals: BTreeMap::new(),
+            step_end,
+        }
+    }
+
+    fn serve(
+        mut self,
+        source: &mut impl RequestSource,
+        router: &mut Router,
+        controller: &mut impl FleetController<P>,
+    ) -> Result<(), ServeError> {
+        let fleet = &mut self;
+        let mut next = source.next();
+        loop {
+            let entering = fleet.entering.next_time();
+            let sent = next.as_ref().map_or(SimTime::MAX, |request| request.arrival);
+            let sent = entering.map_or(sent, |entering| entering.min(sent));
+            let due = controller.due().unwrap_or(SimTime::MAX);
+            fleet.advance(sent.min(due), source.depends_on_answers())?;
+            match fleet.answers.next_time() {
+                None if next.is_none() && entering.is_none() && !fleet.has_work() => return Ok(()),
+                Some(at) if at <= sent.min(due) => {
+                    fleet.report_first();
+                    source.done(at);
+                    if let Some(held) = &mut next {
+                        source.replace_if_sooner(held);
+                    }
+                }
+                _ if due < sent => controller.act(fleet.replicas)?,
+                _ if entering == Some(sent) => {
+                    let (at, Entering { replica, request }) = fleet.entering.pop().expect("it was seen");
+                    match request {
+                        Some(request) => fleet.enter(replica, request, source),
+                        None => fleet.tokenise(replica, at),
+                    }
+                }
+                _ => {
+                    // Without a next request there is an answer, except at the end of time.
+                    let in_time = |request: &Request| request.arrival < SimTime::MAX;
+                    let request = next.take().filter(in_time).ok_or(ServeError::ClockEnds)?;
+                    fleet.submit(request, router, source);
+                }
+            }
+            next = next.or_else(|| source.next());
+        }
+    }
+
     /// Does all work until `until`. With `together` no replica runs ahead of another replica's
     /// answer.
     fn advance(&mut self, until: SimTime, together: bool) -> Result<(), ServeError> {
+        if let Some(step_end) = self.step_end {
+            return self.advance_in_step(step_end, until);
+        }
         loop {
             let until =
                 if together { self.answers.next_time().map_or(until, |at| at.min(until)) } else { until };
@@ -175,13 +228,39 @@ impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
                     .min(until),
                 false => until,
             };
-            let replica = &mut self.replicas[index];
-            replica.advance(limit, &mut self.observers[index])?;
-            for served in replica.served() {
-                if served.last_token == SimTime::MAX {
-                    return Err(ServeError::ClockEnds);
+            self.advance_one(index, limit)?;
+        }
+    }
+
+    /// Lets a replica work until `limit`, and notes what it has answered.
+    fn advance_one(&mut self, index: usize, limit: SimTime) -> Result<(), ServeError> {
+        let replica = &mut self.replicas[index];
+        replica.advance(limit, &mut self.observers[index])?;
+        for served in replica.served() {
+            if served.last_token == SimTime::MAX {
+                return Err(ServeError::ClockEnds);
+            }
+            self.answers.schedule(served.last_token, index, Answer { replica: index, served });
+        }
+        Ok(())
+    }
+
+    /// Makes the common steps that begin before `until`, or before the first answer.
+    fn advance_in_step(&mut self, mut step_end: SimTime, until: SimTime) -> Result<(), ServeError> {
+        loop {
+            let until = self.answers.next_time().map_or(until, |at| at.min(until));
+            let arrived = self.replicas.iter().filter(|replica| replica.has_work()).map(Replica::now).min();
+            let Some(begin) = arrived.map(|now| now.max(step_end)).filter(|&begin| begin < until) else {
+                self.step_end = Some(step_end);
+                return Ok(());
+            };
+            for index in 0..self.replicas.len() {
+                let replica = &mut self.replicas[index];
+                if replica.has_work() && replica.now() <= begin {
+                    replica.wait_until(begin);
+                    self.advance_one(index, begin + SimTime::from_picos(1))?;
+                    step_end = step_end.max(self.replicas[index].now());
                 }
-                self.answers.schedule(served.last_token, index, Answer { replica: index, served });
             }
         }
     }
@@ -206,12 +285,38 @@ impl<P: StepPrices, W: EngineObserver> Fleet<'_, P, W> {
         if front_end.lets_in_at_once() {
             return self.enter(replica, request, source);
         }
-        let free = &mut self.tokenisers[replica];
-        *free = request.arrival.max(*free) + front_end.tokeniser.time(request.prompt_tokens);
-        let at = *free + front_end.per_request;
         self.arrivals.insert(request.id, request.arrival);
-        let request = Request { arrival: at, ..request };
+        let tokeniser = &mut self.tokenisers[replica];
+        if front_end.batch > 1 {
+            if tokeniser.waiting.is_empty() {
+                let begin = (request.arrival + front_end.batch_wait).max(tokeniser.free);
+                self.entering.schedule(begin, replica, Entering { replica, request: None });
+            }
+            return tokeniser.waiting.push_back(request);
+        }
+        tokeniser.free =
+            request.arrival.max(tokeniser.free) + front_end.tokeniser.time(request.prompt_tokens);
+        let at = tokeniser.free + front_end.per_request;
+        let request = Some(Request { arrival: at, ..request });
         self.entering.schedule(at, replica, Entering { replica, request });
+    }
+
+    /// The tokeniser of a replica takes a batch of the prompts that wait.
+    fn tokenise(&mut self, replica: usize, begin: SimTime) {
+        let front_end = self.replicas[replica].front_end();
+        let tokeniser = &mut self.tokenisers[replica];
+        let count = tokeniser.waiting.len().min(front_end.batch as usize);
+        let batch: Vec<Request> = tokeniser.waiting.drain(..count).collect();
+        let time = |request: &Request| front_end.tokeniser.time(request.prompt_tokens);
+        tokeniser.free = batch.iter().map(time).fold(begin, |end, time| end + time);
+        if !tokeniser.waiting.is_empty() {
+            self.entering.schedule(tokeniser.free, replica, Entering { replica, request: None });
+        }
+        let at = tokeniser.free + front_end.per_request;
+        for request in batch {
+            let request = Some(Request { arrival: at, ..request });
+            self.entering.schedule(at, replica, Entering { replica, request });
+        }
     }
 
     /// Gives the request to its engine.

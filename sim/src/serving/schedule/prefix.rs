@@ -101,6 +101,28 @@ pub(crate) fn publish(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mu
     }
 }
 
+/// Puts the names of `request`'s prompt into `blocks`, as a sequence would that computes them and
+/// ends: their last one is overwritten first.
+pub(crate) fn remember(engine: &ServingEngine, blocks: &mut Blocks, request: &Request) {
+    let each = engine.blocks_per_name();
+    if !engine.prefix_caching || !engine.sequence.is_plain() || each == 0 {
+        return;
+    }
+    let mut held = Vec::new();
+    for &name in prompt_names(engine, request) {
+        if blocks.found(name) == each {
+            blocks.hold(name);
+        } else if blocks.found(name) == 0 && blocks.free() >= each {
+            blocks.take(each);
+            blocks.publish(name, each);
+        } else {
+            break;
+        }
+        held.push(name);
+    }
+    held.into_iter().rev().for_each(|name| blocks.leave(name));
+}
+
 /// Frees all blocks that `sequence` holds, its last one first.
 pub(crate) fn release(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mut Sequence) {
     let own = sequence.held - sequence.shared_blocks;

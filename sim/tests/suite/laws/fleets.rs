@@ -9,7 +9,7 @@ use scenarios::{Length, Routing, ThinkTime};
 use sim::SimTime;
 use sim::serving::{
     EngineObserver, GeneratedRequests, Replica, Request, RequestOutcome, RequestSource, Router,
-    ServedRequest, ServingEngine, StepPrices, serve, serve_fleet,
+    ServedRequest, ServingEngine, StepPrices, serve, serve_fleet, serve_in_step,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -50,8 +50,42 @@ fn most_at_once(served: &[ServedRequest]) -> i64 {
     inside.max().unwrap_or(0)
 }
 
+#[test]
+fn engines_that_share_experts_begin_their_steps_together() {
+    let engine = queueing::engine(8);
+    let prices = queueing::Prices { step: 100, token: 1 };
+    let prefix = Vec::new;
+    // The second prompt takes ten times as long, on the other engine: the first answer waits once.
+    let requests = [(0, 0, 10), (1, 50, 1000)].map(|(id, arrival, prompt_tokens)| Request {
+        id,
+        arrival: SimTime::from_picos(arrival),
+        prompt_tokens,
+        output_tokens: 3,
+        prefix: prefix(),
+    });
+    let mut observed: Vec<Observations> = (0..2).map(|_| Observations::default()).collect();
+    let mut fleet: Vec<_> = observed.iter().map(|_| Replica::new(engine.clone(), prices)).collect();
+    let mut router = Router::new(Routing::LeastRequests, 3);
+    serve_in_step(&mut requests.into_iter(), &mut fleet, &mut router, &mut (), &mut observed).unwrap();
+    let times: Vec<_> =
+        all(observed).iter().map(|one| [one.first_token, one.last_token].map(SimTime::picos)).collect();
+    // Steps begin at 0, 110, 1210 and 1310.
+    assert_eq!(times, [[110, 1310], [1210, 1410]]);
+}
+
 proptest! {
     #![proptest_config(cases(200))]
+
+    #[test]
+    fn one_engine_is_in_step_with_itself(engine in engines(), requests in requests(true)) {
+        let prices = Prices { stretch: 50 };
+        let alone = served(&engine, 1, Routing::RoundRobin, &prices, &mut requests.iter().cloned());
+        let mut observed = vec![Observations::default()];
+        let mut fleet = vec![Replica::new(engine.clone(), prices)];
+        let mut router = Router::new(Routing::RoundRobin, 3);
+        serve_in_step(&mut requests.iter().cloned(), &mut fleet, &mut router, &mut (), &mut observed).unwrap();
+        prop_assert_eq!(all(observed), all(alone));
+    }
 
     #[test]
     fn with_round_robin_replicas_are_independent(

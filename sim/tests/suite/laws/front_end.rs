@@ -63,6 +63,24 @@ fn a_request_waits_for_its_tokens_and_its_client_for_the_first_that_are_sent_tog
 }
 
 #[test]
+fn prompts_that_wait_together_leave_the_tokeniser_together() {
+    let tokeniser = StationTimes { per_request: picos(0), per_token: picos(10) };
+    let front_end = FrontEnd { tokeniser, batch: 2, batch_wait: picos(5), ..FrontEnd::default() };
+    let request = |(id, arrival): (u64, u64)| {
+        let prefix = vec![];
+        Request { id, arrival: picos(arrival), prompt_tokens: 10, output_tokens: 1, prefix }
+    };
+    let mut source = [(0, 0), (1, 3), (2, 4), (3, 500)].into_iter().map(request);
+    let mut all = day(front_end, STEP, &mut source);
+    all.sort_by_key(|one| one.id);
+    // Two begin at 5 and take 100 each; the third begins behind them, the fourth after its wait.
+    let scheduled: Vec<_> = all.iter().map(|one| one.scheduled.picos()).collect();
+    assert_eq!(scheduled, [205, 205, 1205, 1205], "{all:?}");
+    let alone = day(FrontEnd { batch: 1, ..front_end }, STEP, &mut [(0, 0), (1, 3)].into_iter().map(request));
+    assert_eq!(alone.iter().map(|one| one.scheduled.picos()).collect::<Vec<_>>(), [100, 1100]);
+}
+
+#[test]
 fn a_tokeniser_with_an_engine_that_takes_no_time_waits_as_m_d_1() {
     let (service, load) = (1e6, 0.7);
     let tokeniser = StationTimes { per_request: picos(600_000), per_token: picos(40_000) };

@@ -23,7 +23,7 @@ use crate::serving::kv::blocks::Blocks;
 use crate::serving::kv::second_level::SecondLevelCache;
 use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::schedule::decoding_set::DecodingSet;
-use crate::serving::schedule::prefix::{find_prompt, release};
+use crate::serving::schedule::prefix::{find_prompt, release, remember};
 use crate::serving::schedule::sequence::Sequence;
 use crate::serving::schedule::step_budget::StepBudget;
 use crate::serving::schedule::waiting_queue::WaitingQueue;
@@ -127,6 +127,18 @@ impl<P: StepPrices> Replica<P> {
     /// Its clock: the end of its last step.
     pub fn now(&self) -> SimTime {
         self.now
+    }
+
+    /// Lets it do nothing until `time`.
+    pub(crate) fn wait_until(&mut self, time: SimTime) {
+        self.now = self.now.max(time);
+    }
+
+    /// Puts the prompt of a request that was answered before the first one into the KV cache, as
+    /// far as there is room; older prompts are overwritten. Models with states or windows keep
+    /// nothing.
+    pub fn remember(&mut self, request: &Request) {
+        remember(&self.engine, &mut self.blocks, request);
     }
 
     /// The number of running sequences.
