@@ -102,17 +102,17 @@ fn prompts_of_an_earlier_load_are_in_the_cache() {
         day["cached_share"].as_f64().expect("a share")
     };
     // There are 40 requests of 512 tokens in blocks of 16; the last block is always computed.
-    let share = cached("{prompts:10,prompt_tokens:512}");
+    let share = cached("{\"prompts\":10,\"prompt_tokens\":512}");
     assert!((share - 0.25 * 496.0 / 512.0).abs() < 1e-6, "{share}");
-    let share = cached("[{prompts:40,prompt_tokens:256},{prompts:10,prompt_tokens:512}]");
+    let share = cached("[{\"prompts\":40,\"prompt_tokens\":256},{\"prompts\":10,\"prompt_tokens\":512}]");
     assert!((share - 0.75 * 0.5 - 0.25 * 496.0 / 512.0).abs() < 1e-6, "{share}");
     place.refused(
-        "sim closed.yaml --set workload.asked_before={prompts:0,prompt_tokens:512}",
+        "sim closed.yaml --set workload.asked_before={\"prompts\":0,\"prompt_tokens\":512}",
         2,
         &["asked_before"],
     );
     place.refused(
-        "sim day.yaml --set workload.asked_before={prompts:1,prompt_tokens:1}",
+        "sim day.yaml --set workload.asked_before={\"prompts\":1,\"prompt_tokens\":1}",
         2,
         &["asked_before", "trace"],
     );
