@@ -4,7 +4,7 @@ use super::format_trial::{FormatTrial, format_table};
 use super::in_time::require_in_time;
 use super::lookup::{machine_library, model};
 use crate::error::{Error, OrError, Result};
-use hwprofiles::{DeviceKind, Machine, Phase, Seconds, read_text, yaml};
+use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
 use planner::{
     CostModel, DraftPlan, PhasePrograms, Placement, Plan, PlannerError, Prediction, Problem, Scorer, Trace,
     Variant,
@@ -54,7 +54,7 @@ impl ResolvedPlan {
     /// Whether its machine has a GPU.
     #[cfg(feature = "run")]
     pub(crate) fn has_gpu(&self) -> bool {
-        self.machine.devices.iter().any(|device| device.kind == DeviceKind::Gpu)
+        self.machine.devices.iter().any(|device| device.kind == hwprofiles::DeviceKind::Gpu)
     }
 
     /// Whether a text is a plan, rather than a scenario. `file` is its name in messages.
