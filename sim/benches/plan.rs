@@ -1,8 +1,12 @@
-//! The time of planning, including simulations: `cargo bench -p fulcrum-sim --bench plan`.
+//! The time of planning, including simulations, with the allocator of the command:
+//! `cargo bench -p fulcrum-sim --bench plan`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use planner::{CostModel, Problem};
 use scenarios::{Document, FileCatalog, Setting};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Models of 126 layers over four memories, and of 61 layers with 256 experts each; with batches
 /// and prompt tokens.

@@ -25,6 +25,19 @@ pub fn footprint(
     Ok(usage_of_placement(machine, model, formats, (placement, &layers), extent))
 }
 
+/// Equal to [`footprint`] of a placement with the embed, the head and the pipelining of `placement`
+/// and with `layers`, each different layer once with its number. `None` if a link is missing, which
+/// may not be needed.
+pub(crate) fn footprint_of_layers(
+    CostModel { machine, model, formats }: CostModel<'_>,
+    extent: &RunExtent,
+    placement: &Placement,
+    layers: &[(&LayerPlacement, u64)],
+) -> Option<Vec<MemoryUsage>> {
+    let linked = has_all_links(machine, placement, layers);
+    linked.then(|| usage_of_placement(machine, model, formats, (placement, layers), extent))
+}
+
 /// Whether there is a link between any two devices, and for everything that is streamed. `layers`
 /// are the different layers.
 fn has_all_links(machine: &Machine, placement: &Placement, layers: &[(&LayerPlacement, u64)]) -> bool {

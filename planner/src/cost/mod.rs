@@ -16,6 +16,7 @@ pub use band::Band;
 pub use cost_model::{BandwidthUse, CostBound, CostModel, TaskCost, WORTH_SHARING};
 pub use energy::{cost, energy};
 pub use footprint::footprint;
+pub(crate) use footprint::footprint_of_layers;
 pub use roofline::{Binding, Roofline};
 pub use sketch::{Sketch, StepProbe};
 

@@ -8,10 +8,10 @@
 //! two short programs tells what each further layer adds.
 
 use crate::cost::cost_model::CostModel;
-use crate::placement::{PhasePlacement, Slice};
+use crate::placement::{LayerPlacement, PhasePlacement, Slice};
 use crate::program::{LowerError, OperandSource, Program};
 use hwprofiles::Machine;
-use scenarios::Step;
+use scenarios::{Step, Sublayer};
 
 /// Fewest layers after which a run is in steady state. A layer with one streamed matrix uses a slot
 /// again after as many layers as there are slots.
@@ -76,9 +76,9 @@ impl Sketch {
         let issued = machine.devices.iter().any(|device| device.issue.is_some());
         // A sketch with almost all layers saves nothing.
         let most = few.iter().sum::<u64>() * (lacking + 1) >= counts.iter().sum();
-        // If only some layers stream, their fetches can overlap with the computation of the others,
-        // and how much depends on the number of layers.
-        if issued || most || streams_in_part(machine, placement) {
+        // If layers stream different bytes, the fetches of some can overlap with the computation of
+        // the others, and how much depends on the number of layers.
+        if issued || most || streams_unevenly(machine, placement) {
             return Ok(Self { short: lower(&counts)?, longer: Vec::new() });
         }
         let short = lower(&few)?;
@@ -204,13 +204,22 @@ impl<P> Sketch<P> {
     }
 }
 
-/// Whether some layers or the head stream and other layers do not.
-fn streams_in_part(machine: &Machine, placement: &PhasePlacement) -> bool {
-    let fetched =
-        |slice: &Slice| OperandSource::in_place(machine, slice.home, slice.device(placement.phase)).is_none();
-    let mut layers = placement.runs.iter().map(|run| run.layer.sublayers.iter().flatten().any(fetched));
-    let all = layers.clone().all(|streams| streams);
-    !all && (layers.any(|streams| streams) || placement.head.iter().any(fetched))
+/// Whether the head streams, or runs of layers stream different parts of their layers.
+fn streams_unevenly(machine: &Machine, placement: &PhasePlacement) -> bool {
+    let fetched = |slice: &&Slice| {
+        OperandSource::in_place(machine, slice.home, slice.device(placement.phase)).is_none()
+    };
+    let of_layer = |layer: &LayerPlacement| -> Vec<(Sublayer, Slice)> {
+        let sublayers = layer.iter();
+        let slices = sublayers.flat_map(|(sublayer, slices)| slices.iter().map(move |one| (sublayer, one)));
+        slices
+            .filter(|(_, slice)| fetched(slice))
+            .map(|(sublayer, slice)| (sublayer, slice.clone()))
+            .collect()
+    };
+    let mut runs = placement.runs.iter().map(|run| of_layer(&run.layer));
+    let first = runs.next();
+    runs.any(|other| first.as_ref() != Some(&other)) || placement.head.iter().any(|slice| fetched(&slice))
 }
 
 fn add(total: &mut Vec<f64>, more: &[f64], times: f64) {

@@ -17,7 +17,7 @@ impl Effort {
     /// plan is shown beside where one device is provably enough.
     pub const SWEEP: Self = Self { placements: 0, beside_rules: false };
     /// For one plan.
-    pub const PLAN: Self = Self::new(240);
+    pub const PLAN: Self = Self::new(288);
 
     /// A number of placements.
     pub const fn new(placements: u32) -> Self {

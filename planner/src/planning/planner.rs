@@ -11,7 +11,7 @@ use crate::planning::one_device::OneDevicePlan;
 use crate::planning::overlap::Overlap;
 use crate::planning::problem::{EDITED, ENOUGH, PLANNED, Problem, ScoredPlacement, better, is_better};
 use crate::planning::scorer::Scorer;
-use crate::program::{BatchSteps, PhaseTimes, prefill_chunks};
+use crate::program::{BatchSteps, PhaseTimes, prefill_chunks, small_prefill_chunks};
 use crate::rules::{NoRule, Rule};
 use crate::search::{Goal, MARGINS, PatternSolution, Restriction, SearchBudget, SearchSpace};
 
@@ -74,13 +74,18 @@ pub(crate) fn plan_with_value(
         let plan = problem.finished_plan(&goal, best, known, Some(least), baselines, BTreeMap::new())?;
         return Ok((plan, value));
     }
-    let chunks = prefill_chunks(&workload);
+    let mut chunks = prefill_chunks(&workload);
     let space = |&chunk: &u64| SearchSpace::new(cost_model, &BatchSteps::new(&workload, chunk), &goal);
     let (rules, spaces) = rayon::join(
         || FollowedRules::new(problem, &goal, scorer),
         || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
     );
-    let spaces = spaces?;
+    let mut spaces = spaces?;
+    if spaces[0].is_cramped() {
+        let small = small_prefill_chunks(&workload);
+        spaces.splice(0..0, small.par_iter().map(space).collect::<Result<Vec<_>, _>>()?);
+        chunks.splice(0..0, small);
+    }
     let FollowedRules { baselines, without, best } = rules;
     let best_rule = best.map(|best| problem.in_best_chunks(&goal, best, &chunks, scorer)).transpose()?;
     let rule = best_rule.clone();
@@ -91,20 +96,21 @@ pub(crate) fn plan_with_value(
         scorer,
         best_rule,
         found: None,
+        by_chunk: Vec::new(),
         least: f64::INFINITY,
         margin: 0.0,
         overfull: false,
         draft_value,
     };
     search.run_with_margins(&chunks, &spaces)?;
-    let CandidateSearch { best_rule, found, least, .. } = search;
+    let CandidateSearch { best_rule, found, by_chunk, least, .. } = search;
     let spaces = chunks.iter().copied().zip(&spaces).collect();
     let least = least + draft_value;
     let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, draft_value };
     let solved = overlap.better(best_rule, found)?;
     let quickest = if goal.is_frugal() { quickest(problem, &goal, scorer)? } else { None };
     let solved = quickest.into_iter().fold(solved, |best, next| better(&goal, best, next));
-    let (solved, summary) = Improver::search(problem, &goal, scorer, effort, solved)?;
+    let (solved, summary) = Improver::search(problem, &goal, scorer, effort, solved, &by_chunk)?;
     match solved.map(|best| rather_the_rule(&goal, rule, best)) {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
@@ -223,6 +229,8 @@ struct CandidateSearch<'a, 's> {
     best_rule: Option<ScoredPlacement>,
     /// The best placement of the solver.
     found: Option<ScoredPlacement>,
+    /// The best placement of the solver with each chunk.
+    by_chunk: Vec<ScoredPlacement>,
     /// A lower bound of all solutions.
     least: f64,
     /// See [`SearchSpace::capacity_less`].
@@ -333,6 +341,11 @@ impl CandidateSearch<'_, '_> {
     }
 
     fn take(&mut self, scored: ScoredPlacement) {
+        match self.by_chunk.iter_mut().find(|known| known.chunk == scored.chunk) {
+            Some(known) if !is_better(self.goal, known, &scored) => {}
+            Some(known) => *known = scored.clone(),
+            None => self.by_chunk.push(scored.clone()),
+        }
         self.found = better(self.goal, self.found.take(), scored);
     }
 

@@ -7,6 +7,8 @@ use scenarios::{Phase, Step, Workload};
 /// Rows (over all sequences) of one prefill step, of which the planner chooses: many rows use
 /// matrix products well and stream weights fewer times; few rows keep activations small.
 const PREFILL_ROWS: [u64; 4] = [512, 2048, 8192, 32_768];
+/// Rows of a prefill step where memory is short.
+const FEW_ROWS: [u64; 2] = [128, 256];
 
 /// Default number of tokens per sequence in one prefill step: together about 512 rows.
 pub fn prefill_chunk(workload: &Workload) -> u64 {
@@ -17,6 +19,15 @@ pub fn prefill_chunk(workload: &Workload) -> u64 {
 pub(crate) fn prefill_chunks(workload: &Workload) -> Vec<u64> {
     let mut chunks: Vec<u64> = PREFILL_ROWS.map(|rows| chunk_of(workload, rows)).to_vec();
     chunks.dedup();
+    chunks
+}
+
+/// Smaller chunks, ascending, for memories in which the activations of the smallest of
+/// [`prefill_chunks`] take room that weights lack.
+pub(crate) fn small_prefill_chunks(workload: &Workload) -> Vec<u64> {
+    let mut chunks: Vec<u64> = FEW_ROWS.map(|rows| chunk_of(workload, rows)).to_vec();
+    chunks.dedup();
+    chunks.retain(|&chunk| chunk < prefill_chunk(workload));
     chunks
 }
 

@@ -22,7 +22,7 @@ pub use task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, T
 
 pub use task_graph::{TaskCycle, TaskEdge, TaskGraph};
 
-pub(crate) use batch_steps::{BatchSteps, prefill_chunks};
+pub(crate) use batch_steps::{BatchSteps, prefill_chunks, small_prefill_chunks};
 pub(crate) use lowering::ALL_BUFFERS;
 pub(crate) use per_phase::PerPhase;
 pub(crate) use task::dependencies;

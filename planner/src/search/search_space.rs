@@ -3,8 +3,8 @@
 
 use crate::cost::{CostModel, PriceList};
 use crate::error::PlannerError;
-use crate::placement::{Home, IdenticalGpus, LayerPlacement, Pipelining, Placement};
-use crate::program::{BatchSteps, RunExtent};
+use crate::placement::{Home, IdenticalGpus, LayerPlacement, ModelShare, Pipelining, Placement};
+use crate::program::{ALL_BUFFERS, BatchSteps, RunExtent};
 use crate::search::column_pool::Restriction;
 use crate::search::goal::Goal;
 use crate::search::layer_class::{LayerClass, PatternId};
@@ -13,7 +13,7 @@ use crate::search::pattern::{OneTimeItems, Pattern, PatternGroup, Patterns};
 use crate::search::pattern_program::{PatternProgram, PatternSolution, SearchBudget, SolveResult};
 use crate::search::priced_problem::PricedProblem;
 use hwprofiles::{Bytes, DeviceId};
-use scenarios::Phase;
+use scenarios::{ActivationBuffer, Phase};
 use std::sync::Arc;
 
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
@@ -149,6 +149,20 @@ impl<'a> SearchSpace<'a> {
     /// [`crate::search::deal_out::MARGINS`].
     pub fn capacity_less(&self, share: f64) -> Vec<Bytes> {
         self.identical_gpus.capacity_less(self.cost_model.machine, share)
+    }
+
+    /// Whether the activations of prefill take more than a little of a device's memory, so that
+    /// steps of fewer rows would leave notably more for weights.
+    pub fn is_cramped(&self) -> bool {
+        const LITTLE: u64 = 100;
+        let CostModel { machine, model, formats } = self.cost_model;
+        let rows = self.extent.rows(Phase::Prefill);
+        machine.device_ids().any(|device| {
+            let shared = ModelShare::on_device(machine, model, device);
+            let buffers = ALL_BUFFERS.into_iter().filter(|&buffer| buffer != ActivationBuffer::Logits);
+            let bytes: Bytes = buffers.map(|buffer| shared.whole_buffer(buffer, formats, rows)).sum();
+            bytes * LITTLE > machine.memories[machine.device(device).memory.0].capacity.value
+        })
     }
 
     /// The placements of a solution: its runs of layers one after the other, and interleaved if

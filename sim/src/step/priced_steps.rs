@@ -202,7 +202,7 @@ mod tests {
         fn a_step_with_skipped_layers_takes_as_long_to_the_nanosecond(
             runs in prop::collection::vec((1usize..20, prop::array::uniform8(0usize..3)), 1..4),
             again in 1usize..6,
-            (slots, micro_batches) in (1usize..5, 1u64..3),
+            (slots, micro_batches) in (Pipelining::SLOTS, 1u64..3),
             (batch, tokens) in (1u64..5, 1u64..2000),
             phase in prop::sample::select(vec![Phase::Prefill, Phase::Decode]),
         ) {

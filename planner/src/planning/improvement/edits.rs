@@ -144,8 +144,8 @@ impl<'a> Edits<'a> {
     }
 
     /// The layers that differ from `layer` in the placement of one sublayer, or of a group that
-    /// moves to one home. Unless `alone`, small sublayers move in groups only.
-    pub fn of_layer(&self, layer: &LayerPlacement, alone: bool) -> Vec<LayerPlacement> {
+    /// moves to one home. Unless `small`, small sublayers move in groups only.
+    pub fn of_layer(&self, layer: &LayerPlacement, small: bool) -> Vec<LayerPlacement> {
         let CostModel { machine, model, .. } = self.cost_model;
         let kind = layer.kind;
         let mut all: Vec<LayerPlacement> = Vec::new();
@@ -155,7 +155,7 @@ impl<'a> Edits<'a> {
             }
         };
         for (at, &sublayer) in kind.sublayers().iter().enumerate() {
-            if !(alone || LARGE.contains(&sublayer)) {
+            if !(small || LARGE.contains(&sublayer)) {
                 continue;
             }
             for way in self.homes.iter().flat_map(|&home| self.ways(Some(kind), sublayer, home)) {

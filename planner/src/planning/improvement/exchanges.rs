@@ -1,6 +1,7 @@
 //! Edits of many layers: changes that gain, for as many layers as have room, and with room that
 //! the cheapest other changes make.
 
+use crate::memory::different_layers;
 use crate::placement::LayerPlacement;
 use crate::planning::improvement::edits::{ChunkedPlacement, LayerSet, Order};
 use crate::planning::improvement::judge::Judge;
@@ -12,6 +13,8 @@ const GAINS: usize = 6;
 const RELIEFS: usize = 3;
 /// Of changes of the same sublayers, the number that is combined.
 const ALIKE: usize = 2;
+/// Ways to fill room.
+const FILLS: usize = 2;
 
 /// Edits of `from`, whose sets of equal layers are `sets`, by `slopes`.
 pub(super) struct Exchanges<'e, 'a, 's> {
@@ -21,6 +24,10 @@ pub(super) struct Exchanges<'e, 'a, 's> {
     slopes: &'e [Slope],
     /// By memory, the changes that cost least for what they free of it.
     reliefs: Vec<Vec<&'e Slope>>,
+    /// By memory, the changes that gain most for what they take of it.
+    fillers: Vec<Vec<&'e Slope>>,
+    /// The free bytes of each memory.
+    room: Vec<i128>,
 }
 
 impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
@@ -31,27 +38,31 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
         sets: &'e [LayerSet],
         slopes: &'e [Slope],
     ) -> Self {
-        let reliefs = judge.problem.cost_model.machine.memory_ids().map(|memory| {
-            let memory = memory.0;
-            let frees = |slope: &&Slope| slope.bytes[memory] < 0 && slope.value.is_finite();
-            let mut reliefs: Vec<&Slope> = slopes.iter().filter(frees).collect();
-            let cost = |slope: &Slope| slope.value / -(slope.bytes[memory] as f64);
-            reliefs.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-            different(sets, &reliefs, RELIEFS)
-        });
-        Self { judge, from, sets, slopes, reliefs: reliefs.collect() }
+        let memories = || judge.problem.cost_model.machine.memory_ids().map(|memory| memory.0);
+        let best = |memory: usize, most, useful: &dyn Fn(&Slope) -> bool| {
+            let mut best: Vec<&Slope> = slopes.iter().filter(|slope| useful(slope)).collect();
+            let cost = |slope: &Slope| slope.value / (slope.bytes[memory] as f64).abs();
+            best.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+            different(sets, &best, most)
+        };
+        let relief =
+            |memory| best(memory, RELIEFS, &|slope| slope.bytes[memory] < 0 && slope.value.is_finite());
+        let filler = |memory| best(memory, GAINS, &|slope| slope.bytes[memory] > 0 && slope.value < 0.0);
+        let (reliefs, fillers) = (memories().map(relief).collect(), memories().map(filler).collect());
+        let room = judge.room(from).unwrap_or_default();
+        Self { judge, from, sets, slopes, reliefs, fillers, room }
     }
 
     /// The edits that promise most first, if the changes of several layers added up.
     pub fn all(&self) -> Vec<ChunkedPlacement> {
-        let Some(room) = self.judge.room(self.from) else { return vec![] };
+        let room = &self.room;
         let mut gains: Vec<&Slope> = self.slopes.iter().filter(|slope| slope.value < 0.0).collect();
-        gains.sort_by(|a, b| a.rate(&room).total_cmp(&b.rate(&room)));
+        gains.sort_by(|a, b| a.rate(room).total_cmp(&b.rate(room)));
         let mut all = Vec::new();
         for gain in different(self.sets, &gains, GAINS) {
             let set = &self.sets[gain.set];
             let length = set.members.len();
-            let fitting = self.fitting(set, &gain.to);
+            let fitting = self.fitting(self.from, set, &gain.to);
             let counts = [fitting, fitting / 2, 1].into_iter().filter(|count| (1..=fitting).contains(count));
             for count in counts {
                 for order in [Order::Spread, Order::First, Order::Last] {
@@ -73,22 +84,53 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
         all.into_iter().map(|(_, edited)| edited).collect()
     }
 
-    /// `edited`, an edit of the whole; with room made by the cheapest changes if it does not fit.
+    /// `edited`, an edit of the whole: if it does not fit, with room made by the cheapest changes;
+    /// if it frees room, also with the room filled by those that gain most for it.
     pub fn fitted(&self, edited: ChunkedPlacement) -> Vec<ChunkedPlacement> {
         let Some(room) = self.judge.room(&edited) else { return vec![] };
-        let Some(memory) = (0..room.len()).find(|&memory| room[memory] < 0) else { return vec![edited] };
+        let Some(memory) = (0..room.len()).find(|&memory| room[memory] < 0) else {
+            return self.filled(edited, &room);
+        };
         let mut all = Vec::new();
         for relief in &self.reliefs[memory] {
-            // Edits may have put the layers in another order.
-            let alike = |&at: &usize| edited.placement.layers[at] == self.sets[relief.set].layer;
-            let members = (0..edited.placement.layers.len()).filter(alike).collect();
-            let set = LayerSet { layer: self.sets[relief.set].layer.clone(), members };
+            let set = self.alike(&edited, relief);
             let Some(least) = self.least(&edited, &set, &relief.to) else { continue };
             for count in [least, least + 1] {
                 all.push(edited.with_layers(&set.some(count, Order::Spread), &relief.to));
             }
         }
         all
+    }
+
+    /// `edited`, and with the room of the memory in which it has most more than `from` filled.
+    fn filled(&self, edited: ChunkedPlacement, room: &[i128]) -> Vec<ChunkedPlacement> {
+        let more = |&memory: &usize| room[memory] - self.room.get(memory).unwrap_or(&room[memory]);
+        let Some(memory) = (0..room.len()).max_by_key(more).filter(|memory| more(memory) > 0) else {
+            return vec![edited];
+        };
+        let mut all = Vec::new();
+        for first in 0..FILLS.min(self.fillers[memory].len()) {
+            let mut next = edited.clone();
+            for filler in &self.fillers[memory][first..] {
+                let set = self.alike(&next, filler);
+                let fitting = self.fitting(&next, &set, &filler.to);
+                next = next.with_layers(&set.some(fitting, Order::Spread), &filler.to);
+            }
+            if next != edited && !all.contains(&next) {
+                all.push(next);
+            }
+        }
+        all.push(edited);
+        all
+    }
+
+    /// The layers of `edited` that are placed as those which `slope` changes. Edits may have put
+    /// the layers in another order.
+    fn alike(&self, edited: &ChunkedPlacement, slope: &Slope) -> LayerSet {
+        let LayerSet { layer, .. } = &self.sets[slope.set];
+        let alike = |&at: &usize| edited.placement.layers[at] == *layer;
+        let members = (0..edited.placement.layers.len()).filter(alike).collect();
+        LayerSet { layer: layer.clone(), members }
     }
 
     /// A change for `count` layers, and another one for as few as make room for it; with what both
@@ -107,17 +149,19 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
         Some((added, next.with_layers(&others.some(least, Order::Spread), &relief.to)))
     }
 
-    /// The largest number of layers of `set` that fit as `to`. Layers share a staging slot, so
-    /// bytes of one are no measure for several.
-    fn fitting(&self, set: &LayerSet, to: &LayerPlacement) -> usize {
-        let fits = |count| self.judge.fits(&self.from.with_layers(&set.some(count, Order::Spread), to));
+    /// The largest number of layers of `set` that fit as `to` in `edited`. Layers share a staging
+    /// slot, so bytes of one are no measure for several.
+    fn fitting(&self, edited: &ChunkedPlacement, set: &LayerSet, to: &LayerPlacement) -> usize {
+        let layers = different_layers(&edited.placement);
+        let fits = |count| self.judge.fits_with(edited, &layers, (set, count), to);
         first_without(set.members.len(), fits) - 1
     }
 
     /// The least number of layers of `set` that as `to` make `edited` fit.
     fn least(&self, edited: &ChunkedPlacement, set: &LayerSet, to: &LayerPlacement) -> Option<usize> {
         let all = set.members.len();
-        let short = |count| !self.judge.fits(&edited.with_layers(&set.some(count, Order::Spread), to));
+        let layers = different_layers(&edited.placement);
+        let short = |count| !self.judge.fits_with(edited, &layers, (set, count), to);
         // Most reliefs free too little, whatever the number.
         if all == 0 || short(all) {
             return None;

@@ -4,7 +4,7 @@ use crate::error::PlannerError;
 use crate::placement::Pipelining;
 use crate::plan::{BestRule, SearchSummary};
 use crate::planning::effort::Effort;
-use crate::planning::improvement::edits::{ChunkedPlacement, Edits, LayerSet};
+use crate::planning::improvement::edits::{ChunkedPlacement, Edits, LayerSet, Order};
 use crate::planning::improvement::exchanges::Exchanges;
 use crate::planning::improvement::judge::{Judge, Trial};
 use crate::planning::improvement::slopes::{Slope, Slopes};
@@ -23,6 +23,9 @@ const NEAR: f64 = 1.03;
 /// Climbs from each start, each with another prefill chunk or another pipelining: which is best is
 /// often seen only after the layers are placed for it.
 const CLIMBS: usize = 3;
+/// The part of the budget for a last climb from the best placement, in which small sublayers move
+/// alone.
+const LAST: usize = 6;
 /// A climb may start this much behind the best placement.
 const BEHIND: f64 = 1.1;
 
@@ -37,6 +40,8 @@ pub(crate) struct Improver<'a, 's> {
     known: FxHashSet<ChunkedPlacement>,
     /// What was simulated and is not the end of a climb.
     open: Vec<Trial>,
+    /// Whether small sublayers move alone, too.
+    small: bool,
 }
 
 impl<'a, 's> Improver<'a, 's> {
@@ -51,11 +56,13 @@ impl<'a, 's> Improver<'a, 's> {
             most_edits: left / 4 / layers.max(1),
             known: FxHashSet::default(),
             open: Vec::new(),
+            // Beside experts, other matrices are small.
+            small: problem.cost_model.model.experts.is_none(),
         }
     }
 
-    /// The best placement around `solved` and around the best rule with one number, and what that
-    /// brought. If nothing may be simulated, `solved` itself.
+    /// The best placement around `solved`, around the best rule with one number and around `others`,
+    /// and what that brought. If nothing may be simulated, `solved` itself.
     ///
     /// # Errors
     /// A rate that is missing.
@@ -65,6 +72,7 @@ impl<'a, 's> Improver<'a, 's> {
         scorer: &'a Scorer<'s>,
         effort: Effort,
         solved: Option<ScoredPlacement>,
+        others: &[ScoredPlacement],
     ) -> Result<(Option<ScoredPlacement>, Option<SearchSummary>), PlannerError> {
         if effort.placements() == 0 {
             return Ok((solved, None));
@@ -82,12 +90,15 @@ impl<'a, 's> Improver<'a, 's> {
         let mut improver = Self::new(problem, goal, scorer, effort.placements());
         let mut best = None;
         let several = starts.len() > 1;
+        let last = improver.judge.left / LAST;
         for (at, start) in starts.into_iter().enumerate() {
             // The better start has most of the budget.
-            improver.judge.reserve = if several && at == 0 { improver.judge.left / 3 } else { 0 };
-            best = better(goal, best, improver.improved(start)?);
+            improver.judge.reserve = if several && at == 0 { improver.judge.left / 3 } else { last };
+            best = better(goal, best, improver.improved(start, others, CLIMBS)?);
         }
         let Some(best) = best else { return Ok((None, None)) };
+        (improver.judge.reserve, improver.small) = (0, true);
+        let best = improver.improved(best, &[], 1)?;
         let ratio = |value: f64| Ratio::new(value / best.value).unwrap_or(Ratio::ONE);
         let best_rule = kept.map(|(rule, prefill_chunk, times, value)| BestRule {
             rule,
@@ -99,16 +110,23 @@ impl<'a, 's> Improver<'a, 's> {
         Ok((Some(best), Some(summary)))
     }
 
-    /// The best placement that is found from `start`, or `start`.
-    fn improved(&mut self, start: ScoredPlacement) -> Result<ScoredPlacement, PlannerError> {
-        let candidate = ChunkedPlacement { placement: start.placement.clone(), chunk: start.chunk };
+    /// The best placement that is found from `start` in so many climbs, or `start`. Climbs after the
+    /// first may begin at `others`.
+    fn improved(
+        &mut self,
+        start: ScoredPlacement,
+        others: &[ScoredPlacement],
+        climbs: usize,
+    ) -> Result<ScoredPlacement, PlannerError> {
         let first = if self.judge.goal.keeps(&start.times) { start.value } else { f64::INFINITY };
-        let mut best = Trial { candidate, value: first };
+        let mut best = Trial { value: first, ..Trial::from_scored(&start) };
         self.known.insert(best.candidate.clone());
         self.open.clear();
+        let kept = others.iter().filter(|other| self.judge.goal.keeps(&other.times));
+        self.open.extend(kept.map(Trial::from_scored));
         let (mut from, reserve) = (best.clone(), self.judge.reserve);
         let mut climbed = Vec::new();
-        for later in (0..CLIMBS).rev() {
+        for later in (0..climbs).rev() {
             let left = self.judge.left.saturating_sub(reserve);
             self.judge.reserve = reserve + left * later / (later + 3);
             let top = self.climbed(from)?;
@@ -160,13 +178,14 @@ impl<'a, 's> Improver<'a, 's> {
     /// worth another round, single edits. `value` is that of `from`.
     fn round(&mut self, from: &ChunkedPlacement, value: f64) -> Result<Vec<Trial>, PlannerError> {
         let sets = LayerSet::all(&from.placement);
-        let slopes = self.slopes.around(&mut self.judge, &self.edits, from, &sets)?;
+        let slopes = self.slopes.around(&mut self.judge, (&self.edits, self.small), from, &sets)?;
         let exchanges = Exchanges::new(&self.judge, from, &sets, &slopes);
-        let whole = self.edits.of_whole(from).into_iter().flat_map(|edited| exchanges.fitted(edited));
-        let combined: Vec<_> = exchanges.all().into_iter().chain(whole).collect();
-        let mut found = self.tried(combined.into_iter(), value)?;
+        let whole: Vec<_> =
+            self.edits.of_whole(from).into_iter().flat_map(|edited| exchanges.fitted(edited)).collect();
+        let combined = exchanges.all();
+        let mut found = self.tried(combined.into_iter().chain(whole), value)?;
         if !found.iter().any(|next| next.is_worth(value)) {
-            found.append(&mut self.tried(single_edits(from, &sets, slopes), value)?);
+            found.append(&mut self.tried(single_edits(from, &sets, &slopes), value)?);
         }
         Ok(found)
     }
@@ -199,18 +218,20 @@ impl<'a, 's> Improver<'a, 's> {
 }
 
 /// Every other placement of the layers of a set, for all of them, half of them, or one at either
-/// end, those that gain most or cost least first.
+/// end, those first that promise most if the changes of several layers add up.
 fn single_edits<'e>(
     from: &'e ChunkedPlacement,
     sets: &'e [LayerSet],
-    mut slopes: Vec<Slope>,
+    slopes: &'e [Slope],
 ) -> impl Iterator<Item = ChunkedPlacement> + 'e {
-    slopes.retain(|slope| slope.value.is_finite());
-    slopes.sort_by(|a, b| a.value.total_cmp(&b.value));
-    slopes.into_iter().flat_map(move |Slope { set, to, .. }| {
-        let set = &sets[set];
-        set.portions().map(move |(count, order)| from.with_layers(&set.some(count, order), &to))
-    })
+    let finite = slopes.iter().filter(|slope| slope.value.is_finite());
+    let edits = finite.flat_map(|slope| sets[slope.set].portions().map(move |portion| (slope, portion)));
+    let mut edits: Vec<_> = edits.collect();
+    let promised = |(slope, (count, _)): &(&Slope, (usize, Order))| slope.value * *count as f64;
+    edits.sort_by(|a, b| promised(a).total_cmp(&promised(b)));
+    edits
+        .into_iter()
+        .map(|(Slope { set, to, .. }, (count, order))| from.with_layers(&sets[*set].some(count, order), to))
 }
 
 /// What the layers of a placement share: micro-batches and slots, and the prefill chunk.

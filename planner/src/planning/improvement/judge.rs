@@ -1,10 +1,11 @@
 //! Simulated candidates, within a budget.
 
-use crate::cost::footprint;
+use crate::cost::{footprint, footprint_of_layers};
 use crate::error::PlannerError;
-use crate::memory::MemoryUsage;
-use crate::planning::improvement::edits::ChunkedPlacement;
-use crate::planning::problem::Problem;
+use crate::memory::{MemoryUsage, overfilled};
+use crate::placement::LayerPlacement;
+use crate::planning::improvement::edits::{ChunkedPlacement, LayerSet, Order};
+use crate::planning::problem::{Problem, ScoredPlacement};
 use crate::planning::scorer::Scorer;
 use crate::program::RunExtent;
 use crate::search::Goal;
@@ -22,6 +23,12 @@ pub(super) struct Trial {
 }
 
 impl Trial {
+    pub fn from_scored(scored: &ScoredPlacement) -> Self {
+        let ScoredPlacement { placement, chunk, value, .. } = scored;
+        let candidate = ChunkedPlacement { placement: placement.clone(), chunk: *chunk };
+        Self { candidate, value: *value }
+    }
+
     /// Whether its gain over `value` is worth another round.
     pub fn is_worth(&self, value: f64) -> bool {
         self.value < value * (1.0 - WORTH)
@@ -65,6 +72,24 @@ impl Judge<'_, '_> {
         self.room(candidate).is_some_and(|room| room.iter().all(|&free| free >= 0))
     }
 
+    /// Whether `candidate` fits with `to` in place of `count` of the layers of `set`. `layers` are
+    /// its different layers, each with its number.
+    pub fn fits_with(
+        &self,
+        candidate: &ChunkedPlacement,
+        layers: &[(&LayerPlacement, u64)],
+        (set, count): (&LayerSet, usize),
+        to: &LayerPlacement,
+    ) -> bool {
+        let Problem { cost_model, requirements, .. } = self.problem;
+        let extent = RunExtent::from_workload(&requirements.workload, candidate.chunk);
+        let layers = exchanged(layers, (&set.layer, count as u64), to);
+        match footprint_of_layers(*cost_model, &extent, &candidate.placement, &layers) {
+            Some(used) => overfilled(cost_model.machine, &used).is_none(),
+            None => self.fits(&candidate.with_layers(&set.some(count, Order::Spread), to)),
+        }
+    }
+
     /// How many placements of the whole model may be simulated now.
     pub fn affords_trials(&self) -> usize {
         self.affords(self.problem.cost_model.model.layers as usize)
@@ -100,6 +125,69 @@ impl Judge<'_, '_> {
                 let late = within_limits && !self.goal.keeps(&times);
                 Some(if late { f64::INFINITY } else { value })
             }),
+        }
+    }
+}
+
+/// Different layers with their numbers, with `to` in place of `count` of `from`: at the place of
+/// whichever of the two comes first, so that the order of their kinds stays.
+fn exchanged<'l>(
+    layers: &[(&'l LayerPlacement, u64)],
+    (from, count): (&LayerPlacement, u64),
+    to: &'l LayerPlacement,
+) -> Vec<(&'l LayerPlacement, u64)> {
+    let mut exchanged = Vec::with_capacity(layers.len() + 1);
+    let mut known = layers.iter().find(|(layer, _)| *layer == to).map_or(0, |(_, known)| *known) + count;
+    for &(layer, number) in layers {
+        let left = if layer == from { number - count } else { number };
+        if (layer == from || layer == to) && known > 0 {
+            exchanged.push((to, std::mem::take(&mut known)));
+        }
+        if layer != to && left > 0 {
+            exchanged.push((layer, left));
+        }
+    }
+    exchanged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::exchanged;
+    use crate::memory::different_layers;
+    use crate::placement::{LayerPlacement, Placement};
+    use crate::planning::improvement::edits::{ChunkedPlacement, LayerSet, Order};
+    use hwprofiles::{DeviceId, MemoryId};
+    use proptest::prelude::*;
+    use scenarios::Model;
+    use std::collections::HashMap;
+
+    fn numbers<'l>(layers: &[(&'l LayerPlacement, u64)]) -> HashMap<&'l LayerPlacement, u64> {
+        let numbers: HashMap<_, _> = layers.iter().copied().collect();
+        assert_eq!(numbers.len(), layers.len(), "each different layer is there once");
+        numbers
+    }
+
+    proptest! {
+        #[test]
+        fn an_exchange_of_numbers_is_that_of_the_layers(
+            homes in prop::collection::vec(0_usize..4, 32),
+            [from, to] in prop::array::uniform2(0_usize..4),
+            count in 0_usize..32,
+        ) {
+            let model = Model::preset("llama-3.1-8b").unwrap();
+            let of = |memory| Placement::uniform(&model, DeviceId(0), MemoryId(memory));
+            let kinds: Vec<LayerPlacement> = (0..4).map(|memory| of(memory).layers[0].clone()).collect();
+            let layers = homes.iter().map(|&home| kinds[home].clone()).collect();
+            let before = ChunkedPlacement { placement: Placement { layers, ..of(0) }, chunk: 1 };
+            let sets = LayerSet::all(&before.placement);
+            let set = sets.iter().find(|set| set.layer == kinds[from]);
+            prop_assume!(from != to && set.is_some());
+            let set = set.unwrap();
+            let count = count.min(set.members.len());
+            let after = before.with_layers(&set.some(count, Order::Spread), &kinds[to]);
+            let known = different_layers(&before.placement);
+            let exchanged = exchanged(&known, (&set.layer, count as u64), &kinds[to]);
+            prop_assert_eq!(numbers(&exchanged), numbers(&different_layers(&after.placement)));
         }
     }
 }

@@ -55,8 +55,8 @@ pub(super) struct Slopes {
     excerpts: FxHashMap<ChunkedPlacement, Judgement>,
     /// What changes brought where they were last simulated.
     changes: FxHashMap<LayerChange, Judgement>,
-    /// The edits of layers.
-    edits: FxHashMap<LayerPlacement, Arc<[LayerPlacement]>>,
+    /// The edits of layers, without or with those of small sublayers alone.
+    edits: FxHashMap<(LayerPlacement, bool), Arc<[LayerPlacement]>>,
 }
 
 impl Slopes {
@@ -72,14 +72,12 @@ impl Slopes {
     pub fn around(
         &mut self,
         judge: &mut Judge<'_, '_>,
-        edits: &Edits<'_>,
+        (edits, small): (&Edits<'_>, bool),
         from: &ChunkedPlacement,
         sets: &[LayerSet],
     ) -> Result<Vec<Slope>, PlannerError> {
         let mut order: Vec<usize> = (0..sets.len()).collect();
         order.sort_by_key(|&set| usize::MAX - sets[set].members.len());
-        // Beside experts, other matrices are small.
-        let alone = judge.problem.cost_model.model.experts.is_none();
         let ChunkedPlacement { placement, chunk } = from;
         let mut slopes = Vec::new();
         for set in order {
@@ -88,8 +86,8 @@ impl Slopes {
             let window = at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(placement.layers.len());
             let alike = sets.iter().filter(|other| other.layer.kind == layer.kind && other.layer != *layer);
             let used = alike.map(|other| other.layer.clone());
-            let edited = self.edits.entry(layer.clone());
-            let edited = edited.or_insert_with(|| edits.of_layer(layer, alone).into()).clone();
+            let edited = self.edits.entry((layer.clone(), small));
+            let edited = edited.or_insert_with(|| edits.of_layer(layer, small).into()).clone();
             let others: Vec<LayerPlacement> = used.chain(edited.iter().cloned()).collect();
             let change = |to: &LayerPlacement| -> LayerChange {
                 (layer.kind, layer.differences(to), *chunk, placement.pipelining)

@@ -2,12 +2,12 @@
 
 use crate::cases::cases;
 use crate::machine::{machine, placed, placements, tiny_model};
-use hwprofiles::{DType, DeviceId, MemoryId, Seconds};
+use hwprofiles::{DType, DeviceId, Library, MemoryId, Seconds};
 use planner::{CostModel, PhasePrograms, Placement, steps};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use scenarios::{Formats, Phase, Step, WeightFormats, Workload};
+use scenarios::{Formats, Model, Phase, Step, Sublayer, WeightFormats, Workload};
 use sim::{BatchRun, SimTime, Simulator, Tick, sampling_time};
 
 const FORMATS: Formats =
@@ -143,4 +143,29 @@ fn an_estimate_agrees_with_the_simulation_to_a_fraction_of_a_per_cent() {
     errors.sort_by(f64::total_cmp);
     let [median, most, worst] = [200, 395, 399].map(|rank| errors[rank]);
     assert!(median < 1e-3 && most < 0.01 && worst < 0.05, "{median}, {most}, {worst}");
+}
+
+/// What the last layer streams hides behind as many layers as there are, not behind the few of a
+/// shortened run.
+#[test]
+fn an_estimate_sees_that_one_layer_streams_more_than_the_others() {
+    let machine = Library::default().machine("gnr-h200").unwrap();
+    let model = Model::preset("llama-3.1-70b").unwrap();
+    let mut placement = Placement::uniform(&model, DeviceId(1), machine.devices[1].memory);
+    placement.pipelining.slots = 16;
+    for (at, layer) in placement.layers.iter_mut().enumerate() {
+        for (sublayer, slices) in layer.kind.sublayers().iter().zip(layer.sublayers.iter_mut()) {
+            let more = at == 79 && matches!(sublayer, Sublayer::Qkv | Sublayer::Out);
+            if more || *sublayer == Sublayer::Attention {
+                slices[0].home = machine.devices[0].memory;
+            }
+        }
+    }
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &FORMATS };
+    let workload = Workload::new(1, 2048, 16);
+    let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+    let whole = BatchRun::new(cost_model, &programs, &steps(&workload, 1024)).times().unwrap();
+    let estimate = sim::estimate(cost_model, &placement, &workload, 1024).unwrap();
+    let [whole, estimate] = [whole, estimate].map(|times| times.tpot.unwrap().get());
+    assert!((estimate / whole - 1.0).abs() < 1e-4, "{estimate}, {whole}");
 }
