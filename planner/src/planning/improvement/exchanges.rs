@@ -108,7 +108,7 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
         let Some(memory) = (0..room.len()).max_by_key(more).filter(|memory| more(memory) > 0) else {
             return vec![edited];
         };
-        let mut all = Vec::new();
+        let mut all = vec![edited.clone()];
         for first in 0..FILLS.min(self.fillers[memory].len()) {
             let mut next = edited.clone();
             for filler in &self.fillers[memory][first..] {
@@ -116,11 +116,10 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
                 let fitting = self.fitting(&next, &set, &filler.to);
                 next = next.with_layers(&set.some(fitting, Order::Spread), &filler.to);
             }
-            if next != edited && !all.contains(&next) {
+            if !all.contains(&next) {
                 all.push(next);
             }
         }
-        all.push(edited);
         all
     }
 

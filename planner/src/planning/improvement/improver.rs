@@ -4,7 +4,7 @@ use crate::error::PlannerError;
 use crate::placement::Pipelining;
 use crate::plan::{BestRule, SearchSummary};
 use crate::planning::effort::Effort;
-use crate::planning::improvement::edits::{ChunkedPlacement, Edits, LayerSet, Order};
+use crate::planning::improvement::edits::{ChunkedPlacement, Edits, LayerSet};
 use crate::planning::improvement::exchanges::Exchanges;
 use crate::planning::improvement::judge::{Judge, Trial};
 use crate::planning::improvement::slopes::{Slope, Slopes};
@@ -185,7 +185,7 @@ impl<'a, 's> Improver<'a, 's> {
         let combined = exchanges.all();
         let mut found = self.tried(combined.into_iter().chain(whole), value)?;
         if !found.iter().any(|next| next.is_worth(value)) {
-            found.append(&mut self.tried(single_edits(from, &sets, &slopes), value)?);
+            found.append(&mut self.tried(single_edits(from, &sets, slopes), value)?);
         }
         Ok(found)
     }
@@ -218,20 +218,18 @@ impl<'a, 's> Improver<'a, 's> {
 }
 
 /// Every other placement of the layers of a set, for all of them, half of them, or one at either
-/// end, those first that promise most if the changes of several layers add up.
+/// end, those that gain most or cost least first.
 fn single_edits<'e>(
     from: &'e ChunkedPlacement,
     sets: &'e [LayerSet],
-    slopes: &'e [Slope],
+    mut slopes: Vec<Slope>,
 ) -> impl Iterator<Item = ChunkedPlacement> + 'e {
-    let finite = slopes.iter().filter(|slope| slope.value.is_finite());
-    let edits = finite.flat_map(|slope| sets[slope.set].portions().map(move |portion| (slope, portion)));
-    let mut edits: Vec<_> = edits.collect();
-    let promised = |(slope, (count, _)): &(&Slope, (usize, Order))| slope.value * *count as f64;
-    edits.sort_by(|a, b| promised(a).total_cmp(&promised(b)));
-    edits
-        .into_iter()
-        .map(|(Slope { set, to, .. }, (count, order))| from.with_layers(&sets[*set].some(count, order), to))
+    slopes.retain(|slope| slope.value.is_finite());
+    slopes.sort_by(|a, b| a.value.total_cmp(&b.value));
+    slopes.into_iter().flat_map(move |Slope { set, to, .. }| {
+        let set = &sets[set];
+        set.portions().map(move |(count, order)| from.with_layers(&set.some(count, order), &to))
+    })
 }
 
 /// What the layers of a placement share: micro-batches and slots, and the prefill chunk.
