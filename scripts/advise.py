@@ -27,7 +27,7 @@ FULCRUM = sys.argv[3] if len(sys.argv) > 3 else ROOT / "target/release/fulcrum"
 ENGINES = {"llama.cpp": "llama.cpp", "ik_llama.cpp": "ik_llama.cpp", "vllm": "vllm", "sglang": "sglang",
            "ollama": "ollama", "mlx": "llama.cpp", "lmstudio": "lmstudio", "ktransformers": "ktransformers"}
 SAFE = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4", "awq": "int4_g128", "gptq": "int4_g128", "int4": "int4_g128",
-        "int8": "int8", "mxfp4": "mxfp4"}
+        "int8": "int8", "mxfp4": "mxfp4", "gptq4": "int4_g128"}
 
 
 def tokens(text, otherwise):
@@ -42,8 +42,9 @@ def format_of(quant, engine):
         return SAFE.get(word)
     if word in ("mxfp4", "f16") :
         return {"mxfp4": "mxfp4_moe", "f16": "f16"}[word]
-    return {"4bit": "q4_0", "mlx_8bit": "q8_0"}.get(word, re.sub(r"_xl$", "_m", word).replace("q2_k_m", "q2_k")
-                                                  .replace("q6_k_m", "q6_k").replace("q8_k_m", "q8_0"))
+    known = {"4bit": "q4_0", "mlx_8bit": "q8_0", "q6_k_l": "q6_k"}
+    plain = re.sub(r"_xl$", "_m", word).replace("q2_k_m", "q2_k").replace("q6_k_m", "q6_k").replace("q8_k_m", "q8_0")
+    return known.get(word, plain)
 
 
 def users():

@@ -114,6 +114,16 @@ pub struct DeviceDetails {
     /// rows reaches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_rate_rows: Option<Sourced<u64>>,
+    /// The most rows of a tile of those products, to which the tokens of an expert are filled up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile_rows: Option<Sourced<u64>>,
+    /// What an engine's kernel moves for each activation that it rounds before such a product.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<Sourced<Bytes>>,
+    /// The rate at which an engine's kernels read and write the state of a recurrence for each
+    /// token of a prompt. Absent where tokens are computed in chunks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_rate: Option<Sourced<BytesPerSec>>,
     /// The rate at which an engine's decode attention reads a quantised cache, once for each query
     /// head. Absent where the heads of a group share what is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use crate::machine::device::{CeilingRates, Device, DeviceKind, Ranks, WidenedPro
 use crate::machine::graph::Machine;
 use crate::machine::memory::{MemoryId, MemoryKind};
 use crate::rates::{AllReduce, Bound, GemmRates};
-use crate::units::{Bytes, BytesPerSec, DType, FlopPerSec, Ratio, Seconds, Sourced};
+use crate::units::{Bytes, BytesPerSec, DType, FlopPerSec, Joules, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -55,6 +55,13 @@ pub struct EngineExecution {
     /// The same in prompts, where they differ: many queries share a block that was unpacked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_cache_prompts: Option<Sourced<Ratio>>,
+    /// The share of its memory's bandwidth at which a CPU reads and writes a recurrence's state for
+    /// each token of a prompt, where it computes them one after the other and not in chunks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_recurrence: Option<Sourced<Ratio>>,
+    /// The same share for a GPU. More than 1 where caches or registers hold the state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recurrence: Option<Sourced<Ratio>>,
     /// The shortest time of a GPU kernel, its launch included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Sourced<Seconds>>,
@@ -62,6 +69,10 @@ pub struct EngineExecution {
     /// are not fused, the rounding of activations before a product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch: Option<Sourced<Seconds>>,
+    /// What a kernel of its own moves on GPUs for each activation that it rounds before a product
+    /// of many rows with quantised weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<Sourced<Bytes>>,
     /// The share of a GPU's attention rate that its kernels reach where they compute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<Sourced<Ratio>>,
@@ -182,9 +193,17 @@ pub struct ArchitectureKernels {
     /// kernels that multiply blocks as integers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub integer_product: Option<Sourced<Ratio>>,
+    /// The energy that one operation of those products takes. They reach at most what the GPU's
+    /// power pays for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub product_energy: Option<Sourced<Joules>>,
     /// The rows with which half of that is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_rate_rows: Option<Sourced<u64>>,
+    /// The most rows of a tile of those products. A step of fewer tokens has smaller tiles; the
+    /// tokens of an expert are filled up to whole ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tile_rows: Option<Sourced<u64>>,
     /// What each launch costs beyond the part's own, also where all layers are with GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch: Option<Sourced<Seconds>>,
@@ -201,9 +220,18 @@ pub struct ArchitectureKernels {
     /// What each matrix of each expert of a prompt takes, where they are computed one by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expert: Option<Sourced<Seconds>>,
+    /// The share of a GPU's bandwidth at which the state of a recurrence is read and written for
+    /// each token of a prompt, where tokens are computed one after the other and not in chunks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recurrence: Option<Sourced<Ratio>>,
     /// The share of a GPU's attention rate where it computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<Sourced<Ratio>>,
+    /// The energy that one operation of the attention of prompts takes where all layers are with
+    /// GPUs. On those whose attention was not measured it reaches what their power pays for,
+    /// whatever share it has in decoding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_energy: Option<Sourced<Joules>>,
     /// The same where the attention of prompts is not one kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unfused_attention: Option<Sourced<Ratio>>,
@@ -304,6 +332,7 @@ impl Machine {
         engine.slow_links(&mut machine);
         let has_both = [DeviceKind::Cpu, DeviceKind::Gpu]
             .map(|kind| self.devices.iter().any(|device| device.kind == kind));
+        let host: Vec<_> = machine.memories.iter().map(|memory| memory.bandwidth.value).collect();
         for device in &mut machine.devices {
             if let Some(hop) = engine.hop.as_ref().filter(|_| has_both == [true, true]) {
                 let reason = format!("{} and {} of the engine's own", device.sync.value, hop.value);
@@ -314,7 +343,7 @@ impl Machine {
                     let bandwidth = self.memories[device.memory.0].bandwidth.value / device.ranks() as f64;
                     engine.change_gpu(device, bandwidth);
                 }
-                _ => engine.change_host(device),
+                _ => engine.change_host(device, host[device.memory.0]),
             }
         }
         machine
@@ -375,7 +404,8 @@ impl EngineExecution {
         }
     }
 
-    fn change_host(&self, device: &mut Device) {
+    /// `bandwidth` is that of the host's memory.
+    fn change_host(&self, device: &mut Device, bandwidth: BytesPerSec) {
         let cores = device.cores.len() as u64;
         if let Some(join) = &self.host_join {
             let threads = self.threads.as_ref().map_or(cores, |threads| threads.value);
@@ -402,6 +432,11 @@ impl EngineExecution {
             quantised.for_each(|(_, rates)| {
                 *rates = rates.faster(Bound::Compute, share.value).with_faster_prefill(prompts);
             });
+        }
+        if let Some(share) = &self.host_recurrence {
+            let reason = format!("{} of {bandwidth} ({})", share.value, share.source);
+            let rate = Sourced::estimated(bandwidth * share.value.get(), &reason);
+            device.details.state_rate = Some(rate);
         }
         let details = &mut device.details;
         if let (Some(products), Some(cost)) = (&self.host_product, &details.dequantisation) {
@@ -448,6 +483,8 @@ impl EngineExecution {
             let Some(share) = share else { continue };
             device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, share.value));
         }
+        let is_whole = self.on_gpus.is_none() && !is_unfused;
+        attend_within_power(device, own.attention_energy.as_ref().filter(|_| is_whole), attention);
         change_products(device, &own);
         let details = &mut device.details;
         // Those of the executor.
@@ -456,6 +493,7 @@ impl EngineExecution {
             details.score_traffic.clone_from(&self.score_traffic);
         }
         take(&mut details.kernel, self.kernel.as_ref());
+        details.rounding.clone_from(&self.rounding);
         take(&mut details.quantises_activations, self.quantises_activations.as_ref());
         take(&mut details.grouped_attention, self.grouped_attention.as_ref());
         take(&mut details.sparse_heads, self.sparse_heads.as_ref());
@@ -472,6 +510,9 @@ impl EngineExecution {
         };
         if let Some(share) = own.gpu_read.as_ref().or(self.gpu_read.as_ref()) {
             details.quantised_read = Some(read(share));
+        }
+        if let Some(share) = own.recurrence.as_ref().or(self.recurrence.as_ref()) {
+            details.state_rate = Some(read(share));
         }
         if let Some(share) = &self.kv_by_head {
             details.cache_read_by_head = Some(read(share));
@@ -502,10 +543,36 @@ fn take<T: Clone>(known: &mut Option<T>, stated: Option<&T>) {
     }
 }
 
+/// The rate of operations that take `each` of the power of one GPU of the device.
+fn rate_within_power(device: &Device, each: Option<&Sourced<Joules>>) -> Option<Sourced<FlopPerSec>> {
+    let (power, each) = (device.power.as_ref()?.value * (1.0 / device.ranks() as f64), each?);
+    let reason = format!("{power} at {} for each operation ({})", each.value, each.source);
+    Some(Sourced::estimated(power.rate_of(each.value), &reason))
+}
+
+/// Attention of prompts at the rate that the GPU's power pays for, in the place of `share` of the
+/// rate of long products. Measured attention was within the power when it was measured.
+fn attend_within_power(device: &mut Device, each: Option<&Sourced<Joules>>, share: Option<&Sourced<Ratio>>) {
+    let wide = device.fastest_product(DType::Bf16).or_else(|| device.fastest_product(DType::F16));
+    let paid = rate_within_power(device, each);
+    let (Some(wide), Some(paid)) = (wide, paid) else { return };
+    let reached = paid.value.min(wide.value * MOST_OF_PRODUCTS);
+    let share = share.map_or(1.0, |share| share.value.get());
+    let Some(factor) = Ratio::new(reached / (wide.value * share)) else { return };
+    for rates in device.attention.values_mut().filter(|rates| rates.is_estimated()) {
+        *rates = rates.with_faster_prefill(factor);
+    }
+}
+
+/// The most that attention reaches, as a share of the rate that is assumed for long products: one
+/// of its two products has sums of 16 bits, which are twice as fast on consumers' GPUs.
+const MOST_OF_PRODUCTS: f64 = 1.5;
+
 /// Products of a GPU with quantised weights by the engine's own kernels, or by a library.
 fn change_products(device: &mut Device, own: &ArchitectureKernels) {
     let wide = device.fastest_product(DType::Bf16).or_else(|| device.fastest_product(DType::F16));
     let integers = device.table(DType::Int8).and_then(GemmRates::fastest);
+    let paid = rate_within_power(device, own.product_energy.as_ref());
     let details = &mut device.details;
     let part = |share: Option<&Sourced<Ratio>>, of: &Option<Sourced<FlopPerSec>>| {
         let (share, of) = (share?, of.as_ref()?);
@@ -514,10 +581,14 @@ fn change_products(device: &mut Device, own: &ArchitectureKernels) {
     };
     let integer_product = part(own.integer_product.as_ref(), &integers);
     let product = integer_product.or_else(|| part(own.product.as_ref(), &wide));
-    if product.is_some() {
-        details.quantised_product = product;
+    if let Some(product) = product {
+        details.quantised_product = Some(match paid {
+            Some(paid) if paid.value < product.value => paid,
+            _ => product,
+        });
         details.quantised_formats.clone_from(&own.formats);
         details.half_rate_rows.clone_from(&own.half_rate_rows);
+        details.tile_rows.clone_from(&own.tile_rows);
     }
     if let Some(LibraryProducts { from_rows, share }) = &own.widened {
         let rate = part(Some(share), &wide);

@@ -26,10 +26,20 @@ const MANY_ROWS: u64 = 2048;
 
 /// The most rows for which GPUs have vector kernels, which read the weights once and have no tiles
 /// to fill.
-const VECTOR_ROWS: u64 = 8;
+pub(super) const VECTOR_ROWS: u64 = 8;
 
 /// The widest heads that vector kernels of decode attention have.
 const WIDEST_HEAD: u64 = 256;
+
+/// Tiles have a multiple of so many rows.
+const TILE_STEP: u64 = 8;
+
+/// The rows of a tile for so many tokens: the fewest with which they need no more tiles than with
+/// `most` rows in each.
+fn tile_for(tokens: u64, most: u64) -> u64 {
+    let tiles = tokens.div_ceil(most).max(1);
+    tokens.div_ceil(tiles).next_multiple_of(TILE_STEP).min(most)
+}
 
 /// The sizes of y[m, n] = x[m, k] · W[n, k]ᵀ.
 #[derive(Debug, Clone, Copy)]
@@ -119,40 +129,70 @@ impl Device {
     /// without tiles.
     fn within_product_rate(&self, dtype: DType, product: Product, estimate: Estimate) -> Estimate {
         let has_tiles = self.kind != DeviceKind::Gpu || product.m > VECTOR_ROWS;
-        self.within_tile_rate(dtype, product, has_tiles, estimate)
+        let filled = if has_tiles { self.filled_rows(product.m) } else { product.m as f64 };
+        self.within_tile_rate(dtype, product, filled, estimate)
     }
 
-    /// The product of several experts' matrices for several tokens: tiles of an expert with few
-    /// tokens are as large as those of one with many. `product` is without tiles for few rows.
-    pub(super) fn in_tiles(&self, dtype: DType, [m, n, k]: [u64; 3], product: Estimate) -> Estimate {
+    /// The product of several experts' matrices for `tokens` in all, `m` for each of them: tiles of
+    /// an expert with few tokens are as large as those of one with many. `product` is without tiles
+    /// for few rows.
+    pub(super) fn in_tiles(
+        &self,
+        dtype: DType,
+        [m, n, k]: [u64; 3],
+        tokens: u64,
+        product: Estimate,
+    ) -> Estimate {
         let is_widened = self.details.widened.as_ref().is_some_and(|it| m >= it.from_rows.value);
         match is_widened {
             true => product,
-            false => self.within_tile_rate(dtype, Product { m, n, k }, true, product),
+            false => {
+                let filled = self.filled_rows_of_experts(m, tokens);
+                self.within_tile_rate(dtype, Product { m, n, k }, filled, product)
+            }
         }
     }
 
-    /// The estimate, or where it is longer the time at the engine's rate of multiplying: FLOP ÷
-    /// (rate · the format's share · m ÷ (m + h)), where h is the number of rows that reach half of
-    /// the rate, or zero without tiles. A CPU is never slower than by dot products, which unpack a
-    /// block again for each row.
-    fn within_tile_rate(
-        &self,
-        dtype: DType,
-        product: Product,
-        has_tiles: bool,
-        estimate: Estimate,
-    ) -> Estimate {
+    /// The rows that take as long at the full rate as `m` rows in tiles do. Unpacking a tile's
+    /// weights takes as long as h of its rows, the number that reaches half of the rate where tiles
+    /// are of any size: m + h. Where tiles have at most `tile_rows`, each has its own h.
+    fn filled_rows(&self, m: u64) -> f64 {
+        let Some(most) = &self.details.tile_rows else { return m as f64 + self.unpacking_rows() };
+        m.div_ceil(most.value) as f64 * self.whole_tile(m, most.value)
+    }
+
+    /// The same for experts with `m` tokens each in the mean. How many rows a tile has depends on
+    /// the `tokens` of all experts. The tokens of an expert are taken to be spread as an
+    /// exponential, so that it needs 1 ÷ (1 − e^(−tile ÷ m)) tiles: one where it has few.
+    fn filled_rows_of_experts(&self, m: u64, tokens: u64) -> f64 {
+        let Some(most) = &self.details.tile_rows else { return m as f64 + self.unpacking_rows() };
+        let tile = tile_for(tokens.max(m), most.value) as f64;
+        let tiles = 1.0 / (1.0 - (-tile / m.max(1) as f64).exp());
+        tiles * self.whole_tile(tokens.max(m), most.value)
+    }
+
+    /// A tile of a step of so many tokens, as rows at the rate of tiles of `most` rows.
+    fn whole_tile(&self, tokens: u64, most: u64) -> f64 {
+        let (unpacking, most_rows) = (self.unpacking_rows(), most as f64);
+        (tile_for(tokens, most) as f64 + unpacking) * most_rows / (most_rows + unpacking)
+    }
+
+    fn unpacking_rows(&self) -> f64 {
+        self.details.half_rate_rows.as_ref().map_or(0.0, |rows| rows.value as f64)
+    }
+
+    /// The estimate, or where it is longer the time of `filled` rows at the engine's rate of
+    /// multiplying: FLOP ÷ (rate · the format's share · m ÷ filled). A CPU is never slower than by
+    /// dot products, which unpack a block again for each row.
+    fn within_tile_rate(&self, dtype: DType, product: Product, filled: f64, estimate: Estimate) -> Estimate {
         let details = &self.details;
         let Some(rate) = details.quantised_product.as_ref().filter(|_| dtype.is_quantised()) else {
             return estimate;
         };
         let share = details.quantised_formats.get(&dtype).map_or(1.0, |share| share.value.get());
-        let half = details.half_rate_rows.as_ref().filter(|_| has_tiles);
-        let half = half.map_or(0.0, |rows| rows.value as f64);
         let rows = product.m as f64;
-        let tiles = rate.value * (share * rows / (rows + half));
-        let dots = details.dequantisation.as_ref().filter(|cost| half > 0.0 && cost.overlaps);
+        let tiles = rate.value * (share * rows / filled);
+        let dots = details.dequantisation.as_ref().filter(|cost| filled > rows && cost.overlaps);
         let dots = dots.map(|cost| FlopPerSec::new(2.0 * cost.rate.value.get() * share));
         let time = product.flop() / dots.map_or(tiles, |dots| tiles.max(dots));
         match time > estimate.time {

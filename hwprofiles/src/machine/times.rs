@@ -6,6 +6,7 @@
 //! ([`Basis::Extrapolated`]).
 
 use crate::machine::device::Device;
+use crate::machine::quantised::VECTOR_ROWS;
 use crate::rates::{AttentionShape, Basis, Bound, Estimate, Operation, Phase};
 use crate::units::{Bytes, DType, Flop, Ratio, Seconds};
 
@@ -69,10 +70,10 @@ impl Device {
         }
     }
 
-    /// A product of the matrices of several experts for several tokens in one kernel: `product`,
+    /// A product of the matrices of several experts in one kernel, for `tokens` in all: `product`,
     /// or the time at the most that an engine's grouped kernels reach, where that is longer.
-    pub fn as_grouped(&self, weights: DType, size: [u64; 3], product: Estimate) -> Estimate {
-        let product = self.in_tiles(weights, size, product);
+    pub fn as_grouped(&self, weights: DType, size: [u64; 3], tokens: u64, product: Estimate) -> Estimate {
+        let product = self.in_tiles(weights, size, tokens, product);
         let of_blocks = self.details.grouped_block_product.as_ref().filter(|_| weights == DType::Fp8Block);
         let share = of_blocks.or(self.details.grouped_product.as_ref());
         let (Some(share), Some(fastest)) = (share, self.fastest_product(weights)) else { return product };
@@ -91,6 +92,11 @@ impl Device {
             Basis::Measured | Basis::Interpolated => product,
             Basis::Extrapolated | Basis::Estimated => self.whole_kernel(product),
         };
+        // Few rows are rounded within the time of a launch.
+        let is_rounded = weights.is_quantised() && m > VECTOR_ROWS;
+        if let Some(rounding) = self.details.rounding.as_ref().filter(|_| is_rounded) {
+            return product.then(&self.streaming_time(rounding.value * m.saturating_mul(k)));
+        }
         let is_fp8 = matches!(weights, DType::Fp8 | DType::Fp8Block);
         if !is_fp8 || self.details.quantises_activations != Some(true) {
             return product;

@@ -1,7 +1,7 @@
 //! Rules for a single value. They are checked while it is read, so that the message names its line.
 
 use crate::units::quantities::{
-    Bytes, BytesPerSec, Dollars, ElementsPerSec, FlopPerSec, Hertz, Seconds, Watts, Years,
+    Bytes, BytesPerSec, Dollars, ElementsPerSec, FlopPerSec, Hertz, Joules, Seconds, Watts, Years,
 };
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -48,7 +48,7 @@ macro_rules! positive {
     )*};
 }
 
-positive!(u64 usize Bytes BytesPerSec ElementsPerSec FlopPerSec Seconds Hertz Watts Dollars Years);
+positive!(u64 usize Bytes BytesPerSec ElementsPerSec FlopPerSec Seconds Hertz Watts Joules Dollars Years);
 
 impl<K: Display, V: Checked> Checked for BTreeMap<K, V> {
     fn check(&self) -> Result<(), String> {

@@ -54,8 +54,17 @@ const FLOP_PER_BYTE: UnitTable = &[("FLOP/B", 1.0)];
 
 const WATTS: UnitTable = &[("W", 1.0), ("mW", 1e-3), ("kW", 1e3), ("MW", 1e6)];
 
-const JOULES: UnitTable =
-    &[("J", 1.0), ("mJ", 1e-3), ("kJ", 1e3), ("MJ", 1e6), ("Wh", 3600.0), ("kWh", 3.6e6)];
+const JOULES: UnitTable = &[
+    ("J", 1.0),
+    ("mJ", 1e-3),
+    ("uJ", 1e-6),
+    ("nJ", 1e-9),
+    ("pJ", 1e-12),
+    ("kJ", 1e3),
+    ("MJ", 1e6),
+    ("Wh", 3600.0),
+    ("kWh", 3.6e6),
+];
 
 const YEARS: UnitTable = &[("y", 1.0)];
 
@@ -418,6 +427,13 @@ impl Div<Bytes> for Flop {
     type Output = FlopPerByte;
     fn div(self, bytes: Bytes) -> FlopPerByte {
         FlopPerByte(self.as_f64() / bytes.as_f64())
+    }
+}
+
+impl Watts {
+    /// The rate at which operations that take `each` use this power.
+    pub fn rate_of(self, each: Joules) -> FlopPerSec {
+        FlopPerSec(self.0 / each.0)
     }
 }
 

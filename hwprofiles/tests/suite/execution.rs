@@ -400,10 +400,10 @@ fn grouped_products_are_no_faster_than_their_share_of_the_fastest_dense_one() {
     for m in [1, 64, 4096] {
         let size = [m, 28672, 4096];
         let dense = before.gemm_time(DType::Fp8, m, 28672, 4096).unwrap();
-        assert_eq!(before.as_grouped(DType::Fp8, size, dense).time, dense.time);
+        assert_eq!(before.as_grouped(DType::Fp8, size, m, dense).time, dense.time);
         let flop = hwprofiles::Flop::new(2 * size.map(u128::from).iter().product::<u128>());
         let least = flop / (fastest * 0.5);
-        assert_eq!(after.as_grouped(DType::Fp8, size, dense).time, dense.time.max(least), "{m} rows");
+        assert_eq!(after.as_grouped(DType::Fp8, size, m, dense).time, dense.time.max(least), "{m} rows");
     }
 }
 
@@ -439,7 +439,7 @@ fn a_library_multiplies_weights_that_were_widened_in_memory() {
     let gpu = device(&own, DeviceKind::Gpu);
     let few = gpu.gemm_time(DType::Q4K, 2, 8192, 4096).unwrap();
     let tiles = 2.0 * 42.0 * values / gpu.details.quantised_product.as_ref().unwrap().value.get();
-    let grouped = gpu.as_grouped(DType::Q4K, [2, 8192, 4096], few).time.get();
+    let grouped = gpu.as_grouped(DType::Q4K, [2, 8192, 4096], 16, few).time.get();
     assert!((grouped / tiles - 1.0).abs() < 1e-9 && tiles > few.time.get(), "{grouped} {tiles}");
 }
 

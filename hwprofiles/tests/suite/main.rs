@@ -18,6 +18,7 @@ mod schema;
 mod sockets;
 mod stripes;
 mod units;
+mod within_power;
 mod yaml;
 
 /// The number of cases on which a law is tried: `usual`, times the percentage in the variable

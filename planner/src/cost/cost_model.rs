@@ -10,7 +10,7 @@ use crate::cost::stage_flow::StageFlow;
 use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
-    Basis, Bytes, DType, Device, DeviceId, DeviceKind, Estimate, Flop, LinkId, Machine, MemoryId,
+    Basis, Bound, Bytes, DType, Device, DeviceId, DeviceKind, Estimate, Flop, LinkId, Machine, MemoryId,
     MissingRate, Provenance, Ratio, Seconds,
 };
 use scenarios::{
@@ -351,7 +351,10 @@ impl CostModel<'_> {
                     None => device.gemm_time(dtype, m, n, k),
                     Some(faster) => device.gemm_time_from(faster, dtype, m, n, k),
                 };
-                dense.map(|time| if is_grouped { device.as_grouped(dtype, [m, n, k], time) } else { time })
+                dense.map(|time| match is_grouped {
+                    true => device.as_grouped(dtype, [m, n, k], step.rows(), time),
+                    false => time,
+                })
             })
         };
         match (work.shape, faster) {
@@ -370,10 +373,16 @@ impl CostModel<'_> {
             }
             (Shape::Recurrence { m, n, k }, _) => {
                 let moved = device.elementwise_time(work.activations + work.kv_read + work.kv_written);
-                // The chunks of a prefill are products of bf16 matrices.
-                let computed = match device.gemm_time(DType::Bf16, m, n, k) {
-                    Ok(computed) => computed,
-                    Err(_) => product([m, n, k])?,
+                let in_turn = device.details.state_rate.as_ref().filter(|_| step.new_tokens > 1);
+                let computed = if let Some(rate) = in_turn {
+                    let state = (work.kv_read + work.kv_written) * step.new_tokens;
+                    Estimate::with_default_band(state / rate.value, Bound::Memory, Basis::Estimated)
+                } else {
+                    // The chunks of a prefill are products of bf16 matrices.
+                    match device.gemm_time(DType::Bf16, m, n, k) {
+                        Ok(computed) => computed,
+                        Err(_) => product([m, n, k])?,
+                    }
                 };
                 Ok(if computed.time > moved.time { computed } else { moved })
             }

@@ -79,6 +79,8 @@ const PUBLISHED: &[(&str, u64)] = &[
     ("ministral-3-8b", 8_489_553_920),
     ("ministral-3-14b", 13_506_073_600),
     ("trinity-mini", 26_123_974_400),
+    ("nemotron-3-nano-4b", 3_973_556_832),
+    ("granite-4-1b", 1_631_750_144),
 ];
 
 #[test]
@@ -195,6 +197,9 @@ fn a_preset_is_found_by_the_names_that_people_use() {
         ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"),
         ("mistralai/Ministral-3-3B-Instruct-2512", "ministral-3-3b"),
         ("deepseek-ai/DeepSeek-V4-Flash-0731", "deepseek-v4-flash"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-4B-BF16", "nemotron-3-nano-4b"),
+        ("deepreinforce-ai/Ornith-1.0-35B-GGUF", "ornith-1.0-35b"),
+        ("ibm-granite/granite-4.0-1b", "granite-4.0-1b"),
         // Fine-tuned models have the shape of the model whose name theirs begins with.
         ("NousResearch/Llama-3.1-8B-Hermes-Uncensored", "llama-3.1-8b"),
         ("unsloth/Qwen3.6-27B-MTP-GGUF", "qwen3.6-27b"),

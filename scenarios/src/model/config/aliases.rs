@@ -1,7 +1,7 @@
 //! Other names of presets: of models with the same shape, and of shorter or longer spellings.
 
 /// Each with the preset's name.
-pub(crate) const ALIASES: [(&str, &str); 52] = [
+pub(crate) const ALIASES: [(&str, &str); 54] = [
     ("deepseek-coder-v2-lite", "deepseek-v2-lite"),
     ("deepseek-r1", "deepseek-v3"),
     ("deepseek-v2.5", "deepseek-v2"),
@@ -12,6 +12,7 @@ pub(crate) const ALIASES: [(&str, &str); 52] = [
     ("functiongemma-270m", "gemma-3-270m"),
     ("glm-4.7", "glm-4.6"),
     ("glm-5.1", "glm-5"),
+    ("granite-4.0-1b", "granite-4-1b"),
     ("granite-4.0-h-small", "granite-4-small"),
     ("granite-4.0-h-tiny", "granite-4-tiny"),
     ("kimi-k2-thinking", "kimi-k2.5"),
@@ -35,6 +36,7 @@ pub(crate) const ALIASES: [(&str, &str); 52] = [
     ("nemotron-3-nano", "nemotron-3-nano-30b-a3b"),
     ("nemotron-3-super", "nemotron-3-super-120b-a12b"),
     ("nemotron-cascade-2-30b-a3b", "nemotron-3-nano-30b-a3b"),
+    ("ornith-1.0-35b", "qwen3.5-35b-a3b"),
     ("qwen2-72b", "qwen2.5-72b"),
     ("qwen2-7b", "qwen2.5-7b"),
     ("qwen2.5-coder-14b", "qwen2.5-14b"),

@@ -10,7 +10,7 @@ use hwprofiles::{edits_between, nearest_name};
 use std::cmp::Reverse;
 
 /// Names in ascending order, with their files. A test compares this table with the folder.
-const PRESETS: [(&str, &str); 125] = [
+const PRESETS: [(&str, &str); 127] = [
     ("deepseek-v2", include_str!("../../../models/deepseek-v2.json")),
     ("deepseek-v2-lite", include_str!("../../../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../../../models/deepseek-v3.json")),
@@ -51,6 +51,7 @@ const PRESETS: [(&str, &str); 125] = [
     ("gpt-neox-20b", include_str!("../../../models/gpt-neox-20b.json")),
     ("gpt-oss-120b", include_str!("../../../models/gpt-oss-120b.json")),
     ("gpt-oss-20b", include_str!("../../../models/gpt-oss-20b.json")),
+    ("granite-4-1b", include_str!("../../../models/granite-4-1b.json")),
     ("granite-4-small", include_str!("../../../models/granite-4-small.json")),
     ("granite-4-tiny", include_str!("../../../models/granite-4-tiny.json")),
     ("kimi-k2", include_str!("../../../models/kimi-k2.json")),
@@ -87,6 +88,7 @@ const PRESETS: [(&str, &str); 125] = [
     ("mixtral-8x22b", include_str!("../../../models/mixtral-8x22b.json")),
     ("mixtral-8x7b", include_str!("../../../models/mixtral-8x7b.json")),
     ("nemotron-3-nano-30b-a3b", include_str!("../../../models/nemotron-3-nano-30b-a3b.json")),
+    ("nemotron-3-nano-4b", include_str!("../../../models/nemotron-3-nano-4b.json")),
     ("nemotron-3-super-120b-a12b", include_str!("../../../models/nemotron-3-super-120b-a12b.json")),
     ("olmo-2-13b", include_str!("../../../models/olmo-2-13b.json")),
     ("olmo-2-7b", include_str!("../../../models/olmo-2-7b.json")),
