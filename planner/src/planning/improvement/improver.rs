@@ -61,8 +61,8 @@ impl<'a, 's> Improver<'a, 's> {
         }
     }
 
-    /// The best placement around `solved`, around the best rule with one number and around `others`,
-    /// and what that brought. If nothing may be simulated, `solved` itself.
+    /// The best placement around `solved`, around the best rule with one number and around
+    /// `others`, and what that brought. If nothing may be simulated, `solved` itself.
     ///
     /// # Errors
     /// A rate that is missing.
@@ -110,8 +110,8 @@ impl<'a, 's> Improver<'a, 's> {
         Ok((Some(best), Some(summary)))
     }
 
-    /// The best placement that is found from `start` in so many climbs, or `start`. Climbs after the
-    /// first may begin at `others`.
+    /// The best placement that is found from `start` in so many climbs, or `start`. Climbs after
+    /// the first may begin at `others`.
     fn improved(
         &mut self,
         start: ScoredPlacement,
