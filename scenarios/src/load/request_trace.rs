@@ -204,10 +204,13 @@ fn minute_time(text: &str) -> Option<f64> {
         && (1..=31).contains(&day)
         && (0..24).contains(&hour)
         && (0..60).contains(&minute);
+    if !possible {
+        return None;
+    }
     // Years begin in March here, so that the leap day is the last day of a year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
-    possible.then(|| (days * 86_400 + hour * 3600 + minute * 60) as f64)
+    Some((days * 86_400 + hour * 3600 + minute * 60) as f64)
 }
 
 #[cfg(test)]
@@ -241,9 +244,17 @@ mod tests {
         for time in times {
             assert_eq!(timestamp(time, &mut last), timestamp(time, &mut (String::new(), 0.0)), "{time}");
         }
-        for wrong in
-            ["2024-02-28 23:59", "23:59:1", "2024-02-28 23:60:1", "2024-02-28 23:59:61", ":1", "1:2:3:4"]
-        {
+        for wrong in [
+            "2024-02-28 23:59",
+            "23:59:1",
+            "2024-02-28 23:60:1",
+            "2024-02-28 23:59:61",
+            ":1",
+            "1:2:3:4",
+            "4046-91100000000000003-16 18:15:50",
+            "9223372036854775807-2-28 23:59:1",
+            "2024-02-9223372036854775807 9223372036854775807:1:1",
+        ] {
             assert_eq!(timestamp(wrong, &mut last), None, "{wrong}");
         }
     }
