@@ -16,7 +16,7 @@ use crate::rules::{NoRule, Rule};
 use crate::search::{Goal, MARGINS, PatternSolution, Restriction, SearchBudget, SearchSpace};
 
 use rayon::prelude::*;
-use scenarios::{Objective, Requirements, Slo};
+use scenarios::{Objective, Requirements, Slo, Workload};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -81,11 +81,7 @@ pub(crate) fn plan_with_value(
         || chunks.par_iter().map(space).collect::<Result<Vec<_>, _>>(),
     );
     let mut spaces = spaces?;
-    if spaces[0].is_cramped() {
-        let small = small_prefill_chunks(&workload);
-        spaces.splice(0..0, small.par_iter().map(space).collect::<Result<Vec<_>, _>>()?);
-        chunks.splice(0..0, small);
-    }
+    add_small_chunks(&workload, &mut chunks, &mut spaces, space)?;
     let FollowedRules { baselines, without, best } = rules;
     let best_rule = best.map(|best| problem.in_best_chunks(&goal, best, &chunks, scorer)).transpose()?;
     let rule = best_rule.clone();
@@ -123,6 +119,21 @@ pub(crate) fn plan_with_value(
         None if goal.slo == Slo::default() => Err(infeasible(problem)?),
         None => Err(too_slow(problem, &goal, None)?),
     }
+}
+
+/// Puts the smaller chunks before `chunks`, with their spaces, where memory is short.
+fn add_small_chunks<'a>(
+    workload: &Workload,
+    chunks: &mut Vec<u64>,
+    spaces: &mut Vec<SearchSpace<'a>>,
+    space: impl Fn(&u64) -> Result<SearchSpace<'a>, PlannerError> + Sync + Send,
+) -> Result<(), PlannerError> {
+    if spaces[0].is_cramped() {
+        let small = small_prefill_chunks(workload);
+        spaces.splice(0..0, small.par_iter().map(space).collect::<Result<Vec<_>, _>>()?);
+        chunks.splice(0..0, small);
+    }
+    Ok(())
 }
 
 /// The rule's placement instead of one that gains next to nothing on it. Rules leave things where
