@@ -8,7 +8,7 @@
 //! two short programs tells what each further layer adds.
 
 use crate::cost::cost_model::CostModel;
-use crate::placement::{LayerPlacement, PhasePlacement, Slice};
+use crate::placement::{LayerPlacement, LayerRun, PhasePlacement, Slice};
 use crate::program::{LowerError, OperandSource, Program};
 use hwprofiles::Machine;
 use scenarios::{Step, Sublayer};
@@ -206,20 +206,19 @@ impl<P> Sketch<P> {
 
 /// Whether the head streams, or runs of layers stream different parts of their layers.
 fn streams_unevenly(machine: &Machine, placement: &PhasePlacement) -> bool {
-    let fetched = |slice: &&Slice| {
-        OperandSource::in_place(machine, slice.home, slice.device(placement.phase)).is_none()
+    let phase = placement.phase;
+    let streams = |slice: &Slice| OperandSource::in_place(machine, slice.home, slice.device(phase)).is_none();
+    let differs = |pair: &[LayerRun]| {
+        let [one, other] =
+            [&pair[0], &pair[1]].map(|run| slices_of(&run.layer).filter(|(_, one)| streams(one)));
+        !one.eq(other)
     };
-    let of_layer = |layer: &LayerPlacement| -> Vec<(Sublayer, Slice)> {
-        let sublayers = layer.iter();
-        let slices = sublayers.flat_map(|(sublayer, slices)| slices.iter().map(move |one| (sublayer, one)));
-        slices
-            .filter(|(_, slice)| fetched(slice))
-            .map(|(sublayer, slice)| (sublayer, slice.clone()))
-            .collect()
-    };
-    let mut runs = placement.runs.iter().map(|run| of_layer(&run.layer));
-    let first = runs.next();
-    runs.any(|other| first.as_ref() != Some(&other)) || placement.head.iter().any(|slice| fetched(&slice))
+    placement.head.iter().any(streams) || placement.runs.windows(2).any(differs)
+}
+
+/// The slices of a layer, each with its sublayer.
+fn slices_of(layer: &LayerPlacement) -> impl Iterator<Item = (Sublayer, &Slice)> {
+    layer.iter().flat_map(|(sublayer, slices)| slices.iter().map(move |slice| (sublayer, slice)))
 }
 
 fn add(total: &mut Vec<f64>, more: &[f64], times: f64) {

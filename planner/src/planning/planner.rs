@@ -353,8 +353,8 @@ impl CandidateSearch<'_, '_> {
 
     fn take(&mut self, scored: ScoredPlacement) {
         match self.by_chunk.iter_mut().find(|known| known.chunk == scored.chunk) {
-            Some(known) if !is_better(self.goal, known, &scored) => {}
-            Some(known) => *known = scored.clone(),
+            Some(known) if is_better(self.goal, known, &scored) => known.clone_from(&scored),
+            Some(_) => {}
             None => self.by_chunk.push(scored.clone()),
         }
         self.found = better(self.goal, self.found.take(), scored);

@@ -151,17 +151,17 @@ impl<'a> SearchSpace<'a> {
         self.identical_gpus.capacity_less(self.cost_model.machine, share)
     }
 
-    /// Whether the activations of prefill take more than a little of a device's memory, so that
+    /// Whether the activations of prefill take more than a hundredth of a device's memory, so that
     /// steps of fewer rows would leave notably more for weights.
     pub fn is_cramped(&self) -> bool {
-        const LITTLE: u64 = 100;
+        const HUNDREDTHS: u64 = 100;
         let CostModel { machine, model, formats } = self.cost_model;
         let rows = self.extent.rows(Phase::Prefill);
         machine.device_ids().any(|device| {
             let shared = ModelShare::on_device(machine, model, device);
             let buffers = ALL_BUFFERS.into_iter().filter(|&buffer| buffer != ActivationBuffer::Logits);
             let bytes: Bytes = buffers.map(|buffer| shared.whole_buffer(buffer, formats, rows)).sum();
-            bytes * LITTLE > machine.memories[machine.device(device).memory.0].capacity.value
+            bytes * HUNDREDTHS > machine.memories[machine.device(device).memory.0].capacity.value
         })
     }
 

@@ -13,7 +13,7 @@ const GAINS: usize = 6;
 const RELIEFS: usize = 3;
 /// Of changes of the same sublayers, the number that is combined.
 const ALIKE: usize = 2;
-/// Ways to fill room.
+/// Ways to fill room that are tried, each of which begins with another of the best changes.
 const FILLS: usize = 2;
 
 /// Edits of `from`, whose sets of equal layers are `sets`, by `slopes`.
@@ -102,7 +102,8 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
         all
     }
 
-    /// `edited`, and with the room of the memory in which it has most more than `from` filled.
+    /// `edited`, and variants in which the changes that gain most fill one memory: the one in which
+    /// `edited` frees the most bytes, compared with `from`.
     fn filled(&self, edited: ChunkedPlacement, room: &[i128]) -> Vec<ChunkedPlacement> {
         let more = |&memory: &usize| room[memory] - self.room.get(memory).unwrap_or(&room[memory]);
         let Some(memory) = (0..room.len()).max_by_key(more).filter(|memory| more(memory) > 0) else {
