@@ -135,9 +135,9 @@ impl<'a> HostBench<'a> {
             warnings.push(Warning {
                 subject: "operands".to_owned(),
                 message: format!(
-                    "{} of memory are too little for operands of twice the last-level cache ({}): what should come \
-                     from memory comes in part from the cache",
-                    capacity,
+                    "those of products take at most a 64th of the memory, {}, which is less than twice the last-level cache \
+                     ({}): what should come from memory comes in part from the cache",
+                    Bytes::new(extent.arena as u64),
                     Bytes::new(cache as u64)
                 ),
             });

@@ -100,21 +100,21 @@ impl<'a> MeasurementRecord<'a> {
 fn warning(points: &[KnownPoint]) -> Option<Warning> {
     let few = points.iter().filter(|p| p.summary.is_some_and(|summary| summary.count < FEW)).count();
     let noisy = points.iter().filter(|p| p.spread() > NOISY);
+    let all = points.len();
     let mut complaints = Vec::new();
     if few > 0 {
-        complaints.push(format!("{few} have fewer than {FEW} samples"));
+        complaints.push(format!("{few} of {all} points have fewer than {FEW} samples"));
     }
     if let Some(worst) = noisy.clone().max_by(|a, b| a.spread().total_cmp(&b.spread())) {
         complaints.push(format!(
-            "the samples of {} spread by more than {:.0} %, most those of {}: {:.0} %",
+            "samples of {} of {all} points differ by more than {:.0} % ({}: {:.0} %)",
             noisy.count(),
             NOISY * 100.0,
             worst.label,
             worst.spread() * 100.0
         ));
     }
-    let message =
-        format!("of {} points {}: measure on a quiet machine", points.len(), complaints.join(", and "));
+    let message = format!("{}: measure on a quiet machine", complaints.join(", "));
     (!complaints.is_empty()).then(|| Warning { subject: points[0].subject.clone(), message })
 }
 
@@ -156,9 +156,9 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "streams: of 6 points 1 have fewer than 3 samples, and the samples of 2 spread by more than 10 %, \
-                 most those of b by 2 threads: 30 %: measure on a quiet machine",
-                "wake-ups: of 1 points the samples of 1 spread by more than 10 %, most those of the last core: 50 %: \
+                "streams: 1 of 6 points have fewer than 3 samples, samples of 2 of 6 points differ by more than 10 % \
+                 (b by 2 threads: 30 %): measure on a quiet machine",
+                "wake-ups: samples of 1 of 1 points differ by more than 10 % (the last core: 50 %): \
                  measure on a quiet machine",
             ]
         );
