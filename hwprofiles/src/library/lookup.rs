@@ -2,7 +2,7 @@
 
 use crate::files::{Presence, ProfileError, yaml};
 use crate::library::profile::Profile;
-use crate::library::shipped::shipped_as;
+use crate::library::shipped::{shipped_as, shipped_profile};
 use crate::library::spelling::{similar, spelt};
 use crate::machine::Machine;
 use crate::parts::{
@@ -24,8 +24,8 @@ pub struct Library {
 impl Library {
     /// The profile called `name`.
     pub fn profile(&self, name: &str) -> Result<Profile, ProfileError> {
-        if let Some((shipped, text)) = self.shipped(name) {
-            return Ok(Profile::from_yaml(text, shipped)?);
+        if let Some(shipped) = self.shipped(name).and_then(|(shipped, _)| shipped_profile(shipped)) {
+            return Ok(shipped?.clone());
         }
         let path = self.path(name)?;
         let text = crate::read_text(&path)

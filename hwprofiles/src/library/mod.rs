@@ -11,5 +11,6 @@ pub use lookup::Library;
 pub use profile::{Profile, machine_schema};
 pub use sheet::{PartSheet, SheetEntry};
 pub use shipped::shipped;
+pub(crate) use shipped::shipped_profile;
 pub(crate) use spelling::GPU_BRANDS;
 pub use spelling::{shipped_called, similar_names};

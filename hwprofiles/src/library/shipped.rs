@@ -1,6 +1,8 @@
 //! The profiles that come with Fulcrum.
 
-use crate::files::plain_name;
+use crate::files::{FileError, plain_name};
+use crate::library::profile::Profile;
+use std::sync::OnceLock;
 
 /// Name and text of every file below `data/`, by folder and name.
 const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
@@ -8,6 +10,16 @@ const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"
 /// Name and text of every shipped profile. A profile's name is that of its file.
 pub fn shipped() -> impl Iterator<Item = (&'static str, &'static str)> {
     SHIPPED.iter().copied()
+}
+
+/// The profile of the shipped file called `name`, exactly. A file has up to 100 KB, and what words
+/// mean is looked up in dozens of them, so each is read once.
+pub(crate) fn shipped_profile(name: &str) -> Option<Result<&'static Profile, FileError>> {
+    static PROFILES: [OnceLock<Result<Profile, FileError>>; SHIPPED.len()] =
+        [const { OnceLock::new() }; SHIPPED.len()];
+    let at = SHIPPED.iter().position(|(shipped, _)| *shipped == name)?;
+    let (name, text) = SHIPPED[at];
+    Some(PROFILES[at].get_or_init(|| Profile::from_yaml(text, name)).as_ref().map_err(Clone::clone))
 }
 
 /// The shipped profile called `name`, in any spelling.

@@ -3,6 +3,7 @@
 
 use crate::library::shipped::{shipped, shipped_as};
 use crate::units::{edits_between, plain_word};
+use std::sync::LazyLock;
 
 /// Words that tell no part from another: makers, brands, tiers, and what systems append.
 const IDLE: &str = "nvidia geforce rtx gtx rx tesla amd radeon instinct ryzen epyc intel xeon platinum gold \
@@ -51,15 +52,15 @@ fn brand_apart(text: &str) -> String {
     apart
 }
 
-/// Whether the brands in `name` allow the profile `text`: those of GPUs no CPU, those of CPUs no
+/// How the profiles begin that the brands in `name` exclude: those of GPUs no CPU, those of CPUs no
 /// GPU.
-fn allowed_by_brand(name: &str, text: &str) -> bool {
+fn kind_that_brands_exclude(name: &str) -> Option<&'static str> {
     let lower = name.to_lowercase();
     let has = |brands: &[&str]| lower.split(|c: char| !c.is_alphanumeric()).any(|it| brands.contains(&it));
     match (has(&GPU_BRANDS), has(&CPU_BRANDS)) {
-        (true, false) => !text.starts_with("cpu:"),
-        (false, true) => !text.starts_with("gpu:"),
-        _ => true,
+        (true, false) => Some("cpu:"),
+        (false, true) => Some("gpu:"),
+        _ => None,
     }
 }
 
@@ -89,6 +90,25 @@ fn spelling(name: &str) -> String {
     spelt
 }
 
+/// A shipped profile with its name as it is compared.
+struct ShippedName {
+    name: &'static str,
+    text: &'static str,
+    /// As [`spelling`] writes it.
+    spelt: String,
+    /// Its letters and digits.
+    plain: String,
+}
+
+/// The shipped profiles but those whose text begins with `excluded`.
+fn shipped_names(excluded: Option<&'static str>) -> impl Iterator<Item = &'static ShippedName> {
+    static NAMES: LazyLock<Vec<ShippedName>> = LazyLock::new(|| {
+        let named = |(name, text)| ShippedName { name, text, spelt: spelling(name), plain: plain_word(name) };
+        shipped().map(named).collect()
+    });
+    NAMES.iter().filter(move |it| excluded.is_none_or(|kind| !it.text.starts_with(kind)))
+}
+
 /// One word: a size without its unit, a plus that belongs to a number as a letter.
 fn plain(word: &str) -> String {
     let has_digit = word.bytes().any(|byte| byte.is_ascii_digit());
@@ -104,11 +124,13 @@ fn plain(word: &str) -> String {
 pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
     let apart = brand_apart(name);
     let words = [spelling(name), spelling(&apart)];
+    let excluded = kind_that_brands_exclude(&apart);
     let found = |wanted: &String| {
         let otherwise = OTHERWISE.iter().find(|(other, _)| other == wanted).map(|(_, shipped)| *shipped);
-        shipped()
-            .filter(|(_, text)| !wanted.is_empty() && allowed_by_brand(&apart, text))
-            .find(|(shipped, _)| otherwise.map_or_else(|| spelling(shipped) == *wanted, |it| it == *shipped))
+        shipped_names(excluded)
+            .filter(|_| !wanted.is_empty())
+            .find(|it| otherwise.map_or_else(|| it.spelt == *wanted, |name| name == it.name))
+            .map(|it| (it.name, it.text))
     };
     words.iter().find_map(found).or_else(|| with_graphics(&words[1]))
 }
@@ -117,7 +139,8 @@ pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
 fn with_graphics(wanted: &str) -> Option<(&'static str, &'static str)> {
     let own = wanted.strip_suffix('f')?;
     let is_core = |name: &str| ["i3-", "i5-", "i7-", "i9-"].iter().any(|tier| name.starts_with(tier));
-    shipped().find(|(shipped, _)| is_core(shipped) && spelling(shipped) == own)
+    let found = shipped_names(None).find(|it| it.spelt == own && is_core(it.name));
+    found.map(|it| (it.name, it.text))
 }
 
 /// The shipped profile that `name` means, by its own name or in another spelling: its name and its
@@ -132,12 +155,11 @@ pub(crate) fn similar(name: &str) -> Option<String> {
     (!names.is_empty()).then(|| format!("did you mean {}?", names.join(", ")))
 }
 
-/// The edits between `name` and a shipped name with its digits and hardly another letter.
-fn slip(name: &str, shipped: &str) -> Option<usize> {
-    let (wanted, own) = (plain_word(name), plain_word(shipped));
-    let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
-    Some(edits_between(&wanted, &own))
-        .filter(|edits| *edits <= wanted.len() / 6 && digits(&wanted) == digits(&own))
+/// The edits between two words where they are at most `most`. Words whose lengths differ by more
+/// need no comparison.
+fn few_edits(one: &str, other: &str, most: usize) -> Option<usize> {
+    let near = one.chars().count().abs_diff(other.chars().count()) <= most;
+    near.then(|| edits_between(one, other)).filter(|edits| *edits <= most)
 }
 
 /// The shipped names that are nearest to `name`, at most three. Those that begin with it come
@@ -145,29 +167,30 @@ fn slip(name: &str, shipped: &str) -> Option<usize> {
 /// with, and those with few other letters.
 pub fn similar_names(name: &str) -> Vec<&'static str> {
     let apart = brand_apart(name);
-    let wanted = spelling(&apart);
+    let (wanted, plain) = (spelling(&apart), plain_word(name));
     let rank = |own: &str| {
-        let edits = edits_between(&wanted, own);
         let begins = |long: &str, short: &str| short.len() >= LEAST && long.starts_with(short);
+        // Of words that hold each other, the edits are the letters that one has more.
+        let more = own.chars().count().abs_diff(wanted.chars().count());
         match () {
-            () if begins(own, &wanted) => Some((0, edits)),
-            () if wanted.len() >= LEAST && own.contains(&wanted) => Some((1, edits)),
-            () if begins(&wanted, own) => Some((3, edits)),
-            () if edits <= wanted.len() / 3 => Some((4, edits)),
-            () => None,
+            () if begins(own, &wanted) => Some((0, more)),
+            () if wanted.len() >= LEAST && own.contains(&wanted) => Some((1, more)),
+            () if begins(&wanted, own) => Some((3, more)),
+            () => few_edits(&wanted, own, wanted.len() / 3).map(|edits| (4, edits)),
         }
     };
-    let mut near: Vec<_> = shipped()
-        .filter(|(_, text)| allowed_by_brand(&apart, text))
-        .filter_map(|(shipped, _)| {
-            let others = OTHERWISE.iter().filter(|(_, means)| *means == shipped).map(|(other, _)| *other);
-            let own = rank(&spelling(shipped));
+    let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
+    // A name with its digits and hardly another letter.
+    let slip = |own: &str| few_edits(&plain, own, plain.len() / 6).filter(|_| digits(&plain) == digits(own));
+    let mut near: Vec<_> = shipped_names(kind_that_brands_exclude(&apart))
+        .filter_map(|it| {
+            let others = OTHERWISE.iter().filter(|(_, means)| *means == it.name).map(|(other, _)| *other);
             let (rank, edits) = others
                 .filter_map(rank)
-                .chain(own)
-                .chain(slip(name, shipped).map(|edits| (2, edits)))
+                .chain(rank(&it.spelt))
+                .chain(slip(&it.plain).map(|edits| (2, edits)))
                 .min()?;
-            Some((rank, edits, shipped))
+            Some((rank, edits, it.name))
         })
         .collect();
     near.sort_unstable();

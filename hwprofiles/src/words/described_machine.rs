@@ -1,7 +1,7 @@
 //! A machine as somebody describes it, and the shipped parts that it is composed of.
 
 use crate::files::ProfileError;
-use crate::library::{Library, Profile, shipped, shipped_called, similar_names};
+use crate::library::{Library, Profile, shipped, shipped_called, shipped_profile, similar_names};
 use crate::machine::Machine;
 use crate::parts::{
     Composition, CpuPart, DramChoice, GpuChoice, GpuPart, MemoryModules, PartNames, SocketsChoice,
@@ -60,11 +60,11 @@ pub(crate) enum PartKind {
 /// and on a laptop the laptop's.
 pub(crate) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
     let of_laptop = is_laptop.then(|| shipped_called(&format!("{name} laptop"))).flatten();
-    let (shipped, text) = of_laptop.or_else(|| shipped_called(name)).or_else(|| smallest(name))?;
-    match Profile::from_yaml(text, shipped).ok()? {
-        Profile::Gpu(gpu) => Some(PartKind::Gpu(gpu)),
-        Profile::Cpu(cpu) => Some(PartKind::Cpu(cpu.cpu)),
-        Profile::Composition(composition) => Some(PartKind::Whole(composition)),
+    let (shipped, _) = of_laptop.or_else(|| shipped_called(name)).or_else(|| smallest(name))?;
+    match shipped_profile(shipped)?.ok()? {
+        Profile::Gpu(gpu) => Some(PartKind::Gpu(gpu.clone())),
+        Profile::Cpu(cpu) => Some(PartKind::Cpu(cpu.cpu.clone())),
+        Profile::Composition(composition) => Some(PartKind::Whole(composition.clone())),
         _ => None,
     }
 }
@@ -293,8 +293,10 @@ fn cpu(name: &str) -> Result<CpuPart, ProfileError> {
 /// The shipped GPU that is a part of the CPU `cpu`.
 fn integrated(cpu: &str) -> Option<GpuPart> {
     let unified = shipped().filter(|(_, text)| text.starts_with("gpu:") && text.contains("\nunified: true"));
-    unified.filter_map(|(name, text)| Profile::from_yaml(text, name).ok()).find_map(|profile| match profile {
-        Profile::Gpu(gpu) if gpu.server.as_ref().is_some_and(|server| server.cpu == cpu) => Some(*gpu),
+    unified.filter_map(|(name, _)| shipped_profile(name)?.ok()).find_map(|profile| match profile {
+        Profile::Gpu(gpu) if gpu.server.as_ref().is_some_and(|server| server.cpu == cpu) => {
+            Some((**gpu).clone())
+        }
         _ => None,
     })
 }
