@@ -73,13 +73,20 @@ fn parts<const N: usize>(bytes: &[u8]) -> [&str; N] {
     [(); N].map(|()| parts.next().unwrap_or_default())
 }
 
+thread_local! {
+    /// The folder of this thread's files.
+    static SCRATCH: PathBuf = {
+        let thread = format!("{:?}", std::thread::current().id());
+        let number: String = thread.chars().filter(char::is_ascii_digit).collect();
+        let folder = std::env::temp_dir().join(format!("fulcrum-readers-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for temporary files");
+        folder
+    };
+}
+
 /// A file for readers that take none but files: its own for each process and thread.
 fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
-    let thread = format!("{:?}", std::thread::current().id());
-    let number: String = thread.chars().filter(char::is_ascii_digit).collect();
-    let folder = std::env::temp_dir().join(format!("fulcrum-readers-{}-{number}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
-    let path = folder.join(name);
+    let path = SCRATCH.with(|folder| folder.join(name));
     std::fs::write(&path, bytes).expect("room for temporary files");
     path
 }
@@ -129,7 +136,10 @@ pub fn operations(bytes: &[u8]) -> bool {
 }
 
 pub fn config(bytes: &[u8]) -> bool {
-    let read = |text: &str| Model::from_config_json("fuzz", "config.json", text);
+    // The formats of published weights are not written: what is written is for the model's own.
+    let read = |text: &str| {
+        Model::from_config_json("fuzz", "config.json", text).map(|model| Model { published: None, ..model })
+    };
     same_again(text(bytes), read, |model| model.to_config_json().ok())
 }
 
@@ -209,9 +219,9 @@ pub fn layer_times(bytes: &[u8]) -> bool {
     let table = |index: usize| TableText { file: "layers.csv", text: texts[index] };
     let [dense, per_sequence, attention] = [0, 1, 2].map(table);
     let tables = LayerTables { dense, per_sequence, attention, experts: None, all_reduce: Some(table(3)) };
-    let model = Model::preset("llama-3.1-8b").expect("a preset");
+    static MODEL: LazyLock<Model> = LazyLock::new(|| Model::preset("llama-3.1-8b").expect("a preset"));
     let ranks = LayerRanks { tensor: if texts[3].is_empty() { 1 } else { 2 }, experts: 1 };
-    let Ok(mut times) = LayerTimes::read(&tables, &model, ranks) else { return false };
+    let Ok(mut times) = LayerTimes::read(&tables, &MODEL, ranks) else { return false };
     let chunks = [PrefillChunk { new: 100, past: 16 }];
     let batch = Batch { chunks: &chunks, decodes: 3, decode_tokens: 700, sampled: 4 };
     times.step(&batch).expect("its tables have every size");
@@ -234,8 +244,11 @@ pub fn safetensors(bytes: &[u8]) -> bool {
     let path = scratch("model.safetensors", &file);
     let opened = std::fs::OpenOptions::new().write(true).open(&path).expect("it was written");
     opened.set_len(length + data).expect("a hole");
-    scratch("config.json", include_bytes!("../../scenarios/models/fulcrum-tiny.json"));
-    fulcrum::Checkpoint::open(path.parent().expect("it has a folder")).is_ok()
+    let folder = path.parent().expect("it has a folder");
+    if !folder.join("config.json").exists() {
+        scratch("config.json", include_bytes!("../../scenarios/models/fulcrum-tiny.json"));
+    }
+    fulcrum::Checkpoint::open(folder).is_ok()
 }
 
 /// What the libraries below do where a file contradicts itself: they panic, and Fulcrum catches it.
@@ -254,22 +267,23 @@ fn unpanicked<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// The model that requests are for: one token for each byte.
-fn served(tokenizer: fulcrum::Tokenizer, template: Option<ChatTemplate>) -> ServedModel {
+/// A tokenizer with one token for each byte.
+static BYTE_TOKENIZER: LazyLock<Arc<fulcrum::Tokenizer>> = LazyLock::new(|| {
+    let json = include_bytes!("../seeds/tokenizer/bytes.json");
+    Arc::new(fulcrum::Tokenizer::from_json("tokenizer.json".as_ref(), json).expect("a tokenizer"))
+});
+
+/// The model that requests are for.
+fn served(template: Option<ChatTemplate>) -> ServedModel {
     ServedModel {
         name: "fulcrum-tiny".to_owned(),
-        tokenizer: Arc::new(tokenizer),
+        tokenizer: Arc::clone(&BYTE_TOKENIZER),
         template,
         ends: vec![2],
         most_tokens: 4096,
         vocab: 512,
         slots: 4,
     }
-}
-
-fn byte_tokenizer() -> fulcrum::Tokenizer {
-    let json = include_bytes!("../seeds/tokenizer/bytes.json");
-    fulcrum::Tokenizer::from_json("tokenizer.json".as_ref(), json).expect("a tokenizer")
 }
 
 fn template(text: &str) -> fulcrum::Result<ChatTemplate> {
@@ -300,16 +314,15 @@ pub fn tokenizer(bytes: &[u8]) -> bool {
 pub fn chat_template(bytes: &[u8]) -> bool {
     let body = br#"{"messages": [{"role": "system", "content": "Be short."},
         {"role": "user", "content": [{"type": "text", "text": "Why?"}]}]}"#;
-    template(text(bytes)).is_ok_and(|template| {
-        server::check_body(&served(byte_tokenizer(), Some(template)), true, body).is_ok()
-    })
+    template(text(bytes))
+        .is_ok_and(|template| server::check_body(&served(Some(template)), true, body).is_ok())
 }
 
 /// The body of a request: as a completion, and as a conversation.
 pub fn http_body(bytes: &[u8]) -> bool {
     static MODEL: LazyLock<ServedModel> = LazyLock::new(|| {
         let plain = "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
-        served(byte_tokenizer(), Some(template(plain).expect("Jinja")))
+        served(Some(template(plain).expect("Jinja")))
     });
     let checked = [false, true].map(|conversation| server::check_body(&MODEL, conversation, bytes));
     for error in checked.iter().filter_map(|checked| checked.as_ref().err()) {
@@ -320,9 +333,8 @@ pub fn http_body(bytes: &[u8]) -> bool {
 
 /// A file of requests.
 pub fn requests(bytes: &[u8]) -> bool {
-    static TOKENIZER: LazyLock<fulcrum::Tokenizer> = LazyLock::new(byte_tokenizer);
     let defaults = fulcrum::BatchDefaults {
-        tokenizer: Some(&TOKENIZER),
+        tokenizer: Some(&BYTE_TOKENIZER),
         output_tokens: 16,
         stops: &[],
         sampling: fulcrum::Sampling::Greedy,
