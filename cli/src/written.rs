@@ -2,6 +2,7 @@
 
 use clap::{Arg, ArgMatches, Command, ValueHint};
 use fulcrum::{Error, InputFiles, Result};
+use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -92,11 +93,9 @@ fn inputs(name: &str, arguments: &[&Arg], matches: &ArgMatches) -> InputFiles {
         inputs.add_text("this");
     }
     let read = arguments.iter().filter(|arg| arg.get_value_hint() != READ_IN_PLACE);
-    for value in read.flat_map(|arg| values(arg, matches)) {
-        let text = value.to_string_lossy();
-        inputs.add_path(Path::new(&value));
-        // A setting may name files too: machine=mine.yaml.
-        inputs.add_text(text.split_once('=').map_or(&*text, |(_, setting)| setting));
+    for (arg, value) in read.flat_map(|arg| values(arg, matches).map(move |value| (arg, value))) {
+        let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+        inputs.add_argument(&value, is_path);
         if name == "reproduce" {
             // A published system's rows are beside it.
             inputs.add_path(&Path::new(&value).with_extension("csv"));

@@ -11,6 +11,7 @@ use crate::pipeline::this_host_file;
 use hwprofiles::yaml;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
@@ -24,9 +25,21 @@ const MOST_DOCUMENT: u64 = 8 << 20;
 pub struct InputFiles {
     files: BTreeSet<PathBuf>,
     folders: BTreeSet<PathBuf>,
+    pipes: BTreeSet<PathBuf>,
 }
 
 impl InputFiles {
+    /// Adds the files that an argument names: the path that it is (where `-` is standard input), or
+    /// what its text or the value of a setting (`machine=mine.yaml`) names.
+    pub fn add_argument(&mut self, value: &OsStr, is_path: bool) {
+        let text = value.to_string_lossy();
+        match is_path {
+            true if hwprofiles::is_stdin(Path::new(value)) => self.add_path(Path::new("/dev/stdin")),
+            true => self.add_path(Path::new(value)),
+            false => self.add_text(text.split_once('=').map_or(&*text, |(_, setting)| setting)),
+        }
+    }
+
     /// Adds the files that `text` names: a path, `this`, or YAML with such texts in it. Relative
     /// paths start at the current folder.
     pub fn add_text(&mut self, text: &str) {
@@ -54,14 +67,26 @@ impl InputFiles {
         let Ok(found) = path.metadata() else { return };
         if found.is_dir() {
             self.folders.insert(path.to_owned());
-        } else if found.is_file() && self.files.insert(path.to_owned()) {
-            let is_document = found.len() <= MOST_DOCUMENT && !is_table_or_weights(path);
-            if is_document
-                && let Ok(text) = hwprofiles::read_text(path)
-                && let Ok(value) = yaml::read::<Value>(&text, "")
-            {
-                self.add_value(&value, &[path.parent().unwrap_or(Path::new(""))]);
-            }
+            return;
+        }
+        let is_new = match found.is_file() {
+            true => self.files.insert(path.to_owned()),
+            false => hwprofiles::is_open_already(path) && self.pipes.insert(path.to_owned()),
+        };
+        if is_new && found.len() <= MOST_DOCUMENT && !is_table_or_weights(path) {
+            self.add_document(path);
+        }
+    }
+
+    /// Adds the files that a document names. A pipe is read ahead, and names files relative to the
+    /// current folder.
+    fn add_document(&mut self, path: &Path) {
+        let is_open = hwprofiles::is_open_already(path);
+        let folder = path.parent().filter(|_| !is_open).unwrap_or(Path::new(""));
+        if let Ok(Some(text)) = hwprofiles::read_ahead(path, MOST_DOCUMENT)
+            && let Ok(value) = yaml::read::<Value>(&text, "")
+        {
+            self.add_value(&value, &[folder]);
         }
     }
 

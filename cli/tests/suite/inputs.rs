@@ -98,17 +98,20 @@ fn no_command_overwrites_what_it_reads_or_writes_a_file_twice() {
     place.stdout("plan s.yaml -o plan.yaml");
 }
 
-#[test]
-fn no_command_overwrites_a_file_that_its_input_names() {
+/// A scenario whose files are all its own, and a batch of the same machine and model.
+const FILES: &str = "machine: m.yaml\nmodel: model\nengine: {file: e.yaml}\nslo: {ttft: 1 s}\ncapacity: {machines: [m.yaml]}\n\
+                     workload: {trace: requests.csv}\n";
+const BATCH: &str =
+    "machine: m.yaml\nmodel: model\nworkload: {batch: 1, prompt_tokens: 8, output_tokens: 4}\n";
+
+/// A folder with these two, the files that they name, and a plan.
+fn with_own_files() -> Place {
     let place = Place::with(&[]);
     let (_, machine) = hwprofiles::shipped().find(|(name, _)| *name == "example-loopback").expect("shipped");
-    let scenario = "machine: m.yaml\nmodel: model\nengine: {file: e.yaml}\nslo: {ttft: 1 s}\ncapacity: {machines: [m.yaml]}\n\
-                    workload: {trace: requests.csv}\n";
-    let batch = "machine: m.yaml\nmodel: model\nworkload: {batch: 1, prompt_tokens: 8, output_tokens: 4}\n";
     for (name, text) in [
         ("m.yaml", machine),
-        ("s.yaml", scenario),
-        ("b.yaml", batch),
+        ("s.yaml", FILES),
+        ("b.yaml", BATCH),
         ("e.yaml", "engine: mine\n"),
         ("requests.csv", "arrival_s,prompt_tokens,output_tokens\n0,8,4\n"),
         ("this.yaml", "host: mine\n"),
@@ -117,6 +120,12 @@ fn no_command_overwrites_a_file_that_its_input_names() {
     }
     place.stdout("model init fulcrum-tiny -o model");
     place.stdout("plan b.yaml -o plan.yaml");
+    place
+}
+
+#[test]
+fn no_command_overwrites_a_file_that_its_input_names() {
+    let place = with_own_files();
     fs::hard_link(place.path("m.yaml"), place.path("hard.yaml")).expect("a link");
     std::os::unix::fs::symlink("model/model.safetensors", place.path("weights")).expect("a link");
     for arguments in [
@@ -152,4 +161,32 @@ fn no_command_overwrites_a_file_that_its_input_names() {
     // What is kept in a model's folder and not read may be replaced.
     place.stdout("plan b.yaml -o model/plan.yaml");
     place.stdout("plan b.yaml -o model/plan.yaml");
+}
+
+#[test]
+fn no_command_overwrites_a_file_that_a_scenario_or_a_plan_from_a_pipe_names() {
+    let place = with_own_files();
+    for (arguments, text) in [
+        ("plan - -o m.yaml", BATCH),
+        ("plan /dev/stdin -o model/config.json", BATCH),
+        ("sim - --requests requests.csv", FILES),
+        ("sweep - --set workload.requests=1,2 -o e.yaml", FILES),
+        ("explain - --dot m.yaml", &fs::read_to_string(place.path("plan.yaml")).expect("a plan")),
+    ] {
+        let output = fed(&place, arguments, text.as_bytes());
+        let message = String::from_utf8_lossy(&output.stderr);
+        let wanted = "is the same file, which is read: give it another name";
+        assert!(output.status.code() == Some(2) && message.contains(wanted), "{arguments}: {message}");
+    }
+    // One that names itself is read once.
+    let output = fed(&place, "plan - -o planned.yaml", b"machine: /dev/stdin\nmodel: m\n");
+    assert_eq!(output.status.code(), Some(2));
+    // A file that is standard input is itself read.
+    let mut command = place.command("plan - -o b.yaml");
+    command.stdin(fs::File::open(place.path("b.yaml")).expect("written"));
+    let message = String::from_utf8(command.output().expect("it starts").stderr).expect("text");
+    assert!(message.contains("is the same file, which is read"), "{message}");
+    let planned = fed(&place, "plan - -o planned.yaml", BATCH.as_bytes());
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    assert_eq!(fs::read(place.path("planned.yaml")).ok(), fs::read(place.path("plan.yaml")).ok());
 }

@@ -16,7 +16,7 @@ pub mod yaml;
 pub use atomic::{AtomicFile, WriteError, is_stream, write_atomically};
 pub use error::ProfileError;
 pub use hexadecimal::hexadecimal;
-pub use input::{is_stdin, open_input, read_input, read_text};
+pub use input::{is_open_already, is_stdin, open_input, read_ahead, read_input, read_text};
 pub use names::plain_name;
 pub use presence::Presence;
 pub(crate) use refusal::{Refusal, refuse_if};
