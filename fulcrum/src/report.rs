@@ -1,7 +1,7 @@
 //! A page of results of any kinds.
 
 use crate::error::{OrError, Result};
-use crate::pipeline::{ResolvedPlan, machine_library};
+use crate::pipeline::{ResolvedPlan, machine_library, read_grid};
 use crate::sweep::TableStamp;
 use hwprofiles::Machine;
 use planner::{Export, ExportTarget};
@@ -44,12 +44,19 @@ pub fn report(results: &[PathBuf]) -> Result<ResultPage> {
     for path in results {
         let file = ResultFile::read(path).or_input()?;
         let rows = (file.kind == ResultKind::Sweep).then(|| file.text.lines().count() as u64 - 1);
-        TableStamp::check(path, &file.sha256, rows)?;
+        let has_stamp = TableStamp::check(path, &file.sha256, rows)?;
         match file.kind {
             ResultKind::Plan => report.add_plan(&file, planned_run(&file)?),
+            ResultKind::Grid => {
+                let table = read_grid(&file.text, &path.display().to_string())?;
+                report.add_grid(&file, table).or_input()?;
+            }
             ResultKind::Parquet => add_parquet(&mut report, &file)?,
             ResultKind::Trace => report.add_trace(&file, known_machine).or_input()?,
             _ => report.add(&file).or_input()?,
+        }
+        if !has_stamp {
+            report.mark_unstamped();
         }
         files.push(file);
     }

@@ -28,17 +28,45 @@ fn a_grid_is_shown_in_80_columns_and_its_file_is_its_json() {
     let written = std::fs::read_to_string(place.path("table.yaml")).expect("written");
     let written = planner::PlanTable::from_yaml(&written, "table.yaml").expect("a table");
     assert_eq!(serde_json::to_value(written.sealed()).expect("JSON"), json);
+}
 
-    // A page says where the file is not as it was written.
-    let page = |place: &Place| {
-        place.stdout("report table.yaml -o page.html");
-        std::fs::read_to_string(place.path("page.html")).expect("a page")
-    };
-    assert!(!page(&place).contains("was edited"));
+#[test]
+fn times_that_were_edited_in_a_grid_are_predicted_anew_and_the_page_says_so() {
+    let place = Place::with(&[("scenario.yaml", SCENARIO)]);
+    place.stdout(
+        "plan scenario.yaml --grid --set workload.batch=1,16 --set workload.prompt_tokens=128,512 -o table.yaml",
+    );
     let text = std::fs::read_to_string(place.path("table.yaml")).expect("written");
-    std::fs::write(place.path("table.yaml"), text.replacen("weight: 1.0", "weight: 2.0", 1))
+    let page = |table: &str| {
+        std::fs::write(place.path("edited.yaml"), table).expect("written");
+        place.stdout("report edited.yaml -o page.html");
+        let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
+        page.split("This page was made by").next().expect("a page").to_owned()
+    };
+    let planned = page(&text);
+    assert!(!planned.contains("was edited") && planned.contains("TTFT alone"));
+    // Without its digest the table is the same, so its times are those that were planned.
+    let digest = text.lines().find(|line| line.starts_with("digest:")).expect("a digest");
+    let unsealed = page(&text.replace(digest, ""));
+    assert!(unsealed.contains("was edited") && !unsealed.contains("TTFT alone"));
+    // The map of the cells has all times, those of TTFT where one points at a cell.
+    let map = |page: &str| {
+        let svg = page.split_once("<svg").and_then(|(_, rest)| rest.split_once("</svg>"));
+        svg.expect("a map of the cells").0.to_owned()
+    };
+    assert!(map(&planned).contains("TTFT") && map(&planned) == map(&unsealed));
+    for key in ["simulated", "own", "sharing"] {
+        let line = text.lines().find(|line| line.trim_start().starts_with(key)).expect(key);
+        let edited = match key {
+            "sharing" => "sharing: {slowdown: 1.5, worst: 1.5, proven: 0.9}".to_owned(),
+            _ => format!("    {key}: {{ttft: 1.5 us, tpot: 1.5 us}}"),
+        };
+        assert_eq!(page(&text.replacen(line, &edited, 1)), unsealed, "{key}");
+    }
+    // Another placement has other times, or does not fit: it never keeps those of the first.
+    std::fs::write(place.path("edited.yaml"), text.replace("placement: 0", "placement: 99"))
         .expect("written");
-    assert!(page(&place).contains("was edited"));
+    place.refused("report edited.yaml -o page.html", 2, &["edited.yaml", "placements"]);
 }
 
 #[test]

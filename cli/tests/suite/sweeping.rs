@@ -129,9 +129,17 @@ fn a_whole_table_that_was_cut_or_changed_is_refused_by_name() {
     fs::write(place.path("all.csv"), cut).expect("written");
     place.refused("report all.csv -o page.html", 2, &["all.csv has 2 rows of 3", "cut short"]);
     place.refused("merge all.csv -o again.csv", 2, &["all.csv has 2 rows of 3", "cut short"]);
-    // Whoever cuts it on purpose has a table of their own.
-    fs::remove_file(place.path("all.csv.stamp")).expect("it is there");
-    place.stdout("report all.csv -o page.html");
+    // Whoever cuts it on purpose has a table of their own, and its page says that nobody knows.
+    let unknown = "There is no stamp beside this table";
+    fs::write(place.path("all.csv"), &whole).expect("written");
+    for (name, kept) in [("all.csv", true), ("all.parquet", true), ("all.csv", false), ("all.parquet", false)]
+    {
+        if !kept {
+            fs::remove_file(place.path(&format!("{name}.stamp"))).expect("it is there");
+        }
+        place.stdout(&format!("report {name} -o page.html"));
+        assert_eq!(read(&place, "page.html").contains(unknown), !kept, "{name}");
+    }
 }
 
 #[test]

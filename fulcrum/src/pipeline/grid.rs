@@ -1,9 +1,10 @@
 //! A table of plans: every batch and prompt length that settings list.
 
+use super::lookup::planned_for;
 use super::prepared::{PreparedScenario, planner_error};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::Ratio;
-use planner::{GridCell, Placement, PlanTable};
+use planner::{CellPlan, CostModel, GridCell, Placement, PlanTable};
 use scenarios::{Document, Grid, Setting, SweepAxis, Workload};
 
 /// Cells that a table may have.
@@ -42,4 +43,33 @@ pub fn plan_grid(document: Document, settings: &[Setting]) -> Result<PlanTable> 
     let table = planner::plan_grid(&scenario.problem(), &cells, &score).map_err(planner_error)?;
     tracing::info!(model = scenario.model().name, cells = table.cells.len(), "planned");
     Ok(PlanTable { from: scenario.origin, ..table })
+}
+
+/// Reads a table of plans. Where its text was edited, or another version has written it, the times
+/// of its cells are predicted anew, and what only planning finds is left out: the time of each
+/// cell's own best placement, and whether weights are moved.
+///
+/// # Errors
+/// The text is no table, or it was edited and its machine or model is missing or another than it
+/// was, or a placement does not fit.
+pub(crate) fn read_grid(text: &str, file: &str) -> Result<PlanTable> {
+    let table = PlanTable::from_yaml(text, file).or_input()?;
+    if !table.edited {
+        return Ok(table);
+    }
+    let origin = table.from.as_ref().ok_or_else(|| {
+        Error::input(format!(
+            "{file}: from is missing: it names the machine and the model, see `fulcrum plan --grid`"
+        ))
+    })?;
+    let (machine, model) = planned_for(origin)?;
+    let (table, placements) = PlanTable::read(text, file, &machine, &model).or_input()?;
+    let cost_model = CostModel { machine: &machine, model: &model, formats: &table.formats };
+    let predicted = |cell: &CellPlan| {
+        let (placement, workload) = (&placements[cell.placement], table.workload(cell));
+        let simulated = sim::estimate(cost_model, placement, &workload, cell.prefill_chunk).or_input()?;
+        Ok(CellPlan { simulated, own: simulated, switch: None, ..*cell })
+    };
+    let cells = table.cells.iter().map(predicted).collect::<Result<_>>()?;
+    Ok(PlanTable { cells, ..table })
 }

@@ -2,7 +2,8 @@
 
 use crate::error::{OrError, Result};
 use hwprofiles::{DType, Library, Machine};
-use scenarios::{Document, Model, Scenario, Setting};
+use planner::PlanOrigin;
+use scenarios::{Document, MachineSpec, Model, Scenario, Setting};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -57,6 +58,18 @@ pub fn model(name: &str) -> Result<Model> {
         Model::preset(name)
     };
     found.or_input()
+}
+
+/// The machine and the model that a plan, or a table of plans, was made for.
+///
+/// # Errors
+/// One of them is missing, or cannot be divided so.
+pub(crate) fn planned_for(origin: &PlanOrigin) -> Result<(Machine, Model)> {
+    let division = origin.division();
+    let machine = MachineSpec::from(origin.machine.clone()).machine(machine_library().this, division.gpus());
+    let machine = machine.and_then(|machine| machine.with_division(division)).or_input()?;
+    let machine = origin.execution.as_ref().map_or(machine.clone(), |engine| machine.run_by(engine));
+    Ok((machine, model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0))))
 }
 
 /// A model's shape as JSON, with its totals beside it: parameters, numbers that are kept of a

@@ -22,6 +22,7 @@ pub use exported_plan::ExportedPlan;
 pub use format_trial::FormatTrial;
 pub use gpu_fit::{FittedGpu, GpuFitOptions, fit_gpus};
 pub use grid::plan_grid;
+pub(crate) use grid::read_grid;
 pub use lookup::{described, machine, machine_library, model, parse_scenario, read_scenario, this_host_file};
 pub use operator_prediction::predict_rows;
 pub use plan_numbers::plan_numbers;

@@ -2,7 +2,7 @@
 
 use super::format_trial::{FormatTrial, format_table};
 use super::in_time::require_in_time;
-use super::lookup::{machine_library, model};
+use super::lookup::{model, planned_for};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
 use planner::{
@@ -10,7 +10,7 @@ use planner::{
     Variant,
 };
 use reports::StepRates;
-use scenarios::{MTP_MODULE, MachineSpec, Model, Requirements};
+use scenarios::{MTP_MODULE, Model, Requirements};
 use sim::{Drafting, RandomDraws};
 use std::path::Path;
 
@@ -93,11 +93,7 @@ impl ResolvedPlan {
                 "{file}: from is missing: it names the machine and the model, see `fulcrum plan`"
             ))
         })?;
-        let division = origin.division();
-        let machine = MachineSpec::from(origin.machine).machine(machine_library().this, division.gpus());
-        let machine = machine.and_then(|machine| machine.with_division(division)).or_input()?;
-        let machine = origin.execution.as_ref().map_or(machine.clone(), |engine| machine.run_by(engine));
-        let planned_for = model(&origin.model)?.with_expert_skew(origin.expert_skew.unwrap_or(0.0));
+        let (machine, planned_for) = planned_for(&origin)?;
         let (plan, placement) = Plan::read(text, file, &machine, &planned_for).or_input()?;
         // A plan that does not say where its draft came from has a preset, by the preset's name.
         let draft = plan.draft.as_ref();

@@ -90,14 +90,14 @@ impl TableStamp {
     }
 
     /// Refuses `table`, of this digest and these rows, where it is not the one that was stamped.
-    /// Somebody's own table has no stamp.
+    /// Whether there is a stamp: somebody's own table has none.
     ///
     /// # Errors
     /// Names the table, and says whether it was cut short or changed.
-    pub(crate) fn check(table: &Path, digest: &str, rows: Option<u64>) -> Result<()> {
-        let Some(stamp) = Self::find(table)? else { return Ok(()) };
+    pub(crate) fn check(table: &Path, digest: &str, rows: Option<u64>) -> Result<bool> {
+        let Some(stamp) = Self::find(table)? else { return Ok(false) };
         match rows {
-            _ if stamp.table == digest => Ok(()),
+            _ if stamp.table == digest => Ok(true),
             Some(rows) if rows < stamp.rows => Err(stamp.cut_short(table, rows)),
             _ => Err(stamp.changed(table)),
         }

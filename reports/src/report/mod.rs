@@ -56,8 +56,16 @@ enum ReportContent {
     Served(ServingSummary),
     Requests(DataTable),
     Series(DataTable),
-    Sweep(DataTable),
+    Sweep(SweepTable),
     Capacity(Box<CapacityFile>),
+}
+
+/// The table of a sweep.
+#[derive(Debug, Clone)]
+struct SweepTable {
+    table: DataTable,
+    /// Whether nothing beside it says how it was written.
+    unstamped: bool,
 }
 
 impl From<Validation> for Report {
@@ -68,8 +76,8 @@ impl From<Validation> for Report {
 }
 
 impl Report {
-    /// Adds a file that needs nothing else. For plans and Parquet tables use [`Report::add_plan`]
-    /// and [`Report::add_table`].
+    /// Adds a file that needs nothing else. For plans, tables of plans and Parquet tables use
+    /// [`Report::add_plan`], [`Report::add_grid`] and [`Report::add_table`].
     ///
     /// # Errors
     /// Names the file and what is wrong in it.
@@ -77,7 +85,6 @@ impl Report {
         let ResultFile { path, text, .. } = file;
         let content = match file.kind {
             ResultKind::Validation => ReportContent::Validation(Box::new(Validation::parse(text, path)?)),
-            ResultKind::Grid => ReportContent::Grid(Box::new(grid::read(text, path)?)),
             ResultKind::Front if text.trim_start().starts_with('{') => {
                 ReportContent::Front(FrontFile::from_json(text, path)?)
             }
@@ -88,7 +95,7 @@ impl Report {
             ResultKind::Front | ResultKind::Requests | ResultKind::Series | ResultKind::Sweep => {
                 return self.add_table(file, DataTable::from_csv(text, path)?);
             }
-            ResultKind::Plan | ResultKind::Parquet => {
+            ResultKind::Plan | ResultKind::Grid | ResultKind::Parquet => {
                 let content =
                     format!("a {}, which is added with what it stands for", file.kind.description());
                 return Err(ReportError::NoResult { path: path.clone(), content });
@@ -118,6 +125,24 @@ impl Report {
         self.push(file, ResultKind::Plan, ReportContent::Plan(Box::new(run)));
     }
 
+    /// Adds a table of plans.
+    ///
+    /// # Errors
+    /// It is of another version, or a cell has a placement that is not there.
+    pub fn add_grid(&mut self, file: &ResultFile, table: PlanTable) -> Result<(), ReportError> {
+        grid::check(&table, &file.path)?;
+        self.push(file, ResultKind::Grid, ReportContent::Grid(Box::new(table)));
+        Ok(())
+    }
+
+    /// Says of the table of a sweep that was added last that nothing beside it tells whether it is
+    /// as it was written. Other results are left as they are.
+    pub fn mark_unstamped(&mut self) {
+        if let Some(ReportInput { content: ReportContent::Sweep(sweep), .. }) = self.inputs.last_mut() {
+            sweep.unstamped = true;
+        }
+    }
+
     /// Adds a table; its columns decide the kind of result.
     ///
     /// # Errors
@@ -129,7 +154,7 @@ impl Report {
             Some(ResultKind::Front) => ReportContent::Front(FrontFile::from_table(&table)),
             Some(ResultKind::Requests) => ReportContent::Requests(table),
             Some(ResultKind::Series) => ReportContent::Series(table),
-            Some(ResultKind::Sweep) => ReportContent::Sweep(table),
+            Some(ResultKind::Sweep) => ReportContent::Sweep(SweepTable { table, unstamped: false }),
             _ => {
                 let content = format!("a table of the columns {}", names.join(", "));
                 return Err(ReportError::NoResult { path: file.path.clone(), content });
@@ -168,7 +193,7 @@ impl Report {
             ReportContent::Served(summed) => summed.served(),
             ReportContent::Requests(table) => serving::requests(table),
             ReportContent::Series(table) => serving::series(table),
-            ReportContent::Sweep(table) => sweep::section(table),
+            ReportContent::Sweep(it) => sweep::section(&it.table, it.unstamped),
             ReportContent::Capacity(file) => file.section(),
         };
         contents().map(section).collect()
@@ -233,10 +258,12 @@ impl ReportContent {
             Self::Plan(run) => format!("form {}", run.plan.plan),
             Self::Grid(table) => format!("form {}", table.table),
             Self::Capacity(file) => file.made_by(),
-            Self::Sweep(table) => match table.index("version").map(|it| &table.columns[it].values) {
-                Some(ColumnValues::Words { words, .. }) => format!("fulcrum {}", words.join(", ")),
-                _ => "–".to_owned(),
-            },
+            Self::Sweep(SweepTable { table, .. }) => {
+                match table.index("version").map(|it| &table.columns[it].values) {
+                    Some(ColumnValues::Words { words, .. }) => format!("fulcrum {}", words.join(", ")),
+                    _ => "–".to_owned(),
+                }
+            }
             _ => "–".to_owned(),
         }
     }

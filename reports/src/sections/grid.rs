@@ -9,9 +9,8 @@ use crate::results::error::ReportError;
 use planner::{CellPlan, NamedPlacement, NamedSlices, PlanTable, TABLE_VERSION};
 use std::path::Path;
 
-/// Reads the output of `fulcrum plan --grid`.
-pub(crate) fn read(text: &str, path: &Path) -> Result<PlanTable, ReportError> {
-    let table = PlanTable::from_yaml(text, &path.display().to_string())?;
+/// Refuses a table, the output of `fulcrum plan --grid`, that has no section.
+pub(crate) fn check(table: &PlanTable, path: &Path) -> Result<(), ReportError> {
     let unknown = |key, value: String, wanted: String| ReportError::Unknown {
         path: path.to_owned(),
         key,
@@ -26,7 +25,7 @@ pub(crate) fn read(text: &str, path: &Path) -> Result<PlanTable, ReportError> {
         Some(cell) => {
             Err(unknown("placement", cell.placement.to_string(), format!("an index below {count}")))
         }
-        None => Ok(table),
+        None => Ok(()),
     }
 }
 
@@ -42,8 +41,8 @@ pub(crate) fn section(table: &PlanTable) -> PageSection {
     let cells: Vec<_> = cells.into_iter().chain(without).collect();
     let mut blocks = Vec::new();
     if table.edited {
-        let words = "The file was edited since it was planned, or another version wrote it: its times may \
-                     be those of other placements.";
+        let words = "The file was edited since it was planned, or another version wrote it: its times are \
+                     predicted anew, and what only planning finds is left out.";
         blocks.push(PageBlock::Note(words.to_owned()));
     }
     match cells.is_empty() {
@@ -63,22 +62,33 @@ pub(crate) fn section(table: &PlanTable) -> PageSection {
         }
     }
     blocks.push(PageBlock::Table(rows(table)));
-    let sharing = table.sharing;
-    let change = |ratio: hwprofiles::Ratio| format!("{:+.1} %", (ratio.get() - 1.0) * 100.0);
+    let best = if table.edited { "placements" } else { "best placements" };
     PageSection {
-        title: format!("{} on {}: best placements", table.model.name, table.machine.name),
+        title: format!("{} on {}: {best}", table.model.name, table.machine.name),
         lead: format!(
             "{} of batch and prompt length with {} output tokens each, and {}. All placements share one \
-             set of resident weights, which changes the objective ({}) by {} on average and {} at \
-             worst.",
+             set of resident weights{}.",
             counted(table.cells.len(), "cell"),
             table.output_tokens,
             counted(table.placements.len(), "placement"),
-            table.objective,
-            change(sharing.slowdown),
-            change(sharing.worst),
+            cost_of_sharing(table),
         ),
         blocks,
+    }
+}
+
+/// What sharing the weights costs, as planning found it.
+fn cost_of_sharing(table: &PlanTable) -> String {
+    let change = |ratio: hwprofiles::Ratio| format!("{:+.1} %", (ratio.get() - 1.0) * 100.0);
+    let [slowdown, worst] = [table.sharing.slowdown, table.sharing.worst].map(change);
+    match table.edited {
+        true => String::new(),
+        false => {
+            let objective = table.objective;
+            format!(
+                ", which changes the objective ({objective}) by {slowdown} on average and {worst} at worst"
+            )
+        }
     }
 }
 
@@ -136,6 +146,7 @@ fn map_cell(table: &PlanTable, cell: &CellPlan, devices: &[String]) -> MapCell {
 }
 
 fn rows(table: &PlanTable) -> Table {
+    let known = if table.edited { 7 } else { 10 };
     let devices = devices(table);
     let words = |shares: &[f64]| {
         let used = devices.iter().zip(shares).filter(|(_, share)| **share > 0.0);
@@ -156,14 +167,16 @@ fn rows(table: &PlanTable) -> Table {
             tpot(&cell.own),
             cell.switch.map_or("–".to_owned(), duration),
         ];
-        cells.map(TableCell::from).to_vec()
+        cells.into_iter().take(known).map(TableCell::from).collect()
     };
     let without = table.without.iter().map(|it| {
         let mut cells =
             vec![TableCell::from(it.batch.to_string()), TableCell::from(it.prompt_tokens.to_string())];
-        cells.extend(["none", it.reason.as_str(), "", "–", "–", "–", "–", "–"].map(TableCell::from));
+        let none = ["none", it.reason.as_str(), "", "–", "–", "–", "–", "–"];
+        cells.extend(none.into_iter().take(known - 2).map(TableCell::from));
         cells
     });
+    // The last three columns are what only planning finds.
     let columns = [
         TableColumn::name("batch"),
         TableColumn::number("prompt"),
@@ -176,13 +189,13 @@ fn rows(table: &PlanTable) -> Table {
         TableColumn::number("TPOT alone"),
         TableColumn::number("switch"),
     ];
+    let planned = "“Alone”: with the best placement for this cell if weights were not shared. “Switch”: the time to \
+                   move the weights there and back, where that is faster than sharing.";
+    let caption = if table.edited { "" } else { planned };
     Table {
         label: "Every cell of the grid".to_owned(),
-        caption: "Simulated with contention. “Alone”: with the best placement for this cell if weights \
-                  were not shared. “Switch”: the time to move the weights there and back, where that is \
-                  faster than sharing."
-            .to_owned(),
-        columns: columns.to_vec(),
+        caption: format!("Simulated with contention. {caption}").trim_end().to_owned(),
+        columns: columns.into_iter().take(known).collect(),
         rows: table.cells.iter().map(row).chain(without).collect(),
     }
 }

@@ -41,9 +41,17 @@ const BEST: [(&str, &str, bool); 7] = [
     ("cost", "least cost", false),
 ];
 
-pub(crate) fn section(table: &DataTable) -> PageSection {
+/// What is said of a table that was copied without its stamp, or is somebody's own.
+const UNSTAMPED: &str = "There is no stamp beside this table: whether it is whole and as it was written, \
+                         nobody can tell. Copy the file that ends in .stamp with it.";
+
+/// The section of a table; `unstamped` where nothing beside it says how it was written.
+pub(crate) fn section(table: &DataTable, unstamped: bool) -> PageSection {
     let keys = keys(table);
     let mut blocks = Vec::new();
+    if unstamped {
+        blocks.push(PageBlock::Note(UNSTAMPED.to_owned()));
+    }
     if table.rows == 0 {
         blocks.push(PageBlock::Note("There is no point in this sweep.".to_owned()));
     }
