@@ -15,6 +15,7 @@ mod gridding;
 mod halving;
 mod inputs;
 mod killed;
+mod laws;
 mod machines;
 mod output;
 mod place;
