@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-several=$(cargo tree --workspace --locked --duplicates --edges normal,build,dev --target x86_64-unknown-linux-gnu \
-  --depth 0 --prefix none | awk 'NF { sub(/^v/, "", $2); print $1 "@" $2 }' | sort -u)
+several=$(cargo tree --workspace --locked --all-features --duplicates --edges normal,build,dev \
+  --target x86_64-unknown-linux-gnu --depth 0 --prefix none | awk 'NF { sub(/^v/, "", $2); print $1 "@" $2 }' | sort -u)
 failed=0
 for name in $(cut -d @ -f 1 <<<"$several" | sort | uniq -d); do
   # All versions but the newest have a reason.

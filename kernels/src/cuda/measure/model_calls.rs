@@ -99,7 +99,8 @@ mod tests {
             }
             for calls in [1, 1, 3, 1] {
                 let time = gpu.time(work, calls).expect("it can be timed").get();
-                assert!(time > 0.0 && time < 0.1, "{work}: {time} s");
+                // A stand-in on a busy machine, under a sanitizer, takes tenths of a second.
+                assert!(time > 0.0 && time < 10.0, "{work}: {time} s");
             }
             // Other work may come between two questions.
             gpu.time(GpuWork::Copy(Bytes::new(1 << 20)), 1).expect("a copy");
