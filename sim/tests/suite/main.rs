@@ -8,6 +8,8 @@ mod fair;
 mod larger_machines;
 mod launch_bound;
 mod laws;
+// The planner's tests and these have one machine and one set of placements.
+#[path = "../../../planner/tests/suite/machine/mod.rs"]
 mod machine;
 mod one_device;
 mod overlap;
@@ -17,4 +19,5 @@ mod slo;
 mod sockets;
 mod swap;
 mod tensor_parallel;
+mod unequal_layers;
 mod wires;

@@ -1,6 +1,7 @@
 //! Step prices where attention saturates, against the simulated steps of the same batches.
 
-use crate::machine::{machine, tiny_experts, tiny_model, unequal_layers};
+use crate::machine::{machine, tiny_experts, tiny_model};
+use crate::unequal_layers;
 use hwprofiles::{DType, DeviceId, Machine};
 use planner::{CostModel, PhasePrograms, Placement};
 use scenarios::{Formats, Model, Phase, Step, WeightFormats};

@@ -4,7 +4,8 @@
 use crate::cases::cases;
 use crate::laws::reference_engine::serve_by_reference;
 use crate::laws::serving::{Prices, by_id, engines, requests, served};
-use crate::machine::{machine, tiny_model, unequal_layers};
+use crate::machine::{machine, tiny_model};
+use crate::unequal_layers;
 use hwprofiles::{Bytes, DType, DeviceId, Machine, Ratio};
 use planner::{CostModel, PhasePrograms, Placement, RunExtent, SequenceBytes, usage};
 use proptest::prelude::*;

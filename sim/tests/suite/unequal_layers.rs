@@ -1,7 +1,7 @@
 //! Models whose layers keep unequal things of a sequence: windows, states, indexed and compressed
 //! keys.
 
-use super::{tiny_experts, tiny_model};
+use crate::machine::{tiny_experts, tiny_model};
 use scenarios::{CompressedAttention, Experts, Mixer, Model, Recurrence, SlidingWindow, SparseIndex};
 
 fn with_layers(model: Model, layer: impl Fn(u64, Model) -> Model) -> Model {
