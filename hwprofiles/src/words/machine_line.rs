@@ -9,6 +9,9 @@ use crate::words::line_words::{ModuleWords, Phrase, count, link, modules, phrase
 /// The longest name of a part, in words.
 const LONGEST: usize = 8;
 
+/// The most letters of a line: every run of its words is compared with every part.
+const MOST_LETTERS: usize = 500;
+
 /// Words that describe a machine and say nothing that is modelled here.
 const IDLE: &str = "a an the my of on in one pc rig box machine computer desktop tower server workstation \
     gaming laptop notebook mobile mac macbook pro studio mini air imac cpu gpu gpus graphics ram memory vram \
@@ -22,6 +25,11 @@ const FAMILIES: &str = "intel amd nvidia apple ryzen epyc xeon core threadripper
 
 /// The machine that `line` describes.
 pub(crate) fn read_line(line: &str) -> Result<DescribedMachine, ProfileError> {
+    let letters = line.chars().count();
+    if letters > MOST_LETTERS {
+        let wrong = format!("the line has {letters} letters: a machine is said in at most {MOST_LETTERS}");
+        return Err(ProfileError::Unclear { understood: Vec::new(), wrong: vec![wrong] });
+    }
     let mut reader =
         LineReader { is_laptop: line.to_lowercase().contains("laptop"), ..LineReader::default() };
     let phrases = phrases(line);
@@ -300,6 +308,14 @@ mod tests {
             }
         }
         assert!(refused.len() <= 4, "{refused:#?}");
+    }
+
+    #[test]
+    fn a_line_has_an_end() {
+        let words = "an RTX 4095 and ".repeat(31);
+        assert!(read_line(&words).unwrap_err().to_string().contains("not known: 'rtx 4095'"));
+        let told = read_line(&words.repeat(2)).unwrap_err().to_string();
+        assert!(told.contains("the line has 992 letters: a machine is said in at most 500"), "{told}");
     }
 
     #[test]
