@@ -112,6 +112,24 @@ fn experts_have_their_words() {
     assert_eq!(export.nearest, parts.placement(&machine, &model).unwrap());
 }
 
+/// A part of the experts that does not fit, and routers that are copied to the GPU for each step.
+#[test]
+fn a_copied_router_sends_no_experts_to_the_gpu() {
+    let model = mixture(4);
+    let machine = Spec::gpu(80_000_000).machine(&model);
+    let mut placement = Placement::uniform(&model, GPU, HBM);
+    let part = |rows, home, decode| Slice { rows, home, prefill: GPU, decode };
+    for layer in &mut placement.layers[1..] {
+        let sublayers = layer.kind.sublayers();
+        let at = |wanted| sublayers.iter().position(|&sublayer| sublayer == wanted).unwrap();
+        layer.sublayers[at(Sublayer::Experts)] = vec![part(0..5, HBM, GPU), part(5..8, DRAM, HOST)];
+        layer.sublayers[at(Sublayer::Router)] = vec![part(0..8, DRAM, GPU)];
+    }
+    let plan = plan_of(&machine, &model, WORKLOAD, &placement).unwrap();
+    let export = export(&plan, &machine, &model, ExportTarget::LlamaCpp).unwrap();
+    assert!(!export.command.contains("GGML_OP_OFFLOAD_MIN_BATCH"), "{}", export.command);
+}
+
 #[test]
 fn every_family_has_its_names() {
     use Architecture::{Falcon, Gemma, GptJ, GptNeoX, Phi, Phi3};

@@ -16,8 +16,8 @@ use super::super::site::{Gpu, Site};
 use super::gguf::kv_type;
 use crate::placement::Pipelining;
 use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole_slice};
-use hwprofiles::DeviceKind;
-use scenarios::{Architecture, OffloadOptions, Phase, Sublayer};
+use hwprofiles::{DeviceId, DeviceKind};
+use scenarios::{Architecture, OffloadOptions, Sublayer};
 use std::collections::BTreeMap;
 
 /// What the options say, before they are written as words.
@@ -68,7 +68,7 @@ impl Closest {
         let site = &*site;
         let own = Options::closest(site);
         let mut rows = Options::thresholds(site, reach);
-        rows.sort_by_key(|&rows| u128::MAX - Options { offloaded_rows: rows, ..own.clone() }.agreed(site));
+        rows.sort_by_key(|&rows| u128::MAX - agreed_bytes(site, rows));
         // Where prefill runs matters more than one more layer with the GPU: op-offload stays as
         // long as anything fits with it.
         let candidates = rows.into_iter().flat_map(|offloaded_rows| {
@@ -133,6 +133,38 @@ fn attends_there(layer: &LayerPlacement, gpu: Option<Gpu>) -> bool {
         && gpu.is_some_and(|gpu| layer.slices(Sublayer::Attention)[0].decode == gpu.device)
 }
 
+/// The device that multiplies `rows` rows with a matrix in the host's memory.
+fn device_of_host_matrices(site: &Site<'_>, offloaded_rows: Option<u64>, rows: u64) -> DeviceId {
+    match site.gpu {
+        Some(gpu) if offloaded_rows.is_some_and(|least| rows >= least) => gpu.device,
+        _ => site.host,
+    }
+}
+
+/// Bytes of what the plan keeps out of the GPU's memory that the engine would compute where the
+/// plan does, over both phases.
+fn agreed_bytes(site: &Site<'_>, offloaded_rows: Option<u64>) -> u128 {
+    let batch = site.plan.workload.batch;
+    let of_slice = |layer: Option<u32>, sublayer: Sublayer, slice: &Slice| {
+        let prefill_rows = if layer.is_none() { batch } else { batch * site.plan.prefill_chunk };
+        let phases = [(slice.prefill, prefill_rows), (slice.decode, batch)].into_iter();
+        let agreed =
+            phases.filter(|&(device, rows)| device == device_of_host_matrices(site, offloaded_rows, rows));
+        let shape = site.model.layer_or_ends(layer);
+        let bytes = sublayer.matrix_bytes(shape, site.plan.formats.weights, &slice.rows);
+        u128::from(bytes.get()) * agreed.count() as u128
+    };
+    let mut bytes = 0;
+    for (layer, sublayer, slices) in site.placement.sublayers() {
+        // Rows of the token table are read, not multiplied.
+        let is_multiplied = sublayer != Sublayer::Embed;
+        let with_host = |slice: &&Slice| site.gpu.is_none_or(|gpu| slice.home != gpu.memory);
+        let slices = slices.iter().filter(|_| is_multiplied).filter(with_host);
+        bytes += slices.map(|slice| of_slice(layer, sublayer, slice)).sum::<u128>();
+    }
+    bytes
+}
+
 impl Options {
     /// Every matrix and KV cache where the plan has it.
     fn closest(site: &Site<'_>) -> Self {
@@ -168,19 +200,6 @@ impl Options {
                 vec![Some(usual), None, Some(other)]
             }
         }
-    }
-
-    /// Bytes of the matrices that the plan's own devices compute, over both phases.
-    fn agreed(&self, site: &Site<'_>) -> u128 {
-        let placement = self.placement(site);
-        let pairs = site.placement.sublayers().zip(placement.sublayers());
-        let agreed = pairs.map(|((_, sublayer, plan), (.., near))| {
-            let (plan, near) = (Site::main(plan), Site::main(near));
-            let phases = [Phase::Prefill, Phase::Decode].into_iter();
-            let phases = phases.filter(|&phase| plan.device(phase) == near.device(phase)).count();
-            u128::from(site.bytes(sublayer).get()) * phases as u128
-        });
-        agreed.sum()
     }
 
     /// These options, and then with less and less in the GPU's memory.
@@ -250,10 +269,7 @@ impl Options {
         let (host, dram) = (site.host, site.dram);
         let batch = site.plan.workload.batch;
         let away = |sublayer, prefill_rows: u64, decode_rows: u64| {
-            let device = |rows| match site.gpu {
-                Some(gpu) if self.offloaded_rows.is_some_and(|least| rows >= least) => gpu.device,
-                _ => host,
-            };
+            let device = |rows| device_of_host_matrices(site, self.offloaded_rows, rows);
             vec![whole_slice(site.model, sublayer, dram, device(prefill_rows), device(decode_rows))]
         };
         let placed = |sublayer, with_gpu: bool, rows| match site.gpu {
