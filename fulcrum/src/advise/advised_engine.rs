@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use hwprofiles::{DType, DeviceKind, Machine, nearest};
-use scenarios::{EngineProfile, Formats, GgufFileType, Model, WeightFormats};
+use scenarios::{EngineProfile, Formats, GgufFileType, Model};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -150,7 +150,8 @@ impl AdvisedEngine {
         }
     }
 
-    /// The formats that `word` means for `model` with this engine.
+    /// The formats that `word` means for `model` with this engine: those of a GGUF file, or of a
+    /// published checkpoint ([`Model::usual_checkpoint`]).
     ///
     /// # Errors
     /// The word names none.
@@ -160,7 +161,7 @@ impl AdvisedEngine {
             Ok(file) if self.reads_gguf() => file.formats(model)?.for_model(model),
             Ok(_) => return Err(format!("{self} reads no GGUF files: one of {}", SAFETENSORS.join(", "))),
             Err(unknown) => match word.parse::<DType>() {
-                Ok(dtype) if dtype.holds_weights() => WeightFormats::all(dtype).for_model(model),
+                Ok(dtype) if dtype.holds_weights() => model.usual_checkpoint(dtype)?,
                 _ => return Err(unknown),
             },
         };

@@ -340,7 +340,7 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
         for m in [1u64, 7, 100, 300, 2000, 100_000] {
             let estimate = gpu.gemm_time(dtype, m, 8192, 8192).unwrap();
             let compute = 2.0 * m as f64 * 8192.0 * 8192.0 / (0.6 * peak);
-            let read = dtype.matrix_bytes(8192, 8192).as_f64() / (0.75 * 2e12);
+            let read = dtype.matrix_bytes(8192, 8192).as_f64() / (0.88 * 2e12);
             let cost = gpu.details.dequantisation.as_ref().expect("114 multiprocessors");
             let values = Elements::product(&[8192, 8192]);
             let weight = if dtype.is_quantised() { Dequantisation::weight(dtype) } else { 0.0 };
@@ -356,7 +356,7 @@ fn a_datasheet_gpu_follows_its_roofline_and_says_estimated() {
     let decode =
         AttentionShape { phase: Phase::Decode, new_tokens: 1, past_tokens: 8191, batch: 64, ..prompt };
     let estimate = gpu.attention_time(DType::Int2, &decode).unwrap();
-    let read = 64.0 * 8192.0 * 2.0 * 8.0 * 128.0 * 0.375 / (0.75 * 2e12);
+    let read = 64.0 * 8192.0 * 2.0 * 8.0 * 128.0 * 0.375 / (0.88 * 2e12);
     assert!((estimate.time.get() / read - 1.0).abs() < 1e-9, "{}", estimate.time);
     assert_eq!(estimate.basis, Basis::Estimated);
     assert!(gpu.gemm_time(DType::Int2, 1, 8192, 8192).is_err(), "nobody has such weights");

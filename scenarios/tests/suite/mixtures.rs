@@ -243,6 +243,55 @@ fn published(model: &str, quantised: &str) -> Result<WeightFormats, String> {
 }
 
 #[test]
+fn a_checkpoint_may_keep_its_linear_attention() {
+    let config = r#"{"quant_method": "modelopt", "quant_algo": "NVFP4",
+        "exclude_modules": ["lm_head", "model.layers.*.linear_attn*"]}"#;
+    let formats = published("qwen3.5-27b", config).unwrap();
+    let attention: Vec<_> = formats.for_class(WeightClass::Attention).parts().collect();
+    let kept = attention.iter().find(|(dtype, _)| *dtype == DType::Bf16).expect("48 of 64 layers").1;
+    // 48 layers have 116 M values around their mixers, 16 layers 105 M.
+    assert!((0.75..0.8).contains(&kept), "{kept}");
+    assert_eq!(formats.for_class(WeightClass::Ffn), DType::Nvfp4);
+}
+
+#[test]
+fn a_usual_checkpoint_keeps_what_quantisers_leave() {
+    let shown = |model: &str, dtype| {
+        let formats = Model::preset(model).unwrap().usual_checkpoint(dtype).unwrap();
+        formats.to_string()
+    };
+    for (model, dtype, expected) in [
+        ("llama-3.1-8b", DType::Nvfp4, "{default: nvfp4, ends: bf16}"),
+        ("llama-3.1-8b", DType::Fp8, "{default: fp8, ends: bf16}"),
+        ("llama-3.1-8b", DType::Int4G128, "{default: int4_g128, ends: bf16}"),
+        ("llama-3.1-8b", DType::Bf16, "bf16"),
+        ("llama-3.1-8b", DType::Q4K, "q4_k"),
+        ("gpt-oss-20b", DType::Mxfp4, "{default: bf16, experts: mxfp4}"),
+        ("qwen3-30b-a3b", DType::Nvfp4, "{default: bf16, experts: nvfp4}"),
+        ("qwen3-30b-a3b", DType::Int4G128, "{default: bf16, attention: int4_g128, experts: int4_g128}"),
+        ("qwen3.5-35b-a3b", DType::Int4G128, "{default: bf16, experts: int4_g128}"),
+    ] {
+        assert_eq!(shown(model, dtype), expected, "{model} {dtype}");
+    }
+}
+
+#[test]
+fn a_usual_checkpoint_has_no_more_bytes_than_the_model_and_no_fewer_than_all_in_its_format() {
+    // Rows of fulcrum-tiny are shorter than a group of 128 values with its scales.
+    for name in Model::preset_names().filter(|&name| name != "fulcrum-tiny") {
+        let model = Model::preset(name).unwrap();
+        let bytes =
+            |weights| model.weight_bytes(&Formats { weights, kv: DType::Bf16, activations: DType::Bf16 });
+        for dtype in [DType::Nvfp4, DType::Int4G128, DType::Int4, DType::Fp8, DType::Int8, DType::Mxfp4] {
+            let usual = bytes(model.usual_checkpoint(dtype).unwrap());
+            assert!(usual <= bytes(WeightFormats::all(model.dtype)), "{name} {dtype}");
+            let all = bytes(WeightFormats::all(dtype));
+            assert!(usual >= all, "{name} {dtype}: {usual} and {all}");
+        }
+    }
+}
+
+#[test]
 fn checkpoints_say_their_formats_by_class() {
     let gpt_oss = r#"{"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn",
         "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}"#;

@@ -5,3 +5,4 @@ pub(crate) mod gguf_formats;
 pub(crate) mod llama_mixture;
 pub(crate) mod modules;
 pub(crate) mod safetensors_formats;
+pub(crate) mod usual_checkpoint;

@@ -1,7 +1,9 @@
 //! The modules of a safetensors checkpoint, with the values of their matrices, and the patterns by
 //! which its `quantization_config` names them.
 
+use crate::model::mixer::Mixer;
 use crate::model::operators::sublayer::Sublayer;
+use crate::model::recurrence::Recurrence;
 use crate::model::transformer::Model;
 
 /// A module with a matrix; all experts of a layer are one.
@@ -19,7 +21,7 @@ pub(super) fn modules(model: &Model) -> Vec<WeightModule> {
     let mut all = Vec::new();
     for layer in 0..model.layers {
         for &sublayer in model.kind(layer).sublayers() {
-            let parts = parts(model, sublayer);
+            let parts = parts(model.layer(layer), sublayer);
             all.extend(parts.into_iter().map(|(names, values)| WeightModule {
                 sublayer,
                 names: names.iter().map(|name| format!("layers.{layer}.{name}")).collect(),
@@ -34,10 +36,32 @@ pub(super) fn modules(model: &Model) -> Vec<WeightModule> {
     all
 }
 
+/// The names of a recurrent mixer's projections: of the residual, and of the output.
+fn recurrent_names(recurrence: Recurrence) -> [&'static [&'static str]; 2] {
+    match recurrence {
+        Recurrence::GatedDelta { .. } => [
+            &["linear_attn.in_proj_qkvz", "linear_attn.in_proj_qkv", "linear_attn.in_proj_z"],
+            &["linear_attn.out_proj"],
+        ],
+        Recurrence::KimiDelta { .. } => [
+            &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.f_b_proj"],
+            &["self_attn.o_proj"],
+        ],
+        Recurrence::Mamba1 { .. } | Recurrence::Mamba2 { .. } => {
+            [&["mamba.in_proj", "mixer.in_proj"], &["mamba.out_proj", "mixer.out_proj"]]
+        }
+        Recurrence::ShortConvolution { .. } => [&["conv.in_proj"], &["conv.out_proj"]],
+    }
+}
+
 /// The modules of one layer's sublayer, with their names and values.
 fn parts(model: &Model, sublayer: Sublayer) -> Vec<(&'static [&'static str], u64)> {
     let Some((rows, columns)) = sublayer.matrix(model) else { return vec![] };
     let all = rows * columns;
+    if let (Mixer::Recurrent(recurrence), Sublayer::Qkv | Sublayer::Out) = (model.mixer, sublayer) {
+        let [of_residual, of_output] = recurrent_names(recurrence);
+        return vec![(if sublayer == Sublayer::Qkv { of_residual } else { of_output }, all)];
+    }
     match sublayer {
         Sublayer::Qkv if model.latent().is_some() => {
             vec![(&["self_attn.q_a_proj", "self_attn.q_b_proj", "self_attn.kv_b_proj"], all)]
@@ -58,8 +82,10 @@ fn parts(model: &Model, sublayer: Sublayer) -> Vec<(&'static [&'static str], u64
         Sublayer::FfnUp => vec![(&["mlp.up_proj", "mlp.fc1"], all)],
         Sublayer::FfnDown => vec![(&["mlp.down_proj", "mlp.fc2"], all)],
         Sublayer::Router => vec![(&["mlp.gate", "mlp.router", "block_sparse_moe.gate"], all)],
-        Sublayer::SharedExpert => vec![(&["mlp.shared_experts", "mlp.shared_expert"], all)],
-        Sublayer::Experts => vec![(&["mlp.experts", "block_sparse_moe.experts"], all)],
+        Sublayer::SharedExpert => {
+            vec![(&["mlp.shared_experts", "mlp.shared_expert", "mixer.shared_experts"], all)]
+        }
+        Sublayer::Experts => vec![(&["mlp.experts", "block_sparse_moe.experts", "mixer.experts"], all)],
         _ => vec![],
     }
 }

@@ -24,11 +24,32 @@ impl Model {
     /// # Errors
     /// The method is not known, or has bits or groups for which there is no format.
     pub fn published_formats(&self, config: &Value) -> Result<Option<WeightFormats>, String> {
-        let Some(scheme) = Scheme::read(config)? else { return Ok(None) };
+        Scheme::read(config)?.map(|scheme| scheme.formats(self)).transpose()
+    }
+}
+
+/// Which modules are quantised, and how.
+#[derive(Debug, Default)]
+pub(super) struct Scheme {
+    /// The format of linear layers that no other rule names.
+    pub usual: Option<DType>,
+    /// The format of experts, where it differs.
+    pub experts: Option<DType>,
+    /// Formats by full names of modules. If there are any, they are all that is quantised.
+    pub by_name: Vec<(String, DType)>,
+    /// Patterns of modules that are not quantised.
+    pub excluded: Vec<String>,
+    /// Whether the output head is quantised unless it is excluded.
+    pub head: bool,
+}
+
+impl Scheme {
+    /// The formats of a checkpoint of `model`, by class.
+    pub fn formats(&self, model: &Model) -> Result<WeightFormats, String> {
         let mut by_class: [Vec<(DType, u64)>; WeightClass::ALL.len()] = Default::default();
-        let (mut embed, mut head) = (self.dtype, self.dtype);
-        for module in modules(self) {
-            let dtype = scheme.format(&module).unwrap_or(self.dtype);
+        let (mut embed, mut head) = (model.dtype, model.dtype);
+        for module in modules(model) {
+            let dtype = self.format(&module).unwrap_or(model.dtype);
             match module.sublayer {
                 Sublayer::Embed => embed = dtype,
                 Sublayer::Head => head = dtype,
@@ -37,8 +58,8 @@ impl Model {
                 }
             }
         }
-        if self.tied_embeddings {
-            (embed, head) = (self.dtype, self.dtype);
+        if model.tied_embeddings {
+            (embed, head) = (model.dtype, model.dtype);
         }
         let mut formats = WeightFormats::all(head);
         for class in [WeightClass::Attention, WeightClass::Ffn, WeightClass::Experts] {
@@ -47,26 +68,9 @@ impl Model {
                 formats = formats.with_format(class, WeightFormat::from_values(parts)?);
             }
         }
-        Ok(Some(formats.for_model(self).with_embed(embed)))
+        Ok(formats.for_model(model).with_embed(embed))
     }
-}
 
-/// Which modules are quantised, and how.
-#[derive(Debug, Default)]
-struct Scheme {
-    /// The format of linear layers that no other rule names.
-    usual: Option<DType>,
-    /// The format of experts, where it differs.
-    experts: Option<DType>,
-    /// Formats by full names of modules. If there are any, they are all that is quantised.
-    by_name: Vec<(String, DType)>,
-    /// Patterns of modules that are not quantised.
-    excluded: Vec<String>,
-    /// Whether the output head is quantised unless it is excluded.
-    head: bool,
-}
-
-impl Scheme {
     fn format(&self, module: &WeightModule) -> Option<DType> {
         if module.sublayer == Sublayer::Embed {
             return None;
