@@ -10,8 +10,8 @@ use crate::cost::stage_flow::StageFlow;
 use crate::placement::{ModelShare, combine_time};
 use crate::program::{Action, Lane, OperandSource, Task};
 use hwprofiles::{
-    Basis, Bound, Bytes, DType, Device, DeviceId, DeviceKind, Estimate, Flop, LinkId, Machine, MemoryId,
-    MissingRate, Provenance, Ratio, Seconds,
+    AttentionRates, Basis, Bound, Bytes, DType, Device, DeviceId, DeviceKind, Estimate, Flop, LinkId,
+    Machine, MemoryId, MissingRate, Provenance, Ratio, Seconds,
 };
 use scenarios::{
     ActivationBuffer, ExpertTraffic, Formats, LayerKind, Model, Operator, Shape, Step, Sublayer, Work,
@@ -298,17 +298,7 @@ impl CostModel<'_> {
     /// without its launch. `None` where they are computed one after the other: no such call was
     /// measured, keys and values are elsewhere, or an engine's heads do not share what they read.
     pub fn mixed_attention_time(&self, task: &Task, prefill: &Step, decode: &Step) -> Option<Seconds> {
-        let (Action::Compute { operator: Operator::Attention, rows, source }, Lane::Device(id)) =
-            (&task.action, task.lane)
-        else {
-            return None;
-        };
-        let device = self.machine.device(id);
-        let rates = device.attention.get(&self.formats.kv).filter(|rates| rates.knows_mixed())?;
-        let is_elsewhere = matches!(source, OperandSource::InPlace(memory) if *memory != device.memory);
-        if is_elsewhere || device.details.grouped_attention == Some(false) {
-            return None;
-        }
+        let (id, rows, rates) = self.mixed_attention(task)?;
         let model = self.model.shape_or_ends(task.kind);
         let shared = ModelShare::on_device(self.machine, model, id);
         if shared.sparse_shape(Operator::Attention, prefill).is_some() {
@@ -323,6 +313,26 @@ impl CostModel<'_> {
             }
         };
         Some(rates.mixed_time(&shape(prefill)?, &shape(decode)?)?.time)
+    }
+
+    /// Whether [`CostModel::mixed_attention_time`] may know a time of `task`.
+    pub fn knows_mixed_attention(&self, task: &Task) -> bool {
+        self.mixed_attention(task).is_some()
+    }
+
+    /// The device of a task of attention that computes chunks and decodes in one call, its rows,
+    /// and the rates of such calls.
+    fn mixed_attention<'t>(&self, task: &'t Task) -> Option<(DeviceId, &'t Range<u64>, &AttentionRates)> {
+        let (Action::Compute { operator: Operator::Attention, rows, source }, Lane::Device(id)) =
+            (&task.action, task.lane)
+        else {
+            return None;
+        };
+        let device = self.machine.device(id);
+        let rates = device.attention.get(&self.formats.kv).filter(|rates| rates.knows_mixed())?;
+        let is_elsewhere = matches!(source, OperandSource::InPlace(memory) if *memory != device.memory);
+        let one_call = !is_elsewhere && device.details.grouped_attention != Some(false);
+        one_call.then_some((id, rows, rates))
     }
 
     /// The time in which the ranks of a device combine their results. Zero with one rank.

@@ -1,5 +1,6 @@
 //! The time that a step of a batch takes: priced by a plan, or by measured layer times.
 
+mod attention_times;
 pub(crate) mod batch;
 mod interpolation;
 mod kinks;

@@ -1,25 +1,26 @@
 //! Step prices of a plan: the costs of its tasks for the tokens of many sequences.
 
 use crate::clock::{SimTime, Tick};
+use crate::serving::prices::attention_times::AttentionTimes;
 use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::prices::kinks::ContextKinks;
 use crate::serving::prices::step_line::StepLine;
 use crate::serving::prices::task_prices::{
-    AttentionTime, BatchDependence, attention_cost, attention_time, dependent_price, entering_rows,
-    only_device, rows_step, sampled_rows, task_kinds, task_price,
+    AttentionTime, BatchDependence, attention_cost, attention_steps, attention_time, dependent_price,
+    entering_rows, mixed_time, only_device, rows_step, sampled_rows, task_kinds, task_price,
 };
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
 use planner::{Action, CostModel, Lane, PhasePrograms, Program, Task};
 use rustc_hash::FxHashMap;
-use scenarios::{Operator, Phase, Step};
+use scenarios::{Operator, Phase};
 
 /// Steps are priced at this many token counts per octave, with straight lines between them.
-const POINTS_PER_OCTAVE: f64 = 16.0;
+const POINTS_PER_OCTAVE: u64 = 16;
 
-/// The number of simulated batches, and of each task's steps of attention, that are remembered.
-/// Then all are forgotten, so that memory does not grow with the number of requests.
+/// The number of simulated batches that are remembered. Then all are forgotten, so that memory does
+/// not grow with the number of requests.
 const REMEMBERED: usize = 1 << 16;
 
 /// A plan's step prices.
@@ -38,9 +39,8 @@ pub struct PlanPrices<'a> {
     serial_decode: Option<SerialPrices>,
     /// Contexts at which the time of attention bends.
     kinks: ContextKinks,
-    lines: FxHashMap<LineKey, StepLine>,
-    /// The line of each number of decodes that was asked for last: contexts change slowly.
-    last_lines: FxHashMap<u64, StepLine>,
+    /// By the number of decodes.
+    lines: Vec<DecodeLines>,
     simulated: FxHashMap<BatchKey, SimTime>,
 }
 
@@ -55,14 +55,49 @@ pub struct OperatorTime {
     pub overhead: Seconds,
 }
 
-/// The decode steps that one line covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The steps of one number of decodes that one line covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LineKey {
-    decodes: u64,
     /// The number of the stretch of mean contexts: a quarter of an octave each.
     stretch: u32,
     /// The mean context at the last kink before.
     kink: u64,
+}
+
+/// The lines of one number of decodes.
+#[derive(Debug, Clone, Default)]
+struct DecodeLines {
+    lines: Vec<(LineKey, StepLine)>,
+    /// The index of the line that was asked for last: contexts change slowly.
+    last: usize,
+}
+
+impl DecodeLines {
+    /// The line behind whose first tokens `tokens` are. The first tokens themselves may belong to
+    /// the stretch before: see [`PlanPrices::line`].
+    fn around(&mut self, tokens: u64) -> Option<StepLine> {
+        let is_around = |(_, line): &&(LineKey, StepLine)| line.from < tokens && tokens < line.until;
+        if let Some((_, line)) = self.lines.get(self.last).filter(is_around) {
+            return Some(*line);
+        }
+        self.last = self.lines.iter().position(|line| is_around(&line))?;
+        Some(self.lines[self.last].1)
+    }
+
+    /// The line of `key`, if it holds for `tokens`.
+    fn get(&self, key: LineKey, tokens: u64) -> Option<StepLine> {
+        let holds =
+            |(own, line): &&(LineKey, StepLine)| *own == key && line.from <= tokens && tokens < line.until;
+        self.lines.iter().find(holds).map(|(_, line)| *line)
+    }
+
+    /// Adds the line of `key`, in place of an earlier one.
+    fn insert(&mut self, key: LineKey, line: StepLine) {
+        match self.lines.iter_mut().find(|(own, _)| *own == key) {
+            Some((_, known)) => *known = line,
+            None => self.lines.push((key, line)),
+        }
+    }
 }
 
 /// A batch that owns its chunks.
@@ -87,12 +122,23 @@ struct SerialPrices {
     device: DeviceId,
     /// The different tasks, with the count of each, by [`BatchDependence`].
     tasks: [Vec<(Task, f64)>; BatchDependence::COUNT],
-    /// For each task of attention, its times by the chunk or the decodes that it attends for.
-    attention: Vec<FxHashMap<Step, AttentionTime>>,
+    attention: Vec<AttentionTask>,
     /// Seconds of the tasks that depend on the tokens alone, by tokens.
     by_tokens: FxHashMap<u64, f64>,
     /// Seconds of the tasks that depend on the sampled sequences alone, by sequences.
     by_sampled: FxHashMap<u64, f64>,
+}
+
+/// A task of attention.
+#[derive(Debug)]
+struct AttentionTask {
+    task: Task,
+    /// How many there are.
+    count: f64,
+    /// Whether chunks and decodes may be computed in one call.
+    is_mixed: bool,
+    /// Its times by the chunk or the decodes that it attends for.
+    times: AttentionTimes,
 }
 
 impl SerialPrices {
@@ -102,7 +148,12 @@ impl SerialPrices {
         for (task, count) in task_kinds(program) {
             tasks[BatchDependence::from_task(&task, cost_model.model) as usize].push((task, count));
         }
-        let attention = vec![FxHashMap::default(); tasks[BatchDependence::Attention as usize].len()];
+        let attention = std::mem::take(&mut tasks[BatchDependence::Attention as usize]);
+        let attention = attention.into_iter().map(|(task, count)| {
+            let (is_mixed, times) = (cost_model.knows_mixed_attention(&task), AttentionTimes::default());
+            AttentionTask { task, count, is_mixed, times }
+        });
+        let attention = attention.collect();
         let (by_tokens, by_sampled) = Default::default();
         Some(Self { device, tasks, attention, by_tokens, by_sampled })
     }
@@ -135,20 +186,13 @@ impl SerialPrices {
     /// Seconds of attention.
     fn attention(&mut self, cost_model: &CostModel<'_>, batch: &Batch<'_>) -> Result<f64, MissingRate> {
         let mut sum = 0.0;
-        let tasks = &self.tasks[BatchDependence::Attention as usize];
-        for ((task, count), known) in tasks.iter().zip(&mut self.attention) {
-            let time = attention_time(cost_model, task, batch, |step| {
-                if let Some(&time) = known.get(step) {
-                    return Ok(time);
-                }
-                if known.len() == REMEMBERED {
-                    known.clear();
-                }
-                let time = AttentionTime::new(&attention_cost(cost_model, task, step)?);
-                known.insert(*step, time);
-                Ok(time)
+        let steps = attention_steps(cost_model.model, batch);
+        for AttentionTask { task, count, is_mixed, times } in &mut self.attention {
+            let together = if *is_mixed { mixed_time(cost_model, task, batch) } else { None };
+            let time = attention_time(&steps, together, |step| {
+                times.get(step, || Ok(AttentionTime::new(&attention_cost(cost_model, task, step)?)))
             });
-            sum += count * time?.alone.get();
+            sum += *count * time?.alone.get();
         }
         Ok(sum)
     }
@@ -192,8 +236,7 @@ impl<'a> PlanPrices<'a> {
             serial_prefill: serial(&programs.prefill),
             serial_decode: serial(&programs.decode),
             kinks: ContextKinks::new(cost_model.model),
-            lines: FxHashMap::default(),
-            last_lines: FxHashMap::default(),
+            lines: Vec::new(),
             simulated: FxHashMap::default(),
         }
     }
@@ -296,16 +339,14 @@ impl StepPrices for PlanPrices<'_> {
     /// A straight line over mean contexts of a quarter of an octave, or up to where attention
     /// bends.
     fn decode(&mut self, decodes: u64, tokens: u64) -> Result<StepLine, MissingRate> {
-        // A line's first tokens may belong to the stretch before: see below.
-        if let Some(&line) = self.last_lines.get(&decodes)
-            && line.from < tokens
-            && tokens < line.until
-        {
-            return Ok(line);
+        let index = decodes as usize;
+        if index >= self.lines.len() {
+            self.lines.resize(index + 1, DecodeLines::default());
         }
-        let line = self.line(decodes, tokens)?;
-        self.last_lines.insert(decodes, line);
-        Ok(line)
+        match self.lines[index].around(tokens) {
+            Some(line) => Ok(line),
+            None => self.line(decodes, tokens),
+        }
     }
 }
 
@@ -319,11 +360,8 @@ impl PlanPrices<'_> {
         // Rounding down may have moved the tokens to the stretch before.
         let stretch = if tokens < end(stretch) { stretch - 1 } else { stretch };
         let kinks = self.kinks.around(tokens / decodes);
-        let key = LineKey { decodes, stretch, kink: kinks.before };
-        if let Some(&line) = self.lines.get(&key)
-            && line.from <= tokens
-            && tokens < line.until
-        {
+        let key = LineKey { stretch, kink: kinks.before };
+        if let Some(line) = self.lines[decodes as usize].get(key, tokens) {
             return Ok(line);
         }
         let (from, until) = (end(stretch).min(tokens), end(stretch + 1).max(tokens + 1));
@@ -336,7 +374,7 @@ impl PlanPrices<'_> {
         let (low, high) = (at(from)?, at(priced)?);
         let line = StepLine::through(from, sim_time(low), priced, sim_time(high));
         let line = StepLine { until, ..line };
-        self.lines.insert(key, line);
+        self.lines[decodes as usize].insert(key, line);
         Ok(line)
     }
 }
@@ -347,12 +385,11 @@ fn sim_time(seconds: f64) -> SimTime {
 
 /// The token counts next to `tokens` that are priced: all up to 16, then [`POINTS_PER_OCTAVE`].
 fn priced_neighbours(tokens: u64) -> (u64, u64) {
-    if tokens <= POINTS_PER_OCTAVE as u64 {
+    if tokens <= POINTS_PER_OCTAVE {
         return (tokens, tokens);
     }
-    let octave = tokens.ilog2();
-    let step = ((1u64 << octave) as f64 / POINTS_PER_OCTAVE).max(1.0) as u64;
-    let low = tokens / step * step;
+    let step = 1 << (tokens.ilog2() - POINTS_PER_OCTAVE.ilog2());
+    let low = tokens - tokens % step;
     (low, if low == tokens { low } else { low + step })
 }
 
@@ -365,10 +402,9 @@ mod tests {
     use scenarios::{Formats, Model};
 
     impl PlanPrices<'_> {
-        fn forget_what_was_asked(&mut self) {
-            self.last_lines.clear();
+        fn forget_attention(&mut self) {
             for serial in [&mut self.serial_prefill, &mut self.serial_decode].into_iter().flatten() {
-                serial.attention.iter_mut().for_each(FxHashMap::clear);
+                serial.attention.iter_mut().for_each(|attention| attention.times.forget());
             }
         }
     }
@@ -394,11 +430,12 @@ mod tests {
             for (up, down, new) in series {
                 // Contexts go up and down, over the ends of stretches too.
                 tokens = (tokens + up).saturating_sub(down).max(decodes);
-                plain.forget_what_was_asked();
-                prop_assert_eq!(prices.decode(decodes, tokens).unwrap(), plain.decode(decodes, tokens).unwrap());
+                plain.forget_attention();
+                plain.lines.resize(decodes as usize + 1, DecodeLines::default());
+                prop_assert_eq!(prices.decode(decodes, tokens).unwrap(), plain.line(decodes, tokens).unwrap());
                 let chunks = [PrefillChunk { new, past: 16 * (up % 3) }];
                 let batch = Batch { chunks: &chunks, decodes, decode_tokens: tokens, sampled: decodes + 1 };
-                plain.forget_what_was_asked();
+                plain.forget_attention();
                 prop_assert_eq!(prices.step(&batch).unwrap(), plain.step(&batch).unwrap());
             }
         }

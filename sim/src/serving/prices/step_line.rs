@@ -29,9 +29,17 @@ impl StepLine {
 
     /// The time of one step over `tokens`.
     pub fn at(&self, tokens: u64) -> SimTime {
-        let later = i128::from(tokens) - i128::from(self.from);
-        let time = i128::from(self.base) + i128::from(self.per_token) * later;
-        u64::try_from(time.max(0)).map_or(SimTime::MAX, SimTime::from_picos)
+        match self.small_step(tokens) {
+            Some(time) => SimTime::from_picos(time.max(0) as u64),
+            None => self.large_series(tokens, 0, 1),
+        }
+    }
+
+    /// The time of one step in 64 bits.
+    fn small_step(&self, tokens: u64) -> Option<i64> {
+        let small = |number: u64| i64::try_from(number).ok();
+        let later = small(tokens)? - small(self.from)?;
+        small(self.base)?.checked_add(self.per_token.checked_mul(later)?)
     }
 
     /// The time of `steps` steps, the first over `tokens`, each over `growth` tokens more than the
@@ -47,8 +55,7 @@ impl StepLine {
     /// The sum in 64 bits, which are enough for three months.
     fn small_series(&self, tokens: u64, growth: u64, steps: u64) -> Option<i64> {
         let small = |number: u64| i64::try_from(number).ok();
-        let (tokens, from, steps) = (small(tokens)?, small(self.from)?, small(steps)?);
-        let first = small(self.base)?.checked_add(self.per_token.checked_mul(tokens - from)?)?;
+        let (first, steps) = (self.small_step(tokens)?, small(steps)?);
         let pairs = steps.checked_mul(steps - 1)? / 2;
         let rise = self.per_token.checked_mul(small(growth)?)?.checked_mul(pairs)?;
         steps.checked_mul(first)?.checked_add(rise)

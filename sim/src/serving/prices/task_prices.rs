@@ -165,7 +165,8 @@ fn attention_price(
     let costs = steps.iter().map(|step| attention_cost(cost_model, task, step));
     let costs = costs.collect::<Result<SmallVec<[_; 2]>, _>>()?;
     let mut times = costs.iter().map(AttentionTime::new);
-    let time = attention_time(cost_model, task, batch, |_| Ok(times.next().expect("one for each step")))?;
+    let together = mixed_time(cost_model, task, batch);
+    let time = attention_time(&steps, together, |_| Ok(times.next().expect("one for each step")))?;
     let all = costs.iter().copied().reduce(sum_launched_once).expect("there is a step");
     Ok(TaskCost { alone: time.alone, ..all })
 }
@@ -174,7 +175,7 @@ fn attention_price(
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttentionTime {
     pub alone: Seconds,
-    overhead: Seconds,
+    pub overhead: Seconds,
 }
 
 impl AttentionTime {
@@ -189,20 +190,19 @@ impl AttentionTime {
     }
 }
 
-/// The time of attention of each chunk and of the decodes. Where a fitted kernel computes chunks
-/// and decodes in one call, it is the time of that call; elsewhere they are computed one after the
-/// other, launched once. The decodes count as sequences of the mean context, because the time of
-/// their attention depends on the sum of their tokens. Where it saturates, this is exact if all
-/// contexts are on the same side of the bend, and too much if they are not.
+/// The time of attention of each chunk and of the decodes, in the order of [`attention_steps`].
+/// Where a fitted kernel computes chunks and decodes in one call, it is the time `together` of that
+/// call: see [`mixed_time`]. Elsewhere they are computed one after the other, launched once. The
+/// decodes count as sequences of the mean context, because the time of their attention depends on
+/// the sum of their tokens. Where it saturates, this is exact if all contexts are on the same side
+/// of the bend, and too much if they are not.
 ///
 /// `time` is that of [`attention_cost`] in one such step.
 pub(crate) fn attention_time(
-    cost_model: &CostModel<'_>,
-    task: &Task,
-    batch: &Batch<'_>,
+    steps: &[Step],
+    together: Option<Seconds>,
     mut time: impl FnMut(&Step) -> Result<AttentionTime, MissingRate>,
 ) -> Result<AttentionTime, MissingRate> {
-    let steps = attention_steps(cost_model.model, batch);
     let mut all = time(&steps[0])?;
     let mut longest = all.alone;
     for step in &steps[1..] {
@@ -210,7 +210,7 @@ pub(crate) fn attention_time(
         longest = longest.max(one.alone);
         all = all.launched_once(one);
     }
-    Ok(match mixed_time(cost_model, task, batch) {
+    Ok(match together {
         // One call takes no less time than any part of it.
         Some(together) => AttentionTime { alone: longest.max(all.overhead + together), ..all },
         None => all,
@@ -218,7 +218,7 @@ pub(crate) fn attention_time(
 }
 
 /// A step for each chunk, and one for the decodes; an empty one if there are neither.
-fn attention_steps(model: &Model, batch: &Batch<'_>) -> SmallVec<[Step; 4]> {
+pub(crate) fn attention_steps(model: &Model, batch: &Batch<'_>) -> SmallVec<[Step; 4]> {
     let chunks = batch.chunks.iter().map(|&PrefillChunk { new: new_tokens, past: past_tokens }| Step {
         phase: Phase::Prefill,
         batch: 1,
@@ -264,7 +264,7 @@ fn decode_step(model: &Model, sequences: u64, past_tokens: u64) -> Step {
 
 /// The time of one call for the chunks and the decodes of a batch, without its launch. `None`
 /// where the batch has only one of them, or no such call is known.
-fn mixed_time(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Option<Seconds> {
+pub(crate) fn mixed_time(cost_model: &CostModel<'_>, task: &Task, batch: &Batch<'_>) -> Option<Seconds> {
     let past_tokens = (batch.decode_tokens - batch.decodes).checked_div(batch.decodes)?;
     let decode = decode_step(cost_model.model, batch.decodes, past_tokens);
     let [new, past] = batch.equivalent_chunk().map(|tokens| tokens.round() as u64);
