@@ -119,7 +119,9 @@ impl<'a> PhaseMeter<'a> {
         let (batch, count) = (&steps.batch, steps.count);
         let count_steps = |counts: &mut Vec<u64>, number: u64| {
             let number = number as usize;
-            counts.resize(counts.len().max(number + 1), 0);
+            if number >= counts.len() {
+                counts.resize(number + 1, 0);
+            }
             counts[number] += count;
         };
         count_steps(&mut self.tokens, entering_rows(cost_model.model, batch));

@@ -1,6 +1,7 @@
 //! Metrics of a serving day: latencies, goodput, use and cost of the machine, a timeline.
 
 pub(crate) mod account;
+mod latency;
 pub(crate) mod meter;
 mod polynomial_sums;
 mod series;
@@ -8,7 +9,8 @@ pub(crate) mod summary;
 mod timeline;
 
 pub use account::{Account, EngineCount};
+pub use latency::LatencyStats;
 pub use meter::{ResourceMeter, ResourceUse};
 pub use series::{Series, SeriesBucket};
-pub use summary::{LatencyStats, RequestCounts, SloLimits, Summary, SummaryCollector};
+pub use summary::{RequestCounts, SloLimits, Summary, SummaryCollector};
 pub use timeline::{ServingTimeline, TimelineTooLong};

@@ -4,7 +4,7 @@ use crate::clock::SimTime;
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps, RequestOutcome};
 use crate::serving::engine::request::ServedRequest;
 use crate::serving::metrics::account::Account;
-use hdrhistogram::Histogram;
+use crate::serving::metrics::latency::{LatencyHistogram, LatencyStats};
 use hwprofiles::Seconds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,24 +29,6 @@ impl SloLimits {
             |limit: Option<Seconds>, time: SimTime| limit.is_none_or(|limit| time.to_seconds() <= limit);
         within(self.ttft, served.ttft()) && within(self.tpot, served.tpot().unwrap_or(SimTime::ZERO))
     }
-}
-
-/// Statistics of times in seconds. The mean is exact. Percentiles come from a histogram with bins
-/// 0.1 % wide.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct LatencyStats {
-    /// Arithmetic mean.
-    pub mean: f64,
-    /// Median.
-    pub p50: f64,
-    /// 90th percentile.
-    pub p90: f64,
-    /// 95th percentile.
-    pub p95: f64,
-    /// 99th percentile.
-    pub p99: f64,
-    /// Maximum.
-    pub max: f64,
 }
 
 /// Counts of requests by outcome.
@@ -172,10 +154,10 @@ impl SummaryCollector {
             limits,
             engines: 1,
             counts: RequestCounts::default(),
-            ttft: LatencyHistogram::new(),
-            tpot: LatencyHistogram::new(),
-            itl: LatencyHistogram::new(),
-            e2el: LatencyHistogram::new(),
+            ttft: LatencyHistogram::default(),
+            tpot: LatencyHistogram::default(),
+            itl: LatencyHistogram::default(),
+            e2el: LatencyHistogram::default(),
             tokens: TokenCounts::default(),
             kept: 0,
             first: None,
@@ -287,7 +269,8 @@ impl EngineObserver for SummaryCollector {
         self.steps += steps.count;
         self.sequences += steps.count * (steps.batch.decodes + steps.batch.chunks.len() as u64);
         self.busy += steps.end - steps.begin;
-        self.least_free = self.least_free.into_iter().chain([steps.free_blocks]).min();
+        let least = self.least_free.map_or(steps.free_blocks, |least| least.min(steps.free_blocks));
+        self.least_free = Some(least);
     }
 
     fn gaps(&mut self, gap: SimTime, times: u64) {
@@ -320,52 +303,6 @@ impl EngineObserver for SummaryCollector {
                 self.counts.rejected += 1;
                 *self.counts.rejected_for.entry(reason.to_string()).or_default() += 1;
             }
-        }
-    }
-}
-
-/// The distribution of one latency.
-#[derive(Debug, Clone)]
-struct LatencyHistogram {
-    /// In nanoseconds.
-    histogram: Histogram<u64>,
-    /// In picoseconds.
-    sum: u128,
-    max: SimTime,
-}
-
-impl LatencyHistogram {
-    fn new() -> Self {
-        let mut histogram = Histogram::new(3).expect("three digits are allowed");
-        histogram.auto(true);
-        Self { histogram, sum: 0, max: SimTime::ZERO }
-    }
-
-    fn add(&mut self, time: SimTime, times: u64) {
-        self.sum += u128::from(time.picos()) * u128::from(times);
-        self.max = self.max.max(time);
-        self.histogram.record_n(time.nanos(), times).expect("it grows by itself");
-    }
-
-    fn join(&mut self, other: &Self) {
-        self.sum += other.sum;
-        self.max = self.max.max(other.max);
-        self.histogram.add(&other.histogram).expect("it grows by itself");
-    }
-
-    fn stats(&self) -> LatencyStats {
-        if self.histogram.is_empty() {
-            return LatencyStats::default();
-        }
-        let max = self.max.to_seconds().get();
-        let at = |quantile: f64| (self.histogram.value_at_quantile(quantile) as f64 * 1e-9).min(max);
-        LatencyStats {
-            mean: self.sum as f64 / self.histogram.len() as f64 * 1e-12,
-            p50: at(0.5),
-            p90: at(0.9),
-            p95: at(0.95),
-            p99: at(0.99),
-            max,
         }
     }
 }
