@@ -69,12 +69,16 @@ const GAP_TOLERANCE: f64 = 5e-4;
 pub(crate) fn notify_gaps(line: &StepLine, steps: &ObservedSteps<'_>, observer: &mut impl EngineObserver) {
     let Batch { decodes, decode_tokens, .. } = steps.batch;
     let at = |step: u64| line.at(decode_tokens + step * decodes);
+    let rise = line.per_token.unsigned_abs().saturating_mul(decodes).max(1);
     let mut reported = 0;
     while reported < steps.count {
-        let first = at(reported);
-        let rise = line.per_token.unsigned_abs().saturating_mul(decodes).max(1);
-        let similar = (first.picos() as f64 * GAP_TOLERANCE) as u64 / rise + 1;
-        let count = similar.min(steps.count - reported);
+        let left = steps.count - reported;
+        let tolerance = (at(reported).picos() as f64 * GAP_TOLERANCE) as u64;
+        // The division is slow, and most series are similar to their end.
+        let count = match rise.saturating_mul(left - 1) <= tolerance {
+            true => left,
+            false => left.min(tolerance / rise + 1),
+        };
         observer.gaps(at(reported + (count - 1) / 2), count * decodes);
         reported += count;
     }

@@ -75,9 +75,19 @@ impl Blocks {
     ///
     /// # Panics
     /// If fewer are free.
+    #[inline]
     pub fn take(&mut self, count: u64) {
         assert!(count <= self.free, "{count} blocks of {} free ones", self.free);
         self.free -= count;
+        // Most are taken from within a run in which nothing can be found by name.
+        match self.runs.front_mut() {
+            Some(FreeRun { blocks, content: None }) if count < *blocks => *blocks -= count,
+            _ => self.take_runs(count),
+        }
+    }
+
+    /// Takes the first `count` blocks of the runs.
+    fn take_runs(&mut self, count: u64) {
         let mut left = count;
         while left > 0 {
             let run = self.runs.front_mut().expect("free blocks are in runs");

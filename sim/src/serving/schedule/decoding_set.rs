@@ -22,6 +22,9 @@ pub(crate) struct DecodingSet {
     /// By class, the number of sequences in it. The class is the known tokens minus `steps`, modulo
     /// the block size.
     class_counts: Vec<u64>,
+    /// The class of the sequences that need a block in the next step. Their known tokens are 1 more
+    /// than full blocks. A step later it is the class before.
+    growing_class: usize,
     /// What a sequence takes.
     sequence: SequenceBlocks,
     /// The number of sequences whose windows may not be full, by known tokens minus `steps`.
@@ -40,6 +43,7 @@ impl DecodingSet {
             count: 0,
             tokens: 0,
             class_counts: vec![0; block_size as usize],
+            growing_class: (1 % block_size) as usize,
             sequence,
             filling: BTreeMap::new(),
             ends: BinaryHeap::new(),
@@ -97,7 +101,7 @@ impl DecodingSet {
     /// Blocks that the next step needs: one for each sequence whose known tokens but the last fill
     /// their blocks, and those of windows that are not full.
     pub fn growth(&self) -> u64 {
-        let growing = if self.sequence.grows() { self.class_counts[self.growing_class()] } else { 0 };
+        let growing = if self.sequence.grows() { self.class_counts[self.growing_class] } else { 0 };
         growing + self.filled(|known| [known - 1, known])
     }
 
@@ -108,13 +112,16 @@ impl DecodingSet {
             return windows;
         }
         let size = self.class_counts.len() as u64;
-        let rest = self.growing_counts().take((steps % size) as usize);
-        steps / size * self.count + rest.sum::<u64>() + windows
+        let rest: u64 = self.growing_counts((steps % size) as usize).sum();
+        steps / size * self.count + rest + windows
     }
 
     /// Blocks of windows that sequences take between two numbers of tokens, which `ends` gives from
     /// their known tokens.
     fn filled(&self, ends: impl Fn(u64) -> [u64; 2]) -> u64 {
+        if self.filling.is_empty() {
+            return 0;
+        }
         let size = self.class_counts.len() as u64;
         let each = |(&key, &count): (&i64, &u64)| {
             let [from, to] =
@@ -136,7 +143,7 @@ impl DecodingSet {
         }
         let mut steps = free / self.count * size;
         let mut left = free % self.count;
-        for growth in self.growing_counts() {
+        for growth in self.growing_counts(self.class_counts.len()) {
             if steps >= most || growth > left {
                 break;
             }
@@ -146,10 +153,13 @@ impl DecodingSet {
         steps.min(most)
     }
 
-    /// The number of sequences that need a block in each step after the next one.
-    fn growing_counts(&self) -> impl Iterator<Item = u64> + '_ {
-        let (later, first) = self.class_counts.split_at(self.growing_class());
-        later.iter().rev().chain(first.iter().rev()).copied().cycle()
+    /// The number of sequences that need a block, in each of `steps` steps after the next one: at
+    /// most as many steps as a block has tokens.
+    fn growing_counts(&self, steps: usize) -> impl Iterator<Item = u64> + '_ {
+        let (before, behind) = self.class_counts.split_at(self.growing_class);
+        let again = steps.saturating_sub(before.len());
+        let [before, behind] = [&before[before.len() - (steps - again)..], &behind[behind.len() - again..]];
+        before.iter().rev().chain(behind.iter().rev()).copied()
     }
 
     /// The same by halving: more steps never need fewer blocks.
@@ -170,6 +180,8 @@ impl DecodingSet {
 
     /// Counts `steps` steps.
     pub fn advance(&mut self, steps: u64) {
+        let size = self.class_counts.len();
+        self.growing_class = (self.growing_class + size - steps as usize % size) % size;
         self.steps += steps;
         self.tokens += self.count * steps;
         let full = self.sequence.longest_pooled_window() as i64 - self.steps as i64;
@@ -197,13 +209,7 @@ impl DecodingSet {
     }
 
     fn class(&self, known: u64) -> usize {
-        (known as i64 - self.steps as i64).rem_euclid(self.class_counts.len() as i64) as usize
-    }
-
-    /// The class of the sequences that need a block in the next step. Their known tokens are 1 more
-    /// than full blocks. A step later it is the class before.
-    fn growing_class(&self) -> usize {
-        (1 - self.steps as i64).rem_euclid(self.class_counts.len() as i64) as usize
+        (self.growing_class + known as usize - 1) % self.class_counts.len()
     }
 }
 

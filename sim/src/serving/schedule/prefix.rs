@@ -19,7 +19,7 @@ pub(crate) struct FoundPrefix {
 
 /// What is found for `sequence`.
 pub(crate) fn find(engine: &ServingEngine, blocks: &Blocks, sequence: &Sequence) -> FoundPrefix {
-    if !engine.prefix_caching {
+    if !engine.prefix_caching || sequence.request.prefix.is_empty() && sequence.freed.is_none() {
         return FoundPrefix::default();
     }
     let (names, complete) = found_names(engine, blocks, &sequence.request);
@@ -61,8 +61,10 @@ fn tokens_of(engine: &ServingEngine, names: usize, blocks: u64) -> u64 {
 
 /// Holds the first `count` blocks, which [`find`] found.
 pub(crate) fn hold(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mut Sequence, count: u64) {
-    let names = found_names(engine, blocks, &sequence.request).0.to_vec();
-    let names = if engine.prefix_caching { names } else { Vec::new() };
+    let names = match engine.prefix_caching && !sequence.request.prefix.is_empty() {
+        true => found_names(engine, blocks, &sequence.request).0.to_vec(),
+        false => Vec::new(),
+    };
     if !engine.sequence.is_plain() {
         names.iter().for_each(|&name| blocks.touch_snapshot(name));
     }

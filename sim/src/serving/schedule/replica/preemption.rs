@@ -16,11 +16,13 @@ impl<P: StepPrices> Replica<P> {
     /// Takes the blocks that all decodes need. Returns whether a sequence was preempted for them.
     pub(super) fn grow_decodes(&mut self, observer: &mut impl EngineObserver) -> Result<bool, MissingRate> {
         let mut preempted = false;
-        while self.decoding.growth() > self.blocks.free() {
+        let mut growth = self.decoding.growth();
+        while growth > self.blocks.free() {
             self.preempt_last(observer)?;
             preempted = true;
+            growth = self.decoding.growth();
         }
-        self.blocks.take(self.decoding.growth());
+        self.blocks.take(growth);
         Ok(preempted)
     }
 
