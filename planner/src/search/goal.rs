@@ -3,11 +3,11 @@
 use crate::cost::{CostModel, PowerDraw, energy_of, power, price};
 use crate::error::PlannerError;
 use crate::placement::{LayerPlacement, Placement};
-use crate::program::{BatchSteps, Lane, PerPhase, PhasePrograms, PhaseTimes, Program};
+use crate::program::{Action, BatchSteps, Lane, PerPhase, PhasePrograms, PhaseTimes, Program, Task};
 use crate::search::criterion::Criterion;
 use crate::search::measure::Measure;
 use hwprofiles::{Dollars, Joules, Machine, MissingRate, Seconds};
-use scenarios::{Costs, Objective, Phase, Slo, Workload};
+use scenarios::{Costs, Objective, Phase, Slo, Step, Sublayer, Workload};
 
 /// Weight of the secondary criterion, which decides between equal solutions: of prefill if TPOT is
 /// the objective, of time if energy is.
@@ -199,9 +199,7 @@ pub(crate) fn device_work(
     let phase = |phase: Phase| -> Result<Vec<Seconds>, MissingRate> {
         let mut work = vec![Seconds::ZERO; cost_model.machine.devices.len()];
         for steps in batch_steps.kinds(phase) {
-            for step in &steps {
-                add_work(cost_model, programs.program(phase), step, &counts, &mut work)?;
-            }
+            add_work(cost_model, programs.program(phase), &steps, &counts, &mut work)?;
         }
         Ok(work)
     };
@@ -226,18 +224,33 @@ fn layers_after(placement: &Placement) -> impl Iterator<Item = LayerAfter<'_>> {
     before.zip(&placement.layers)
 }
 
+/// Adds the work of a group of steps. What does not depend on their contexts is priced once.
 fn add_work(
     cost_model: &CostModel<'_>,
     program: &Program,
-    step: &scenarios::Step,
+    steps: &[Step],
     counts: &[u64],
     work: &mut [Seconds],
 ) -> Result<(), MissingRate> {
-    for task in &program.tasks {
-        if let Lane::Device(device) = task.lane {
+    let mut known: Vec<Option<Seconds>> = vec![None; program.tasks.len()];
+    for step in steps {
+        for (task, known) in program.tasks.iter().zip(&mut known) {
+            let Lane::Device(device) = task.lane else { continue };
+            let alone = match *known {
+                Some(alone) => alone,
+                None => cost_model.task_cost(task, step)?.alone,
+            };
+            *known = Some(alone).filter(|_| !depends_on_context(task));
             let count = task.layer.map_or(1, |layer| counts[layer as usize]);
-            work[device.0] += cost_model.task_cost(task, step)?.alone * count as f64;
+            work[device.0] += alone * count as f64;
         }
     }
     Ok(())
+}
+
+/// Whether the tokens before a step may make a difference to a task that computes. Latent attention
+/// expands those of a prompt with its projections.
+fn depends_on_context(task: &Task) -> bool {
+    let Action::Compute { operator, .. } = task.action else { return true };
+    matches!(operator.sublayer(), Sublayer::Attention | Sublayer::Qkv)
 }

@@ -6,6 +6,7 @@ use crate::question::engine_profile::EngineProfile;
 use hwprofiles::{FileError, nearest_name, yaml};
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Name and text of every shipped engine. The first is the default; the others say in what they
 /// differ from it.
@@ -41,10 +42,16 @@ impl EngineProfile {
         SHIPPED.into_iter().map(|(name, _)| name)
     }
 
-    /// The newest version of the shipped engine of that name.
+    /// The newest version of the shipped engine of that name. Its file is read when it is asked for
+    /// first: the points of a sweep share an engine.
     pub fn shipped(name: &str) -> Option<Self> {
-        let file = EngineFile::shipped(name)?;
-        Some(file.engine(None, &Map::new()).expect("a test reads every shipped engine"))
+        static READ: [OnceLock<EngineProfile>; SHIPPED.len()] = [const { OnceLock::new() }; SHIPPED.len()];
+        let index = SHIPPED.iter().position(|(shipped, _)| *shipped == name)?;
+        let read = || {
+            let file = EngineFile::shipped(name).expect("it is shipped");
+            file.engine(None, &Map::new()).expect("a test reads every shipped engine")
+        };
+        Some(READ[index].get_or_init(read).clone())
     }
 }
 

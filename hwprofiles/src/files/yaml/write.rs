@@ -23,7 +23,8 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
     let mut member = |head: String, value: &Value, deeper: usize| {
         if let Some(table) = table(value) {
             *text += &format!("{lead}{head} |\n");
-            table.lines().for_each(|line| *text += &format!("{}{line}\n", " ".repeat(deeper)));
+            let lead = " ".repeat(deeper);
+            table.lines().for_each(|line| text.extend([&lead, line, "\n"]));
             return;
         }
         let block = matches!(value, Value::Array(_) | Value::Object(_));
@@ -54,7 +55,8 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
 fn table(value: &Value) -> Option<&str> {
     let text = value.as_str()?;
     let plain = |line: &str| {
-        line.starts_with(|c: char| c.is_ascii_graphic()) && line.chars().all(|c| (' '..='~').contains(&c))
+        line.starts_with(|c: char| c.is_ascii_graphic())
+            && line.bytes().all(|byte| (b' '..=b'~').contains(&byte))
     };
     // Not `lines`, which would take a carriage return for a part of the line's end.
     let mut lines = text.strip_suffix('\n')?.split('\n');

@@ -274,7 +274,7 @@ impl Mechanism {
                 let fill = tiles * parts;
                 let waves = match fill <= 1.0 {
                     true => 1.0,
-                    false => fill + self.whole_waves * ((fill as u64 as f64 + 1.0 - fill) % 1.0),
+                    false => fill + self.whole_waves * idle_share(fill),
                 };
                 let wave = tile.step * depth / parts + self.tile_start;
                 let reduce =
@@ -290,4 +290,10 @@ impl Mechanism {
         }
         1.0 / sum.sqrt().sqrt().sqrt()
     }
+}
+
+/// The share of the last wave that is idle if tiles fill so many waves.
+fn idle_share(fill: f64) -> f64 {
+    let idle = fill as u64 as f64 + 1.0 - fill;
+    if idle < 1.0 { idle } else { 0.0 }
 }

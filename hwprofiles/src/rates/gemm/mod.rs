@@ -7,6 +7,7 @@
 mod between;
 mod facts;
 mod fit;
+mod known_times;
 mod mechanism;
 mod point;
 mod rates;

@@ -4,6 +4,7 @@
 use crate::rates::estimate::{Basis, Bound, Estimate};
 use crate::rates::gemm::facts::GemmFacts;
 use crate::rates::gemm::fit::GemmFitError;
+use crate::rates::gemm::known_times::KnownTimes;
 use crate::rates::gemm::point::GemmPoint;
 use crate::rates::gemm::surface::GemmSurface;
 use crate::rates::speedup::Speedup;
@@ -24,6 +25,9 @@ pub struct GemmRates {
     surface: Option<GemmSurface>,
     #[serde(skip)]
     pub(crate) speedup: Speedup,
+    /// Times of the surface.
+    #[serde(skip)]
+    known: KnownTimes,
 }
 
 /// The order of points: by weight matrix, then by rows.
@@ -41,7 +45,7 @@ impl GemmRates {
     /// Points without a fit, between which times are interpolated.
     pub fn new(source: Provenance, mut points: Vec<GemmPoint>) -> Self {
         points.sort_by_key(order);
-        Self { source, points, surface: None, speedup: Speedup::default() }
+        Self { source, points, surface: None, speedup: Speedup::default(), known: KnownTimes::default() }
     }
 
     /// Points and the surface that fits them best: products with weights of `dtype` on a device
@@ -73,7 +77,7 @@ impl GemmRates {
     /// surface gives the time, where there is one.
     pub fn time(&self, m: u64, n: u64, k: u64) -> Option<Estimate> {
         let estimate = match &self.surface {
-            Some(surface) => self.of_surface(surface, m, n, k),
+            Some(surface) => self.known.get([m, n, k], || self.of_surface(surface, m, n, k)),
             None => self.between_points(m, n, k)?,
         };
         Some(self.speedup.apply(estimate))
