@@ -105,6 +105,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn a_latency_is_in_the_bin_that_begins_last_before_it(nanos in any::<u64>(), shift in 11u32..64) {
             let nanos = nanos >> shift;
@@ -130,7 +131,8 @@ mod tests {
             for (quantile, got) in [(0.5, p50), (0.9, p90), (0.95, p95), (0.99, p99), (1.0, max)] {
                 let rank = (quantile * sorted.len() as f64).ceil() as usize;
                 let exact = sorted[rank - 1] as f64 * 1e-9;
-                prop_assert!((exact..=exact * 1.001).contains(&got), "{got} for {exact}");
+                // The largest one is converted from picoseconds.
+                prop_assert!((exact * (1.0 - 1e-12)..=exact * 1.001).contains(&got), "{got} for {exact}");
             }
         }
     }

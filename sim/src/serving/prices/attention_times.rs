@@ -101,6 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn a_time_is_the_computed_one_whatever_was_asked_for_before(
             steps in prop::collection::vec((any::<bool>(), 1u64..4, 1u64..150, 0u64..150), 1..300),

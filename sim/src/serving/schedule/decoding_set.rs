@@ -181,7 +181,7 @@ impl DecodingSet {
     /// Counts `steps` steps.
     pub fn advance(&mut self, steps: u64) {
         let size = self.class_counts.len();
-        self.growing_class = (self.growing_class + size - steps as usize % size) % size;
+        self.growing_class = (self.growing_class + size - (steps % size as u64) as usize) % size;
         self.steps += steps;
         self.tokens += self.count * steps;
         let full = self.sequence.longest_pooled_window() as i64 - self.steps as i64;
