@@ -24,8 +24,8 @@ pub struct LatencyStats {
 /// Bins of an octave. None is wider than a thousandth of the latencies in it.
 const BINS_PER_OCTAVE: u64 = 1 << 10;
 
-/// The distribution of one latency. Each nanosecond up to twice [`BINS_PER_OCTAVE`] has a bin of its
-/// own; each octave behind has as many bins.
+/// The distribution of one latency. Each nanosecond up to twice [`BINS_PER_OCTAVE`] has a bin of
+/// its own. Each octave above has [`BINS_PER_OCTAVE`] bins.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LatencyHistogram {
     /// By bin.

@@ -1,8 +1,8 @@
 //! The times of attention that were asked for before.
 //!
 //! An engine asks for prompts of every length, and for decodes of every mean context. Nearly all of
-//! a day's questions were asked before, and the answers are to stay in a processor's cache. So steps
-//! that differ in this one number are kept side by side, eight bytes for each.
+//! these steps were asked for before, and their times should stay in a processor's cache. So steps
+//! that differ in this one number are kept side by side, with eight bytes for each.
 
 use crate::serving::prices::task_prices::AttentionTime;
 use hwprofiles::{MissingRate, Seconds};
