@@ -12,7 +12,7 @@ const IDLE: &str = "nvidia geforce rtx gtx rx tesla amd radeon instinct ryzen ep
 
 /// Names that systems and people use for a part, as [`spelling`] writes them, where they say more
 /// or less than its name.
-const OTHERWISE: [(&str, &str); 14] = [
+const OTHERWISE: [(&str, &str); 16] = [
     ("3050", "rtx-3050-8"),
     ("3060", "rtx-3060-12"),
     ("3080", "rtx-3080-10"),
@@ -27,6 +27,8 @@ const OTHERWISE: [(&str, &str); 14] = [
     ("h10080", "h100-sxm"),
     ("pro6000server", "rtx-pro-6000-se"),
     ("v100sxm232", "v100-32-sxm"),
+    ("strixhalo", "ryzen-ai-max-395"),
+    ("strixhalo128", "ryzen-ai-max-395-128gb"),
 ];
 
 /// At most this many similar names are named.

@@ -14,7 +14,7 @@ const MOST_LETTERS: usize = 500;
 
 /// Words that describe a machine and say nothing that is modelled here.
 const IDLE: &str = "a an the my of on in one pc rig box machine computer desktop tower server workstation \
-    gaming laptop notebook mobile mac macbook pro studio mini air imac cpu gpu gpus graphics ram memory vram \
+    gaming laptop notebook mobile max-q mac macbook pro studio mini air imac cpu gpu gpus graphics ram memory vram \
     ssd nvme hdd disk storage psu os windows win10 win11 linux ubuntu debian fedora arch macos wsl wsl2 @ \
     channel channels dual-channel socket sockets dimm dimms ecc unified cores core threads speed mhz mts ghz at \
     arm64 x86 x86_64 gen generation egpu slot slots kit only no pcie";
@@ -30,8 +30,9 @@ pub(crate) fn read_line(line: &str) -> Result<DescribedMachine, ProfileError> {
         let wrong = format!("the line has {letters} letters: a machine is said in at most {MOST_LETTERS}");
         return Err(ProfileError::Unclear { understood: Vec::new(), wrong: vec![wrong] });
     }
-    let mut reader =
-        LineReader { is_laptop: line.to_lowercase().contains("laptop"), ..LineReader::default() };
+    let lower = line.to_lowercase();
+    let is_laptop = ["laptop", "notebook", "max-q"].iter().any(|word| lower.contains(word));
+    let mut reader = LineReader { is_laptop, ..LineReader::default() };
     let phrases = phrases(line);
     phrases.iter().for_each(|phrase| reader.read(phrase));
     reader.finished()
@@ -339,6 +340,10 @@ mod tests {
             ("rx7600, Ryzen 5 7600, 32 GB", "rx-7600 8 GB, ryzen-7600, 32 GB"),
             ("RTX PRO 6000, i5-13600KF, 64 GB", "rtx-pro-6000 96 GB, i5-13600k, 64 GB"),
             ("RTX 4090 desktop, 64 GB", "rtx-4090 24 GB, 64 GB"),
+            ("RTX 2070 Max-Q, i7-12700H, 32 GB", "rtx-2070-laptop 8 GB, i7-12700h, 32 GB"),
+            ("RTX PRO 6000 Max-Q, 128 GB", "rtx-pro-6000-max-q 96 GB, 128 GB"),
+            ("2x P40, 2x Xeon E5-2680v4, 256 GB", "2x p40 24 GB, 2x xeon-e5-2680-v4, 256 GB"),
+            ("Strix Halo 128GB", "radeon-8060s, ryzen-ai-max-395, 128 GB"),
             ("2x Xeon Gold 6138, 384 GB, 1 TB SSD", "2x xeon-gold-6138, 384 GB"),
         ] {
             let found = machine(line);
