@@ -63,12 +63,10 @@ impl Sublayer {
             }
             Sublayer::Attention | Sublayer::Experts => smallvec![],
         };
-        if matches!(self, Sublayer::Qkv | Sublayer::FfnUp | Sublayer::Router)
-            && let Some(product) = model.stream_product()
-        {
-            products.push(product);
+        if matches!(self, Sublayer::Qkv | Sublayer::FfnUp | Sublayer::Router) {
+            products.extend(model.stream_product());
         }
-        if matches!(self, Sublayer::FfnDown | Sublayer::Router) && model.wiring.layer_embedding.is_some() {
+        if matches!(self, Sublayer::FfnDown | Sublayer::Router) {
             products.extend(model.layer_embedding_products());
         }
         products
@@ -78,9 +76,7 @@ impl Sublayer {
     /// device that attends needs.
     pub(crate) fn own_products(self, model: &Model) -> Products {
         let mut products = self.products(model);
-        if products.iter().any(|product| product.is_expansion) {
-            products.retain(|product| !product.is_expansion);
-        }
+        products.retain(|product| !product.is_expansion);
         products
     }
 
@@ -159,9 +155,7 @@ impl Model {
                 std::iter::once(Product::new(recurrence.projected(), self.hidden)).chain(inner).collect()
             }
         };
-        if self.index.is_some() {
-            products.extend(self.index_products());
-        }
+        products.extend(self.index_products());
         if let Some(rank) = self.wiring.low_rank_residual {
             products.extend([Product::new(rank, self.hidden), Product::new(self.hidden, rank)]);
         }

@@ -139,7 +139,7 @@ impl Work {
             launches: 1,
             experts: 0,
         };
-        match (operator, if operator.is_matmul() { sublayer.matrix(model) } else { None }) {
+        match (operator, sublayer.matrix(model)) {
             (Operator::Experts, Some(_)) => {
                 let mean = || model.experts.as_ref().map(|experts| experts.traffic(rows, tokens));
                 if let Some(traffic) = traffic.or_else(mean) {
