@@ -254,3 +254,34 @@ fn depends_on_context(task: &Task) -> bool {
     let Action::Compute { operator, .. } = task.action else { return true };
     matches!(operator.sublayer(), Sublayer::Attention | Sublayer::Qkv)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Spec, formats};
+    use hwprofiles::DeviceId;
+    use scenarios::Model;
+
+    #[test]
+    fn what_is_priced_once_takes_as_long_after_any_context() {
+        for name in Model::preset_names() {
+            let (model, formats) = (Model::preset(name).unwrap(), formats());
+            let machine = Spec::gpu(1 << 40).machine(&model);
+            let cost_model = CostModel { machine: &machine, model: &model, formats: &formats };
+            let gpu = DeviceId(1);
+            let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory).outline();
+            let programs = PhasePrograms::lower(&machine, &model, &placement).unwrap();
+            for phase in [Phase::Prefill, Phase::Decode] {
+                let steps = [512, 65_536].map(|prompt_tokens| {
+                    let batch_steps = BatchSteps::new(&Workload::new(3, prompt_tokens, 32), 512);
+                    *batch_steps.kinds(phase)[0].last().unwrap()
+                });
+                let once = programs.program(phase).tasks.iter().filter(|task| !depends_on_context(task));
+                for task in once {
+                    let [short, long] = steps.map(|step| cost_model.task_cost(task, &step).unwrap().alone);
+                    assert_eq!(short, long, "{name}: {:?}", task.action);
+                }
+            }
+        }
+    }
+}
