@@ -100,6 +100,7 @@ fn bad_questions_say_what_was_understood_and_what_is_near() {
         ("--machine RTX_4090 --model gpt-oss-12b", 2, &["gpt-oss-12b", "gpt-oss-120b"]),
         ("--machine RTX_4090 --model qwen3-8b --format q4_k_x", 2, &["q4_k_x", "q4_k"]),
         ("--machine RTX_4090 --format q4", 2, &["'q4' is not a format", "did you mean q4_k_m"]),
+        ("--machine RTX_4090 --format nvfpp4", 2, &["'nvfpp4' is not a format", "did you mean nvfp4"]),
         ("RTX_4090,32", 2, &["'32' has no unit", "32 GB"]),
         ("--machine RTX_4090 --engine vlm", 2, &["vlm", "vllm"]),
         ("--machine i7-14700K,64GB --engine vllm", 2, &["needs a GPU", "--engine llama.cpp"]),

@@ -141,7 +141,9 @@ impl AdvisedEngine {
     fn near_formats(self, word: &str) -> Vec<&'static str> {
         let others = GgufFileType::ALL.map(|entry| entry.1).into_iter().filter(|kind| !GGUF.contains(kind));
         let files = GGUF.into_iter().chain(others).filter(|_| self.reads_gguf());
-        let known: Vec<_> = files.chain(SAFETENSORS).collect();
+        let numbers = DType::ALL.into_iter().filter(|dtype| dtype.holds_weights()).map(DType::name);
+        let is_new = |name: &&str| !SAFETENSORS.contains(name) && name.parse::<GgufFileType>().is_err();
+        let known: Vec<_> = files.chain(SAFETENSORS).chain(numbers.filter(is_new)).collect();
         let plain = word.to_lowercase().replace('-', "_");
         let begun = known.iter().copied().filter(|format| format.starts_with(&plain));
         match begun.take(3).collect::<Vec<_>>() {
