@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what `fulcrum advise` says of users' machines with what they measured, and prints how far it is off.
 
-    cargo build --release --bin fulcrum && scripts/advise.py USERS.csv HYBRID.csv [FULCRUM]
+    cargo build --release --bin fulcrum && scripts/advise.py [--rows ROWS.csv] USERS.csv HYBRID.csv [FULCRUM]
 
 USERS.csv has a line for each run of a user: gpu, gpus, vram_gb, unified_gb, chip, cpu, model, engine, quantization,
 backend, prompt_tokens, output_tokens, batch, decode_tok_s, prefill_tok_s, spec. HYBRID.csv has cpu, dram, gpu, link,
@@ -9,8 +9,9 @@ model, quant, engine, batch, prompt_tokens, output_tokens, metric, value. Left o
 with a draft, models and formats that are not known, and lines that do not name their machine. Nothing is fitted, and
 the placement is the one that advice would choose, not the user's. vLLM's runs of more than 4,096 prompt tokens that
 state no prompt rate give the tokens of the answer over the time of the whole request, which falls as one over the
-prompt; so does what they are compared with.
+prompt; so does what they are compared with. --rows writes each run with our figure.
 """
+import argparse
 import collections
 import concurrent.futures
 import csv
@@ -19,11 +20,14 @@ import pathlib
 import re
 import statistics
 import subprocess
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-USERS, HYBRID = sys.argv[1:3]
-FULCRUM = sys.argv[3] if len(sys.argv) > 3 else ROOT / "target/release/fulcrum"
+PARSER = argparse.ArgumentParser()
+PARSER.add_argument("--rows")
+PARSER.add_argument("users")
+PARSER.add_argument("hybrid")
+PARSER.add_argument("fulcrum", nargs="?", default=ROOT / "target/release/fulcrum")
+ASKED = PARSER.parse_args()
 ENGINES = {"llama.cpp": "llama.cpp", "ik_llama.cpp": "ik_llama.cpp", "vllm": "vllm", "sglang": "sglang",
            "ollama": "ollama", "mlx": "llama.cpp", "lmstudio": "lmstudio", "ktransformers": "ktransformers"}
 SAFE = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4", "awq": "int4_g128", "gptq": "int4_g128", "int4": "int4_g128",
@@ -49,7 +53,7 @@ def format_of(quant, engine):
 
 def users():
     """(machine, engine, model, quantisation, prompt, output, measured decode rate, measured prompt rate)"""
-    for row in csv.DictReader(open(USERS)):
+    for row in csv.DictReader(open(ASKED.users)):
         if row["batch"] != "1" or row["spec"] != "0" or "MTP" in row["model"] or not row["decode_tok_s"]:
             continue
         gpu = row["gpu"] and f'{row["gpus"]}x {row["gpu"]} {row["vram_gb"]} GB'
@@ -61,7 +65,7 @@ def users():
 
 
 def hybrids():
-    for row in csv.DictReader(open(HYBRID)):
+    for row in csv.DictReader(open(ASKED.hybrid)):
         if row["metric"] not in ("decode_tput", "prefill_tput") or row["batch"] != "1":
             continue
         plain = [re.sub(r"\(.*?\)", "", row[key]).strip() for key in ("gpu", "cpu", "dram", "link")]
@@ -81,7 +85,7 @@ def advice(run):
     prompt = tokens(prompt, 512)
     context = prompt + max(tokens(output, 128), 256)  # Advice leaves room for answers of 256 tokens.
     done = subprocess.run(
-        [FULCRUM, "--json", "advise", "--machine", machine, "--engine", engine, "--model", name, "--format", word,
+        [ASKED.fulcrum, "--json", "advise", "--machine", machine, "--engine", engine, "--model", name, "--format", word,
          "--prompt", str(prompt), "--context", str(context)], capture_output=True, text=True)
     if done.returncode:
         text = json.loads(done.stderr.splitlines()[-1])["error"]["text"]
@@ -104,7 +108,7 @@ def told(name, ratios):
 
 def main():
     runs = [*users(), *hybrids()]
-    groups, refused = collections.defaultdict(list), collections.Counter()
+    groups, refused, rows = collections.defaultdict(list), collections.Counter(), []
     unique = list(dict.fromkeys(run[:6] for run in runs))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         known = dict(zip(unique, pool.map(advice, unique)))
@@ -120,6 +124,7 @@ def main():
             decode = tokens_out / (ttft + tokens_out / decode)
         for phase, ours, theirs in [("decode", decode, measured), ("prompt", prompt, prefilled)]:
             if theirs and (phase == "decode" or tokens(run[4], 512) >= 256):
+                rows.append([*run[:6], kind, phase, ours, theirs])
                 for group in ["all", kind, run[1]]:
                     groups[f"{phase}, {group}"].append(ours / theirs)
     print(f'{"":42} rows   median      p90  ratio  80 % of measured ÷ ours')
@@ -128,6 +133,10 @@ def main():
     print(f"answered {sum(len(r) for n, r in groups.items() if n.endswith(', all'))} figures; not answered:")
     for why, count in refused.most_common(25):
         print(f"  {count:4} {why}")
+    if ASKED.rows:
+        with open(ASKED.rows, "w", newline="") as file:
+            header = "machine,engine,model,quantization,prompt_tokens,output_tokens,places,phase,ours_tok_s,measured_tok_s"
+            csv.writer(file).writerows([header.split(","), *rows])
 
 
 main()
