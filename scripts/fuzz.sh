@@ -58,7 +58,7 @@ seeds() { # TARGET
 failed=0
 mkdir -p "$out/found"
 touch "$runs"
-scratch=$(mktemp -d "${TMPDIR:-$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)}/fuzz-XXXXXX")
+scratch=$(mktemp -d -p "${TMPDIR:-$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)}")
 trap 'rm -rf "$scratch"' EXIT
 
 # The words of a target's seeds, which it puts into its inputs: keys, units, names.

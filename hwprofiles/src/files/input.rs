@@ -36,7 +36,8 @@ fn pipes_ahead() -> MutexGuard<'static, BTreeMap<PathBuf, ReadAhead>> {
     PIPES_AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn named(path: &Path) -> &Path {
+/// The one name of standard input, whichever of its names `path` is; another path itself.
+fn one_name(path: &Path) -> &Path {
     if is_stdin(path) { Path::new(STDIN) } else { path }
 }
 
@@ -48,7 +49,7 @@ fn named(path: &Path) -> &Path {
 /// Those of [`open_input`]; it cannot be read.
 pub fn read_ahead(path: &Path, most: u64) -> io::Result<Option<String>> {
     let mut pipes = pipes_ahead();
-    let ahead = match pipes.remove(named(path)) {
+    let ahead = match pipes.remove(one_name(path)) {
         Some(ahead) => ahead,
         None => {
             let (file, mut bytes) = (open_found(path)?, Vec::new());
@@ -58,8 +59,8 @@ pub fn read_ahead(path: &Path, most: u64) -> io::Result<Option<String>> {
     };
     let text = ahead.ended.then(|| String::from_utf8(ahead.bytes.clone()).ok()).flatten();
     // A regular file is opened from its beginning each time.
-    if is_open_already(path) && !std::fs::metadata(named(path))?.is_file() {
-        pipes.insert(named(path).to_owned(), ahead);
+    if is_open_already(path) && !std::fs::metadata(one_name(path))?.is_file() {
+        pipes.insert(one_name(path).to_owned(), ahead);
     }
     Ok(text)
 }
@@ -92,20 +93,20 @@ fn from_its_beginning(path: &Path, _: ReadAhead) -> io::Result<File> {
 /// There is no such file, it may not be read, or it is no file.
 pub fn open_input(path: &Path) -> io::Result<File> {
     let mut pipes = pipes_ahead();
-    match pipes.remove(named(path)) {
+    match pipes.remove(one_name(path)) {
         Some(ahead) => {
             // What is known to its end can be opened again.
             if ahead.ended {
-                pipes.insert(named(path).to_owned(), ahead.clone());
+                pipes.insert(one_name(path).to_owned(), ahead.clone());
             }
-            from_its_beginning(named(path), ahead)
+            from_its_beginning(one_name(path), ahead)
         }
         None => open_found(path),
     }
 }
 
 fn open_found(path: &Path) -> io::Result<File> {
-    let path = named(path);
+    let path = one_name(path);
     let is_typed = is_stdin(path) && io::stdin().is_terminal();
     match kind(&std::fs::metadata(path)?) {
         FileKind::Folder => {

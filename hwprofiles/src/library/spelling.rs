@@ -54,8 +54,8 @@ fn brand_apart(text: &str) -> String {
     apart
 }
 
-/// How the profiles begin that the brands in `name` exclude: those of GPUs no CPU, those of CPUs no
-/// GPU.
+/// How the texts of profiles begin that `name` cannot mean: `cpu:` where it has a brand of GPUs,
+/// `gpu:` where it has one of CPUs.
 fn kind_that_brands_exclude(name: &str) -> Option<&'static str> {
     let lower = name.to_lowercase();
     let has = |brands: &[&str]| lower.split(|c: char| !c.is_alphanumeric()).any(|it| brands.contains(&it));
@@ -172,7 +172,7 @@ pub fn similar_names(name: &str) -> Vec<&'static str> {
     let (wanted, plain) = (spelling(&apart), plain_word(name));
     let rank = |own: &str| {
         let begins = |long: &str, short: &str| short.len() >= LEAST && long.starts_with(short);
-        // Of words that hold each other, the edits are the letters that one has more.
+        // Where one word contains the other, the edits are the letters that it has more.
         let more = own.chars().count().abs_diff(wanted.chars().count());
         match () {
             () if begins(own, &wanted) => Some((0, more)),

@@ -8,11 +8,11 @@ use crate::model::transformer::Model;
 use hwprofiles::DType;
 
 impl Model {
-    /// The formats of a checkpoint that is published as one in `dtype`: what quantisers leave as it
-    /// was keeps the model's own format. A kind of block that GGUF files have, and 16 bits or more,
-    /// are the format of all matrices.
+    /// The formats of a checkpoint that is published as one in `dtype`. What its makers leave as it
+    /// was has the model's own format. GGUF's kinds of blocks, and formats of 16 bits or more, are
+    /// those of all matrices.
     ///
-    /// Token tables, output heads and routers are never quantised. Beside them keep their format:
+    /// Token tables, output heads and routers are never quantised. Neither are:
     ///
     /// - in `nvfp4`, the projections of gated delta nets, and of all attention where there are
     ///   experts, as in NVIDIA's checkpoints of DeepSeek-R1 and GLM-4.7 and in llm-compressor's of
@@ -26,20 +26,21 @@ impl Model {
     /// A class of matrices would have more formats than a mixture may have.
     pub fn usual_checkpoint(&self, dtype: DType) -> Result<WeightFormats, String> {
         let has_experts = self.experts.is_some();
-        let excluded: &[&str] = match dtype {
-            DType::Nvfp4 if has_experts => &["*self_attn*", "*linear_attn*"],
-            DType::Nvfp4 => &["*linear_attn*"],
-            DType::Int4 | DType::Int4G128 if self.has_linear_or_latent_attention() => {
-                &["*self_attn*", "*linear_attn*", "*shared_expert*"]
-            }
-            DType::Int4 | DType::Int4G128 => &["*shared_expert*"],
-            DType::Mxfp4 | DType::Fp8 | DType::Fp8Block | DType::Int8 => &[],
-            _ => return Ok(WeightFormats::all(dtype).for_model(self)),
+        let all_but = |kept: &[&str]| Scheme {
+            usual: Some(dtype),
+            excluded: kept.iter().map(|&pattern| pattern.to_owned()).collect(),
+            ..Scheme::default()
         };
-        let excluded = excluded.iter().map(|&pattern| pattern.to_owned()).collect();
         let scheme = match dtype {
             DType::Mxfp4 if has_experts => Scheme { experts: Some(dtype), ..Scheme::default() },
-            _ => Scheme { usual: Some(dtype), excluded, ..Scheme::default() },
+            DType::Nvfp4 if has_experts => all_but(&["*self_attn*", "*linear_attn*"]),
+            DType::Nvfp4 => all_but(&["*linear_attn*"]),
+            DType::Int4 | DType::Int4G128 if self.has_linear_or_latent_attention() => {
+                all_but(&["*self_attn*", "*linear_attn*", "*shared_expert*"])
+            }
+            DType::Int4 | DType::Int4G128 => all_but(&["*shared_expert*"]),
+            DType::Mxfp4 | DType::Fp8 | DType::Fp8Block | DType::Int8 => all_but(&[]),
+            _ => return Ok(WeightFormats::all(dtype).for_model(self)),
         };
         scheme.formats(self)
     }
