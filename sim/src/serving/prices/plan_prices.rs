@@ -73,8 +73,8 @@ struct DecodeLines {
 }
 
 impl DecodeLines {
-    /// The line behind whose first tokens `tokens` are. The first tokens themselves may belong to
-    /// the stretch before: see [`PlanPrices::line`].
+    /// A line that holds for `tokens` and begins with fewer. The tokens that it begins with may
+    /// belong to the stretch before: see [`PlanPrices::line`].
     fn around(&mut self, tokens: u64) -> Option<StepLine> {
         let is_around = |(_, line): &&(LineKey, StepLine)| line.from < tokens && tokens < line.until;
         if let Some((_, line)) = self.lines.get(self.last).filter(is_around) {
