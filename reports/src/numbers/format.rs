@@ -2,9 +2,11 @@
 
 use hwprofiles::{Bytes, FlopPerSec, Seconds};
 
-/// A signed error in per cent with one digit: `+4.2 %`; a dash where there is none.
+/// A signed error in per cent with one digit: `+4.2 %`; from 100 % on without: `+144 %`. A dash
+/// where there is none.
 pub(crate) fn signed_percent(error: Option<f64>) -> String {
     match error {
+        Some(error) if error.abs() >= 0.9995 => format!("{:+.0} %", error * 100.0),
         Some(error) => format!("{:+.1} %", error * 100.0),
         None => "–".to_owned(),
     }
@@ -106,6 +108,9 @@ mod tests {
     #[test]
     fn errors_carry_their_sign_and_a_missing_one_is_a_dash() {
         assert_eq!([Some(0.0417), Some(-0.5), None].map(signed_percent), ["+4.2 %", "-50.0 %", "–"]);
+        let large = [0.9994, 0.9996, 1.441, 99.99].map(|error| signed_percent(Some(error)));
+        assert_eq!(large, ["+99.9 %", "+100 %", "+144 %", "+9999 %"]);
+        assert!(large.iter().all(|text| text.len() <= "+99.9 %".len()), "columns stay in line");
         assert_eq!(percent(0.1249), "12.5 %");
     }
 }

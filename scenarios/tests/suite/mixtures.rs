@@ -270,6 +270,11 @@ fn a_usual_checkpoint_keeps_what_quantisers_leave() {
         ("qwen3-30b-a3b", DType::Nvfp4, "{default: bf16, experts: nvfp4}"),
         ("qwen3-30b-a3b", DType::Int4G128, "{default: bf16, attention: int4_g128, experts: int4_g128}"),
         ("qwen3.5-35b-a3b", DType::Int4G128, "{default: bf16, experts: int4_g128}"),
+        (
+            "gemma-4-26b-a4b",
+            DType::Int4G128,
+            "{default: int4_g128, ffn: {bf16: 2, int4_g128: 99}, ends: bf16}",
+        ),
     ] {
         assert_eq!(shown(model, dtype), expected, "{model} {dtype}");
     }

@@ -26,6 +26,10 @@ const CLIMBS: usize = 3;
 /// The part of the budget for a last climb from the best placement, in which small sublayers move
 /// alone.
 const LAST: usize = 6;
+/// The last climb goes on with as much again, this often at most, while it ends at this share of
+/// where it began or below: where it gains, the budget was too small.
+const LAST_CLIMBS: usize = 5;
+const GAINING: f64 = 0.997;
 /// A climb may start this much behind the best placement.
 const BEHIND: f64 = 1.1;
 
@@ -45,7 +49,8 @@ pub(crate) struct Improver<'a, 's> {
 }
 
 impl<'a, 's> Improver<'a, 's> {
-    /// A search that simulates at most as many layers as `budget` placements have.
+    /// A search that simulates at most as many layers as `budget` placements have, and more only
+    /// while its last climb gains.
     fn new(problem: &'a Problem<'a>, goal: &'a Goal, scorer: &'a Scorer<'s>, budget: usize) -> Self {
         let layers = problem.cost_model.model.layers as usize;
         let left = budget * layers.max(FEW);
@@ -96,9 +101,16 @@ impl<'a, 's> Improver<'a, 's> {
             improver.judge.reserve = if several && at == 0 { improver.judge.left / 3 } else { last };
             best = better(goal, best, improver.improved(start, others, CLIMBS)?);
         }
-        let Some(best) = best else { return Ok((None, None)) };
+        let Some(mut best) = best else { return Ok((None, None)) };
         (improver.judge.reserve, improver.small) = (0, true);
-        let best = improver.improved(best, &[], 1)?;
+        for _ in 0..LAST_CLIMBS {
+            let before = best.value;
+            best = improver.improved(best, &[], 1)?;
+            if best.value > before * GAINING {
+                break;
+            }
+            improver.judge.left += last;
+        }
         let ratio = |value: f64| Ratio::new(value / best.value).unwrap_or(Ratio::ONE);
         let best_rule = kept.map(|(rule, prefill_chunk, times, value)| BestRule {
             rule,

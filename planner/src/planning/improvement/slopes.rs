@@ -14,6 +14,10 @@ const NEIGHBOURS: usize = 2;
 /// What a simulation costs beside its layers, in layers.
 const OVERHEAD: usize = 5;
 
+/// One part of this many of what may still be simulated goes to slopes: without simulations of
+/// whole placements they are worth nothing.
+const SHARE: usize = 3;
+
 /// Another placement of one layer of a set.
 #[derive(Debug, Clone)]
 pub(super) struct Slope {
@@ -80,6 +84,7 @@ impl Slopes {
         order.sort_by_key(|&set| usize::MAX - sets[set].members.len());
         let ChunkedPlacement { placement, chunk } = from;
         let mut slopes = Vec::new();
+        let mut most = judge.affords(1) / SHARE;
         for set in order {
             let LayerSet { layer, members } = &sets[set];
             let at = members[members.len() / 2];
@@ -95,10 +100,10 @@ impl Slopes {
             let new: Vec<&LayerPlacement> =
                 others.iter().filter(|to| !self.changes.contains_key(&change(to))).collect();
             let before = from.excerpt(&window);
-            let excerpts = new.iter().map(|to| before.with_layers(&[at - window.start], to));
-            let excerpts: Vec<ChunkedPlacement> = excerpts.chain([before.clone()]).collect();
+            let excerpts: Vec<ChunkedPlacement> =
+                new.iter().map(|to| before.with_layers(&[at - window.start], to)).collect();
             if !new.is_empty() {
-                self.simulate(judge, &excerpts)?;
+                most -= self.simulate(judge, [&before].into_iter().chain(&excerpts), most)?;
             }
             if let Some(Some((own, held))) = self.excerpts.get(&before) {
                 for (to, excerpt) in new.into_iter().zip(&excerpts) {
@@ -119,21 +124,25 @@ impl Slopes {
         Ok(slopes)
     }
 
-    /// Simulates the excerpts that are new, up to half of what is left.
-    fn simulate(
+    /// Simulates the first excerpts that are new, for at most as many layers as `most`; how many
+    /// that were.
+    ///
+    /// # Errors
+    /// A rate that is missing.
+    fn simulate<'e>(
         &mut self,
         judge: &mut Judge<'_, '_>,
-        excerpts: &[ChunkedPlacement],
-    ) -> Result<(), PlannerError> {
+        excerpts: impl Iterator<Item = &'e ChunkedPlacement>,
+        most: usize,
+    ) -> Result<usize, PlannerError> {
         let mut new: Vec<&ChunkedPlacement> =
-            excerpts.iter().filter(|excerpt| !self.excerpts.contains_key(*excerpt)).collect();
+            excerpts.filter(|excerpt| !self.excerpts.contains_key(*excerpt)).collect();
         let Some(layers) = new.first().map(|first| first.placement.layers.len() + OVERHEAD) else {
-            return Ok(());
+            return Ok(0);
         };
-        // The last one is what the others are compared with.
-        new.reverse();
-        new.truncate(judge.affords(2 * layers));
-        judge.left -= new.len() * layers;
+        new.truncate(most / layers);
+        let spent = new.len() * layers;
+        judge.left -= spent;
         let judge = &*judge;
         let judged = |excerpt: &ChunkedPlacement| -> Result<(ChunkedPlacement, Judgement), PlannerError> {
             let Some(used) = judge.used(excerpt) else { return Ok((excerpt.clone(), None)) };
@@ -143,6 +152,6 @@ impl Slopes {
         };
         let found = new.into_par_iter().map(judged).collect::<Result<Vec<_>, _>>()?;
         self.excerpts.extend(found);
-        Ok(())
+        Ok(spent)
     }
 }

@@ -1,6 +1,7 @@
 //! The modules of a safetensors checkpoint, with the values of their matrices, and the patterns by
 //! which its `quantization_config` names them.
 
+use crate::model::architecture::Architecture;
 use crate::model::mixer::Mixer;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::recurrence::Recurrence;
@@ -81,11 +82,19 @@ fn parts(model: &Model, sublayer: Sublayer) -> Vec<(&'static [&'static str], u64
         ],
         Sublayer::FfnUp => vec![(&["mlp.up_proj", "mlp.fc1"], all)],
         Sublayer::FfnDown => vec![(&["mlp.down_proj", "mlp.fc2"], all)],
-        Sublayer::Router => vec![(&["mlp.gate", "mlp.router", "block_sparse_moe.gate"], all)],
+        Sublayer::Router => {
+            vec![(&["mlp.gate", "mlp.router", "block_sparse_moe.gate", "router.proj"], all)]
+        }
+        // A network beside the experts, which recipes for shared experts do not name.
+        Sublayer::SharedExpert if model.architecture == Architecture::Gemma4 => {
+            vec![(&["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], all)]
+        }
         Sublayer::SharedExpert => {
             vec![(&["mlp.shared_experts", "mlp.shared_expert", "mixer.shared_experts"], all)]
         }
-        Sublayer::Experts => vec![(&["mlp.experts", "block_sparse_moe.experts", "mixer.experts"], all)],
+        Sublayer::Experts => {
+            vec![(&["mlp.experts", "block_sparse_moe.experts", "mixer.experts", "experts"], all)]
+        }
         _ => vec![],
     }
 }
