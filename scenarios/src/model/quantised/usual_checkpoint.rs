@@ -18,9 +18,8 @@ impl Model {
     ///   experts, as in NVIDIA's checkpoints of DeepSeek-R1 and GLM-4.7 and in llm-compressor's of
     ///   Qwen3.5 and 3.6;
     /// - in 4-bit integers, shared experts (Gemma 4 calls its own a network, which is quantised);
-    ///   and all projections of attention in a model that has
-    ///   gated delta nets or latent attention, as in GPTQ and AWQ checkpoints of Qwen3.6, GLM-4.7
-    ///   and Kimi-K2;
+    ///   and all projections of attention in a model that has gated delta nets or latent
+    ///   attention, as in GPTQ and AWQ checkpoints of Qwen3.6, GLM-4.7 and Kimi-K2;
     /// - in `mxfp4`, all but the routed experts, as in gpt-oss.
     ///
     /// # Errors
