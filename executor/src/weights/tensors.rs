@@ -115,6 +115,7 @@ fn missing_feature(shape: &Model) -> Option<&'static str> {
             "a recurrence other than a gated delta net or Nemotron-H's Mamba-2",
         ),
         (wiring.output_gate && shape.mixer != Mixer::Attention, "gated latent attention"),
+        (wiring.gates_heads, "a gate for each head"),
         (
             shape.mixer != Mixer::Attention && shape.qkv_bias,
             "biases in front of another mixer than attention",

@@ -134,6 +134,15 @@ impl Model {
         }
     }
 
+    /// Columns of the gate of the mixer's output; 0 without one.
+    pub(crate) fn gate_width(&self) -> u64 {
+        match (self.wiring.output_gate, self.wiring.gates_heads) {
+            (false, _) => 0,
+            (true, true) => self.heads,
+            (true, false) => self.context_width(),
+        }
+    }
+
     /// Whether attention and the feed-forward network of a layer read the same residual.
     pub fn is_parallel(&self) -> bool {
         matches!(self.wiring.block, BlockOrder::Parallel | BlockOrder::ParallelOneNorm)
@@ -148,7 +157,7 @@ impl Model {
     /// recurrence, everything that is projected from the residual.
     pub fn qkv_width(&self) -> u64 {
         let queries = self.heads * self.head_dim;
-        let gate = if self.wiring.output_gate { self.context_width() } else { 0 };
+        let gate = self.gate_width();
         let index = self.index.filter(|index| index.computes && !index.fp8_keys);
         let index = index.map_or(0, |index| (index.heads + 1) * index.dim);
         match self.mixer {

@@ -77,6 +77,9 @@ pub struct Wiring {
     /// Whether the mixer's output is multiplied by a gate that is projected with the queries.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub output_gate: bool,
+    /// Whether that gate has one number for each head, instead of one for each column.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gates_heads: bool,
     /// Whether each head has a learned score that no token has (an attention sink).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sinks: bool,

@@ -1,6 +1,6 @@
 //! Families in their own spellings: what is read, and what is refused.
 
-use scenarios::{Gguf, GgufTensor, Model, ScenarioError};
+use scenarios::{Gguf, GgufTensor, Model, Norm, ScenarioError};
 
 fn read(text: &str) -> Result<Model, ScenarioError> {
     Model::from_config_json("m", "config.json", text)
@@ -61,6 +61,51 @@ fn layers_without_experts_may_be_anywhere() {
     );
     let model = moe(r#""moe_intermediate_size": 64, "mlp_only_layers": [0, 4]"#).unwrap();
     assert_eq!(read(&model.to_config_json().unwrap()).unwrap(), model);
+}
+
+#[test]
+fn layers_may_have_heads_of_their_own_number_and_a_gate_for_each() {
+    let laguna = |keys: &str| {
+        let sizes = r#""hidden_size": 64, "head_dim": 16, "num_hidden_layers": 2, "num_key_value_heads": 2"#;
+        read(&format!(r#"{{"model_type": "laguna", {sizes}, {keys}}}"#))
+    };
+    let listed = r#""num_attention_heads": 4, "num_attention_heads_per_layer": [4, 6]"#;
+    let [each, wide, more] = [
+        r#""num_attention_heads": 4"#.to_owned(),
+        r#""num_attention_heads": 4, "gating": "per-element""#.to_owned(),
+        listed.to_owned(),
+    ]
+    .map(|keys| laguna(&keys).unwrap());
+    assert_eq!([0, 1].map(|layer| more.layer(layer).heads), [4, 6]);
+    let parameters = [&each, &wide, &more].map(|model| model.parameters().get());
+    // A gate for each column has 16 times the columns of one for each head, in both layers.
+    assert_eq!(parameters[1] - parameters[0], 2 * 4 * (16 - 1) * 64);
+    // Two heads more have queries, outputs and gates.
+    assert_eq!(parameters[2] - parameters[0], 2 * (16 + 16 + 1) * 64);
+    let four = more.check_ranks(4).unwrap_err().to_string();
+    assert!(more.check_ranks(2).is_ok() && each.check_ranks(4).is_ok() && four.contains("6 heads"), "{four}");
+    let error = laguna(&listed.replace("[4, 6]", "[4, 5]")).unwrap_err().to_string();
+    assert!(error.contains("num_attention_heads_per_layer") && error.contains("multiples of"), "{error}");
+}
+
+#[test]
+fn dense_layers_before_cohere_s_experts_have_a_width_and_windows_of_their_own() {
+    let cohere = |keys: &str| {
+        let sizes = r#""hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 5, "first_k_dense_replace": 1"#;
+        let more =
+            r#""num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8"#;
+        read(&format!(
+            r#"{{"model_type": "cohere2_moe", {sizes}, {more}, "prefix_dense_intermediate_size": 96{keys}}}"#
+        ))
+        .unwrap()
+    };
+    let model = cohere("");
+    let layers = [0, 1, 2, 3, 4].map(|layer| model.layer(layer));
+    assert_eq!((layers[0].intermediate, layers[0].experts.is_none()), (96, true));
+    assert_eq!(layers[1].experts.as_ref().map(|experts| experts.intermediate), Some(32));
+    // The first layer attends to everything, and then every fourth one.
+    assert_eq!(layers.map(|layer| layer.wiring.window.is_some()), [false, true, true, true, false]);
+    assert_eq!((model.norm, cohere(r#", "rms_norm_eps": 1e-6"#).norm), (Norm::Layer, Norm::Rms));
 }
 
 #[test]

@@ -81,6 +81,23 @@ const PUBLISHED: &[(&str, u64)] = &[
     ("trinity-mini", 26_123_974_400),
     ("nemotron-3-nano-4b", 3_973_556_832),
     ("granite-4-1b", 1_631_750_144),
+    ("laguna-xs-2.1", 33_442_617_088),
+    ("laguna-s-2.1", 117_561_977_600),
+    // Its experts read what attention reads; here a norm is in front of them.
+    ("north-mini-code-1.0", 30_484_303_872 + 48 * 2048),
+    // With a factor behind each layer, which is no parameter to transformers.
+    ("gemma-4-12b", 11_907_350_272 + 48),
+    ("olmo-2-1b", 1_484_916_736),
+    ("olmo-2-32b", 32_234_279_936),
+    ("olmo-3-7b", 7_298_011_136),
+    ("olmo-3-32b", 32_233_522_176),
+    // Attention and Mamba-2 are two layers here, each with a norm, and Mamba-2's output has one.
+    ("falcon-h1-0.5b", 521_411_104 + 36 * (1024 + 1536)),
+    ("falcon-h1-tiny-90m", 91_131_072 + 24 * (512 + 768)),
+    ("hy3", 295_033_543_488),
+    ("lfm2.5-230m", 229_693_184),
+    ("h2o-danube3-500m", 513_590_784),
+    ("nemotron-3-ultra-550b-a55b", 549_308_993_536),
 ];
 
 #[test]
@@ -200,6 +217,20 @@ fn a_preset_is_found_by_the_names_that_people_use() {
         ("nvidia/NVIDIA-Nemotron-3-Nano-4B-BF16", "nemotron-3-nano-4b"),
         ("deepreinforce-ai/Ornith-1.0-35B-GGUF", "ornith-1.0-35b"),
         ("ibm-granite/granite-4.0-1b", "granite-4.0-1b"),
+        ("poolside/Laguna-XS-2.1-FP8", "laguna-xs-2.1"),
+        ("poolside/Laguna-XS.2", "laguna-xs.2"),
+        ("CohereLabs/North-Mini-Code-1.0", "north-mini-code-1.0"),
+        ("google/gemma-4-12B-it", "gemma-4-12b"),
+        ("allenai/OLMo-2-0425-1B-Instruct", "olmo-2-1b"),
+        ("allenai/Olmo-3-32B-Think", "olmo-3-32b"),
+        ("tiiuae/Falcon-H1-Tiny-90M-Instruct-GGUF", "falcon-h1-tiny-90m"),
+        ("tencent/Hy3-preview", "hy3"),
+        ("LiquidAI/LFM2.5-230M", "lfm2.5-230m"),
+        ("h2oai/h2o-danube3-500m-chat", "h2o-danube3-500m"),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "nemotron-3-ultra-550b-a55b"),
+        ("nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4", "nemotron-3.5-lightning-30b-a3b"),
+        ("Qwen/Qwen3.8-27B", "qwen3.8-27b"),
+        ("migtissera/Tess-4-35B-A3B", "tess-4-35b-a3b"),
         // Fine-tuned models have the shape of the model whose name theirs begins with.
         ("NousResearch/Llama-3.1-8B-Hermes-Uncensored", "llama-3.1-8b"),
         ("unsloth/Qwen3.6-27B-MTP-GGUF", "qwen3.6-27b"),

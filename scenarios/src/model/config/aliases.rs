@@ -1,7 +1,7 @@
 //! Other names of presets: of models with the same shape, and of shorter or longer spellings.
 
 /// Each with the preset's name.
-pub(crate) const ALIASES: [(&str, &str); 54] = [
+pub(crate) const ALIASES: [(&str, &str); 62] = [
     ("deepseek-coder-v2-lite", "deepseek-v2-lite"),
     ("deepseek-r1", "deepseek-v3"),
     ("deepseek-v2.5", "deepseek-v2"),
@@ -9,6 +9,7 @@ pub(crate) const ALIASES: [(&str, &str); 54] = [
     ("deepseek-v3.1-terminus", "deepseek-v3"),
     ("deepseek-v3.2-exp", "deepseek-v3.2"),
     ("devstral-small-24b", "mistral-small-24b"),
+    ("falcon-h1-tiny-r-90m", "falcon-h1-tiny-90m"),
     ("functiongemma-270m", "gemma-3-270m"),
     ("glm-4.7", "glm-4.6"),
     ("glm-5.1", "glm-5"),
@@ -17,6 +18,7 @@ pub(crate) const ALIASES: [(&str, &str); 54] = [
     ("granite-4.0-h-tiny", "granite-4-tiny"),
     ("kimi-k2-thinking", "kimi-k2.5"),
     ("kimi-linear", "kimi-linear-48b-a3b"),
+    ("laguna-xs.2", "laguna-xs-2.1"),
     ("lfm2.5-1.2b", "lfm2-1.2b"),
     ("lfm2.5-350m", "lfm2-350m"),
     ("lfm2.5-8b-a1b", "lfm2-8b-a1b"),
@@ -35,7 +37,11 @@ pub(crate) const ALIASES: [(&str, &str); 54] = [
     ("mistral-small-3.2-24b", "mistral-small-24b"),
     ("nemotron-3-nano", "nemotron-3-nano-30b-a3b"),
     ("nemotron-3-super", "nemotron-3-super-120b-a12b"),
+    ("nemotron-3-ultra", "nemotron-3-ultra-550b-a55b"),
+    ("nemotron-3.5-lightning", "nemotron-3.5-lightning-30b-a3b"),
     ("nemotron-cascade-2-30b-a3b", "nemotron-3-nano-30b-a3b"),
+    ("north-mini-code", "north-mini-code-1.0"),
+    ("olmo-3.1-32b", "olmo-3-32b"),
     ("ornith-1.0-35b", "qwen3.5-35b-a3b"),
     ("qwen2-72b", "qwen2.5-72b"),
     ("qwen2-7b", "qwen2.5-7b"),
@@ -53,7 +59,9 @@ pub(crate) const ALIASES: [(&str, &str); 54] = [
     ("qwen3.5-397b", "qwen3.5-397b-a17b"),
     ("qwen3.6-27b", "qwen3.5-27b"),
     ("qwen3.6-35b-a3b", "qwen3.5-35b-a3b"),
+    ("qwen3.8-27b", "qwen3.5-27b"),
     ("qwq-32b", "qwen2.5-32b"),
     ("seed-oss", "seed-oss-36b"),
     ("smollm3", "smollm3-3b"),
+    ("tess-4-35b-a3b", "qwen3.5-35b-a3b"),
 ];

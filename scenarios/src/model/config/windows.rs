@@ -3,7 +3,7 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::model::config::families::family::{FamilyDefaults, FamilyReader};
-use crate::model::config::keys::texts_of_layers;
+use crate::model::config::keys::{count_from_zero, need_count, texts_of_layers};
 use crate::model::config::sizes::MAX_CONTEXT;
 use crate::model::sliding_window::SlidingWindow;
 use crate::model::transformer::Model;
@@ -84,7 +84,16 @@ fn has_window_by_default(
     let all_but_every = |every: u64| !(layer + 1).is_multiple_of(every);
     match family.model_type {
         "mistral" | "mixtral" | "phi3" | "ministral" | "starcoder2" | "phimoe" => Ok(true),
-        "cohere2" | "cohere2_moe" | "exaone4" | "exaone_moe" | "olmo3" => {
+        "cohere2_moe" => {
+            // Dense layers in front have a pattern of their own; the other layers begin anew.
+            let dense = count_from_zero(config, &["first_k_dense_replace"])?;
+            let (key, place) = match layer.checked_sub(dense) {
+                Some(place) => ("sliding_window_pattern", place),
+                None => ("prefix_dense_sliding_window_pattern", layer),
+            };
+            Ok(!(place + 1).is_multiple_of(need_count(config, &[key], MAX_CONTEXT)?))
+        }
+        "cohere2" | "exaone4" | "exaone_moe" | "olmo3" => {
             // EXAONE writes it as a text with a letter for each layer of the pattern.
             let letters = config.get("sliding_window_pattern").and_then(Value::as_str).map(str::len);
             let every = match letters {

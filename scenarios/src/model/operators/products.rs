@@ -135,7 +135,7 @@ impl Model {
                 // new token, and nothing for cached ones.
                 let expansion = Product { is_expansion: true, ..Product::new(expanded, latent.kv_rank) };
                 let down = Product::new(latent.kv_numbers(), self.hidden);
-                let gate = self.wiring.output_gate.then(|| Product::new(self.context_width(), self.hidden));
+                let gate = self.wiring.output_gate.then(|| Product::new(self.gate_width(), self.hidden));
                 queries.into_iter().chain([down, expansion]).chain(gate).collect()
             }
             Mixer::Compressed(compressed) => {

@@ -86,8 +86,9 @@ impl Model {
             let (key, model) = ("tensor_parallel", self.name.clone());
             Err(IndivisibleModel { key, ranks, dimension, model, wanted })
         };
-        if ranks == 0 || !self.heads.is_multiple_of(ranks) {
-            return refuse(format!("{} heads", self.heads), "a divisor of them");
+        let divides = |shape: &&Self| ranks > 0 && shape.heads.is_multiple_of(ranks);
+        if let Some(shape) = std::iter::once(self).chain(self.shapes()).find(|shape| !divides(shape)) {
+            return refuse(format!("{} heads", shape.heads), "a divisor of them");
         }
         let shared = self.kv_heads.is_multiple_of(ranks) || ranks.is_multiple_of(self.kv_heads);
         if matches!(self.mixer, Mixer::Attention) && !shared {

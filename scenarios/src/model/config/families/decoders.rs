@@ -80,7 +80,8 @@ pub(crate) const OLMO2: Decoder = Decoder { norms_whole_qk: true, ..NORMED_HEADS
 pub(crate) const OLMOE: Decoder = Decoder { mixture: Some(MixtureRules::WIDE), ..OLMO2 };
 pub(crate) const AFMOE: Decoder =
     Decoder { norms_behind: Switch::Yes, output_gate: Switch::Yes, mixture: Some(BALANCED), ..NORMED_HEADS };
-pub(crate) const LAGUNA: Decoder = Decoder { mixture: Some(BALANCED), ..NORMED_HEADS };
+pub(crate) const LAGUNA: Decoder =
+    Decoder { output_gate: Switch::Yes, mixture: Some(BALANCED), ..NORMED_HEADS };
 pub(crate) const BAILING: Decoder = Decoder {
     qkv_bias: Switch::Key("use_qkv_bias", false),
     out_bias: Switch::Key("use_bias", false),
