@@ -96,7 +96,7 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
     };
     Ok(Advice {
         parts: machine.parts.clone(),
-        assumed: machine.assumed.clone(),
+        assumed: machine.all_assumed(),
         engine: question.engine,
         purpose: question.purpose,
         load: question.load(),

@@ -5,6 +5,7 @@
 //! fits, found by bisection over bytes.
 
 use super::advised_engine::{AdvisedEngine, EnginePlacing};
+use super::advised_machine::left_by_system;
 use super::question::AdviceQuestion;
 use crate::error::{Error, OrError};
 use hwprofiles::{Bytes, DeviceKind, Machine, MemoryId};
@@ -298,7 +299,7 @@ impl EngineSite {
         let own = serving.own_memory.value * self.machine.ranks_of(id);
         match self.engine.placing() == EnginePlacing::OnGpus && self.is_of_gpu(id) {
             true => Bytes::new((all.as_f64() * share) as u64).saturating_sub(own),
-            false => all,
+            false => left_by_system(&self.machine, id),
         }
     }
 

@@ -9,8 +9,11 @@ use crate::parts::{
 use crate::units::{Bytes, Sourced};
 use crate::words::line_words::ModuleWords;
 
-/// What macOS lends the GPU of the memory unless told otherwise.
-const LENT_BY_MACOS: f64 = 0.75;
+/// What macOS lends the GPU of a memory unless told otherwise: two thirds up to 36 GB, as Macs of
+/// 16 and 32 GB report it, and three quarters of a larger one.
+fn lent_by_macos(capacity: Bytes) -> f64 {
+    if capacity <= size("36 GB") { 2.0 / 3.0 } else { 0.75 }
+}
 
 /// What is assumed of a desktop without a GPU where nobody says it.
 const DESKTOP_MEMORY: &str = "32 GB";
@@ -253,8 +256,9 @@ impl DescribedMachine {
         });
         let lent = match unified && cpu.cpu.starts_with("apple") {
             true => {
-                assumed.push(format!("macOS lends the GPU {:.0} % of {capacity}", LENT_BY_MACOS * 100.0));
-                Bytes::new((capacity.as_f64() * LENT_BY_MACOS) as u64)
+                let share = lent_by_macos(capacity);
+                assumed.push(format!("macOS lends the GPU {:.0} % of {capacity}", share * 100.0));
+                Bytes::new((capacity.as_f64() * share) as u64)
             }
             false => capacity,
         };
