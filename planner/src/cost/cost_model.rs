@@ -381,11 +381,13 @@ impl CostModel<'_> {
                 let times = chain.iter().map(product);
                 times.reduce(|sum, next| Ok(sum?.then(&next?))).unwrap_or(Ok(Estimate::ZERO))
             }
-            (Shape::Recurrence { m, n, k }, _) => {
+            (Shape::Recurrence { m, n, k, passes }, _) => {
                 let moved = device.elementwise_time(work.activations + work.kv_read + work.kv_written);
                 let in_turn = device.details.state_rate.as_ref().filter(|_| step.new_tokens > 1);
                 let computed = if let Some(rate) = in_turn {
-                    let state = (work.kv_read + work.kv_written) * step.new_tokens;
+                    // A GPU's cores keep a state between its passes, a CPU's caches are read again.
+                    let passes = if device.kind == DeviceKind::Gpu { 1 } else { passes };
+                    let state = (work.kv_read + work.kv_written) * step.new_tokens * passes;
                     Estimate::with_default_band(state / rate.value, Bound::Memory, Basis::Estimated)
                 } else {
                     // The chunks of a prefill are products of bf16 matrices.

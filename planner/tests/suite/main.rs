@@ -13,6 +13,7 @@ mod machine;
 mod measured_floor;
 mod planning;
 mod published;
+mod recurrences;
 mod residency;
 mod scorer;
 mod speculation;

@@ -180,6 +180,16 @@ impl Recurrence {
         state + 2 * channels * taps
     }
 
+    /// How often a token that is computed alone goes through the state, to read and write it: a
+    /// delta net three times (decay, and what the key reads; update; what the query reads), Mamba
+    /// once.
+    pub fn state_passes(self) -> u64 {
+        match self {
+            Self::GatedDelta { .. } | Self::KimiDelta { .. } => 3,
+            Self::Mamba1 { .. } | Self::Mamba2 { .. } | Self::ShortConvolution { .. } => 1,
+        }
+    }
+
     /// FLOP of one token of a prefill, which computes chunks of 64 tokens with products of
     /// matrices. For a delta net with C tokens of a chunk, for each head:
     /// 6·dk·dv + C·(6·dk + 4·dv) + 2·C²/3; for Mamba-2: 6·d·s + C·(2·d + 2·s).

@@ -38,6 +38,8 @@ pub enum Shape {
         n: u64,
         /// Depth of the products.
         k: u64,
+        /// Passes over the state for each token that is computed alone.
+        passes: u64,
     },
     /// Elementwise: limited by the activations that it moves.
     Elementwise,
@@ -252,7 +254,8 @@ impl Work {
         let tokens = step.rows();
         let k = recurrence.product_depth();
         self.flop = Flop::new(u128::from(tokens) * u128::from(each));
-        self.shape = Shape::Recurrence { m: tokens, n: each.div_ceil(2 * k), k };
+        let passes = recurrence.state_passes();
+        self.shape = Shape::Recurrence { m: tokens, n: each.div_ceil(2 * k), k, passes };
         self.kv_read = recurrence.state_bytes() * step.batch;
         self.kv_written = self.kv_read;
     }
