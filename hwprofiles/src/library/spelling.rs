@@ -7,26 +7,56 @@ use std::sync::LazyLock;
 
 /// Words that tell no part from another: makers, brands, tiers, and what systems append.
 const IDLE: &str = "nvidia geforce rtx gtx rx tesla amd radeon instinct ryzen epyc intel xeon platinum gold \
-    silver scalable core i3 i5 i7 i9 apple cpu gpu processor graphics gen generation \
+    silver scalable core i3 i5 i7 i9 apple jetson cpu gpu processor graphics gen generation \
     blackwell workstation edition gb hbm2 hbm3 hbm3e gddr6";
 
 /// Names that systems and people use for a part, as [`spelling`] writes them, where they say more
 /// or less than its name.
-const OTHERWISE: [(&str, &str); 16] = [
+const OTHERWISE: [(&str, &str); 46] = [
+    ("1060", "gtx-1060-6"),
     ("3050", "rtx-3050-8"),
     ("3060", "rtx-3060-12"),
     ("3080", "rtx-3080-10"),
+    ("4050", "rtx-4050-laptop"),
     ("a100", "a100-sxm"),
     ("h100", "h100-sxm"),
     ("h200", "h200-sxm"),
+    ("h800", "h800-sxm"),
+    ("h800pcie", "h100-pcie"),
     ("b200", "b200-sxm"),
     ("b300", "b300-sxm"),
     ("a100sxm440", "a100-40-sxm"),
     ("a100sxm480", "a100-sxm"),
+    ("a10040", "a100-40-sxm"),
+    ("a10080", "a100-sxm"),
+    ("a100pcie", "a100-80-pcie"),
     ("a100pcie40", "a100-40-pcie"),
+    ("a100pcie80", "a100-80-pcie"),
     ("h10080", "h100-sxm"),
     ("pro6000server", "rtx-pro-6000-se"),
+    ("v100", "v100-16-sxm"),
+    ("v10016", "v100-16-sxm"),
+    ("v10032", "v100-32-sxm"),
+    ("v100sxm", "v100-16-sxm"),
+    ("v100sxm2", "v100-16-sxm"),
+    ("v100sxm216", "v100-16-sxm"),
     ("v100sxm232", "v100-32-sxm"),
+    ("v100pcie", "v100-16-pcie"),
+    ("v100pcie16", "v100-16-pcie"),
+    ("v100pcie32", "v100-32-pcie"),
+    ("m40", "m40-24"),
+    ("p100", "p100-16"),
+    ("a770", "arc-a770-16"),
+    ("arca770", "arc-a770-16"),
+    ("agxorin", "jetson-agx-orin-64"),
+    ("orinnx", "jetson-orin-nx-16"),
+    ("orinnano", "jetson-orin-nano-8"),
+    ("orinnanosuper", "jetson-orin-nano-8"),
+    ("thor", "jetson-agx-thor"),
+    ("8480c", "xeon-8480p"),
+    ("altraq8030", "ampere-altra-q80-30"),
+    ("amperealtra", "ampere-altra-q80-30"),
+    ("amperealtramax", "ampere-altra-max-m128-30"),
     ("strixhalo", "ryzen-ai-max-395"),
     ("strixhalo128", "ryzen-ai-max-395-128gb"),
 ];
@@ -134,15 +164,19 @@ pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
             .find(|it| otherwise.map_or_else(|| it.spelt == *wanted, |name| name == it.name))
             .map(|it| (it.name, it.text))
     };
-    words.iter().find_map(found).or_else(|| with_graphics(&words[1]))
+    words.iter().find_map(found).or_else(|| with_suffix(&words[1]))
 }
 
-/// The Intel CPU that is the same part but for its graphics: `i5-13400F` computes as `i5-13400`.
-fn with_graphics(wanted: &str) -> Option<(&'static str, &'static str)> {
-    let own = wanted.strip_suffix('f')?;
-    let is_core = |name: &str| ["i3-", "i5-", "i7-", "i9-"].iter().any(|tier| name.starts_with(tier));
-    let found = shipped_names(None).find(|it| it.spelt == own && is_core(it.name));
-    found.map(|it| (it.name, it.text))
+/// The CPU that computes as the one with a letter more: an Intel Core without graphics
+/// (`i5-13400F`), and an EPYC for one socket only (`EPYC 7443P`).
+fn with_suffix(wanted: &str) -> Option<(&'static str, &'static str)> {
+    const FAMILIES: [(char, &[&str]); 2] =
+        [('f', &["i3-", "i5-", "i7-", "i9-", "core-ultra-"]), ('p', &["epyc-"])];
+    FAMILIES.iter().find_map(|(suffix, families)| {
+        let own = wanted.strip_suffix(*suffix)?;
+        let is_family = |name: &str| families.iter().any(|family| name.starts_with(family));
+        shipped_names(None).find(|it| it.spelt == own && is_family(it.name)).map(|it| (it.name, it.text))
+    })
 }
 
 /// The shipped profile that `name` means, by its own name or in another spelling: its name and its

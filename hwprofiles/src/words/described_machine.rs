@@ -72,10 +72,15 @@ pub(crate) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
     }
 }
 
-/// `RTX 4060 Ti` stands for the one with 8 GB.
+/// `RTX 4060 Ti` stands for the one with 8 GB. The number behind a name is a size where the part
+/// has that memory: `Max` is no Xeon Max 9480, and `RTX Pro` no RTX PRO 4000.
 fn smallest(name: &str) -> Option<(&'static str, &'static str)> {
     let of_size = |shipped: &'static str| {
         let size: u64 = shipped.rsplit_once('-')?.1.parse().ok()?;
+        match shipped_profile(shipped)?.as_ref().ok()? {
+            Profile::Gpu(gpu) if gpu.gigabytes_as_sold() == size => {}
+            _ => return None,
+        }
         shipped_called(&format!("{name} {size} gb"))
             .filter(|(found, _)| *found == shipped)
             .map(|it| (size, it))

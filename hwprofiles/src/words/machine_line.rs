@@ -17,11 +17,11 @@ const IDLE: &str = "a an the my of on in one pc rig box machine computer desktop
     gaming laptop notebook mobile max-q mac macbook pro studio mini air imac cpu gpu gpus graphics ram memory vram \
     ssd nvme hdd disk storage psu os windows win10 win11 linux ubuntu debian fedora arch macos wsl wsl2 @ \
     channel channels dual-channel socket sockets dimm dimms ecc unified cores core threads speed mhz mts ghz at \
-    arm64 x86 x86_64 gen generation egpu slot slots kit only no pcie";
+    arm64 x86 x86_64 gen generation egpu slot slots developer kit only no pcie";
 
 /// Words of families: they tell the maker and not the part.
 const FAMILIES: &str = "intel amd nvidia apple ryzen epyc xeon core threadripper radeon geforce rtx gtx rx arc \
-    ultra i3 i5 i7 i9 silicon";
+    ultra i3 i5 i7 i9 silicon qualcomm aws";
 
 /// The machine that `line` describes.
 pub(crate) fn read_line(line: &str) -> Result<DescribedMachine, ProfileError> {
@@ -79,6 +79,10 @@ impl LineReader {
                         families.push(word);
                     }
                     word if is_idle(word) => {}
+                    word if self.before == Before::Gpu && is_rack(word) => {
+                        let told = format!("'{word}' is a rack: say how many of its GPUs are used, as 8x");
+                        self.machine.unused.push(told);
+                    }
                     // "Windows 11" and "Ryzen 7" name no part; "RTX 4095" should.
                     word if word.parse::<f64>().is_ok() && (families.is_empty() || word.len() <= 2) => {}
                     word => strange.push(word),
@@ -224,7 +228,7 @@ impl LineReader {
 
     /// The part whose name begins here, by the longest run of words that names one.
     fn part(&mut self, rest: &[String]) -> usize {
-        if is_idle(&rest[0]) {
+        if is_idle(&rest[0]) && !listed(FAMILIES, &rest[0]) {
             return 0;
         }
         let brand = self.brand.clone().filter(|_| rest[0].starts_with(|c: char| c.is_ascii_digit()));
@@ -279,6 +283,11 @@ fn listed(list: &str, word: &str) -> bool {
 fn is_idle(word: &str) -> bool {
     let measured = ["w", "ghz", "mhz"].iter().filter_map(|unit| word.strip_suffix(unit));
     listed(IDLE, word) || measured.into_iter().any(|number| number.parse::<f64>().is_ok())
+}
+
+/// Whether a word names NVIDIA's rack of so many GPUs: `nvl72`.
+fn is_rack(word: &str) -> bool {
+    word.strip_prefix("nvl").is_some_and(|count| count.parse::<u64>().is_ok())
 }
 
 #[cfg(test)]
@@ -344,6 +353,18 @@ mod tests {
             ("RTX PRO 6000 Max-Q, 128 GB", "rtx-pro-6000-max-q 96 GB, 128 GB"),
             ("2x P40, 2x Xeon E5-2680v4, 256 GB", "2x p40 24 GB, 2x xeon-e5-2680-v4, 256 GB"),
             ("Strix Halo 128GB", "radeon-8060s, ryzen-ai-max-395, 128 GB"),
+            ("M5 Max 128GB", "apple-m5-max, 128 GB"),
+            ("MacBook Pro M5 24GB", "apple-m5, 24 GB"),
+            ("2x V100 32GB, 384 GB", "2x v100-32-sxm 32 GB, 384 GB"),
+            ("A100 40GB, EPYC 7443P, 512 GB", "a100-40-sxm 40 GB, epyc-7443, 512 GB"),
+            ("RTX 3050 6GB, Core Ultra 7 265KF, 32 GB", "rtx-3050-6, core-ultra-7-265k, 32 GB"),
+            ("Core Ultra 7 258V, 32 GB", "arc-140v, core-ultra-7-258v, 32 GB"),
+            ("AMD RYZEN AI MAX+ 395, 128 GB", "radeon-8060s, ryzen-ai-max-395, 128 GB"),
+            ("Ryzen AI Max 390, 64 GB", "radeon-8050s, ryzen-ai-max-390, 64 GB"),
+            ("NVIDIA Jetson AGX Orin 64GB Developer Kit", "jetson-agx-orin-64"),
+            ("Jetson Orin Nano Super 8GB", "jetson-orin-nano-8"),
+            ("4x GB200 NVL72", "4x gb200 186 GB"),
+            ("Qualcomm Snapdragon X Elite, 32 GB", "snapdragon-x-elite, 32 GB"),
             ("2x Xeon Gold 6138, 384 GB, 1 TB SSD", "2x xeon-gold-6138, 384 GB"),
         ] {
             let found = machine(line);
@@ -358,6 +379,8 @@ mod tests {
         assert!(["CPU ", "of memory", "link "].iter().all(|what| told.contains(what)), "{told}");
         let told = machine("RTX 4090, Ryzen, 64 GB, 2 TB NVMe, Windows 11, 850W PSU").assumed.join("; ");
         assert!(told.contains("'ryzen' is a family") && told.contains("a disk of 2 TB"), "{told}");
+        let told = machine("GB200 NVL72").assumed.join("; ");
+        assert!(told.contains("'nvl72' is a rack"), "{told}");
         let mac = machine("M4 Max 48 GB");
         let memory = mac.machine(1).expect("it composes").memories[0].capacity.value;
         assert!((memory.gigabytes() - 36.0).abs() < 0.1, "macOS lends the rest: {memory}");
@@ -375,10 +398,13 @@ mod tests {
             ("0x RTX 4090", &["0 of a part"]),
             ("RTX 4070, 32", &["'32' has no unit: say 32 GB for memory", "understood: rtx-4070"]),
             ("RTX 4070, -32 GB", &["-32 GB of memory is negative", "understood: rtx-4070"]),
-            ("RTX 4070, i7-14700F", &["not known: 'i7-14700f'", "did you mean i7-14700k"]),
+            ("RTX 4070, i7-14790F", &["not known: 'i7-14790f'", "did you mean i7-14700"]),
             ("Radeon 7900, 64 GB", &["not known: 'radeon 7900'", "did you mean", "rx-7900-xt"]),
-            ("GTX1060, 64 GB", &["did you mean gtx-1"]),
+            ("GTX1090, 64 GB", &["did you mean gtx-1"]),
             ("RTX-3061", &["did you mean rtx-3060-12"]),
+            ("M9 Max 128GB", &["understood: 128 GB", "not known: 'm9 max'"]),
+            ("RTX 3090Ti Max, 64 GB", &["understood: rtx-3090-ti 24 GB, 64 GB", "not known: 'max'"]),
+            ("Quadro RTX 9000, 64 GB", &["not known: 'rtx quadro 9000'"]),
         ] {
             let told = read_line(line).expect_err(line).to_string();
             assert!(words.iter().all(|word| told.contains(word)), "{line}: {told}");

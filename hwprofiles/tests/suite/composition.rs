@@ -259,7 +259,7 @@ fn names_are_looked_up_as_this_shipped_or_file() {
         error("zero.yaml"),
         error("pcie4-x16"),
         error("sn40l"),
-        error("v100"),
+        error("rtx-4060-ti"),
     ];
     insta::assert_snapshot!(lines.join("\n"));
 }
