@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what `fulcrum advise` says of users' machines with what they measured, and prints how far it is off.
 
-    cargo build --release --bin fulcrum && scripts/advise.py [--rows ROWS.csv] USERS.csv HYBRID.csv [FULCRUM]
+    cargo build --release --bin fulcrum && scripts/advise.py [--rows ROWS.csv] [--models NAME,NAME] USERS.csv HYBRID.csv [FULCRUM]
 
 USERS.csv has a line for each run of a user: gpu, gpus, vram_gb, unified_gb, chip, cpu, model, engine, quantization,
 backend, prompt_tokens, output_tokens, batch, decode_tok_s, prefill_tok_s, spec. HYBRID.csv has cpu, dram, gpu, link,
@@ -9,7 +9,8 @@ model, quant, engine, batch, prompt_tokens, output_tokens, metric, value. Left o
 with a draft, models and formats that are not known, and lines that do not name their machine. Nothing is fitted, and
 the placement is the one that advice would choose, not the user's. vLLM's runs of more than 4,096 prompt tokens that
 state no prompt rate give the tokens of the answer over the time of the whole request, which falls as one over the
-prompt; so does what they are compared with. --rows writes each run with our figure.
+prompt; so does what they are compared with. --rows writes each run with our figure; --models counts
+only runs of models whose names contain one of these, in small letters.
 """
 import argparse
 import collections
@@ -24,6 +25,7 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARSER = argparse.ArgumentParser()
 PARSER.add_argument("--rows")
+PARSER.add_argument("--models", type=lambda names: names.split(","), default=[""])
 PARSER.add_argument("users")
 PARSER.add_argument("hybrid")
 PARSER.add_argument("fulcrum", nargs="?", default=ROOT / "target/release/fulcrum")
@@ -107,7 +109,7 @@ def told(name, ratios):
 
 
 def main():
-    runs = [*users(), *hybrids()]
+    runs = [run for run in (*users(), *hybrids()) if any(name in run[2].lower() for name in ASKED.models)]
     groups, refused, rows = collections.defaultdict(list), collections.Counter(), []
     unique = list(dict.fromkeys(run[:6] for run in runs))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -7,7 +7,8 @@ use hwprofiles::{Bytes, Composition, DeviceKind, Library, Machine, MemoryId, Par
 /// 4 GB: a server needs the least, Windows with a browser the most.
 const HELD_BY_SYSTEM: Bytes = Bytes::new(2_000_000_000);
 
-/// A host's memory of which that much is not worth a word: 64 GB.
+/// Of a host's memory of this size or more, what the system holds is not listed with what is
+/// assumed: it changes little there.
 const LARGE: Bytes = Bytes::new(64_000_000_000);
 
 /// A machine that advice is given for.
@@ -46,7 +47,7 @@ impl AdvisedMachine {
         Ok(Self { parts, assumed, machine, composition: Some(names) })
     }
 
-    /// What is assumed, with what the system holds of a memory in which that counts.
+    /// What is assumed, with what the system holds of a memory that is not large.
     pub(super) fn all_assumed(&self) -> Vec<String> {
         let small = self.machine.memory_ids().find(|&id| {
             let capacity = self.machine.memory(id).capacity.value;
@@ -62,8 +63,8 @@ impl AdvisedMachine {
     }
 }
 
-/// What an engine may fill of a memory: all of it but what the system holds of a CPU's. What macOS
-/// lends is without its own share.
+/// What an engine may fill of a memory: all of a GPU's; of a CPU's, what the system does not hold.
+/// An Apple machine in words has only the memory that macOS lends, so nothing is taken off there.
 pub(super) fn left_by_system(machine: &Machine, memory: MemoryId) -> Bytes {
     let capacity = machine.memory(memory).capacity.value;
     let is_hosts =

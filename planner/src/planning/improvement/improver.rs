@@ -26,8 +26,8 @@ const CLIMBS: usize = 3;
 /// The part of the budget for a last climb from the best placement, in which small sublayers move
 /// alone.
 const LAST: usize = 6;
-/// The last climb goes on with as much again, this often at most, while it ends at this share of
-/// where it began or below: where it gains, the budget was too small.
+/// Last climbs at most, each with that part of the budget. Another one follows where the objective
+/// fell to `GAINING` of what it was, or below: there the budget was too small.
 const LAST_CLIMBS: usize = 5;
 const GAINING: f64 = 0.997;
 /// A climb may start this much behind the best placement.

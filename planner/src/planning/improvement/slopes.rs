@@ -14,8 +14,8 @@ const NEIGHBOURS: usize = 2;
 /// What a simulation costs beside its layers, in layers.
 const OVERHEAD: usize = 5;
 
-/// One part of this many of what may still be simulated goes to slopes: without simulations of
-/// whole placements they are worth nothing.
+/// Slopes of one placement take at most one part in this many of the budget that is left, so that
+/// the placements which they suggest can be simulated too.
 const SHARE: usize = 3;
 
 /// Another placement of one layer of a set.
