@@ -203,7 +203,7 @@ impl EngineSite {
             return Err(NotPlaced::Impossible(why));
         }
         let cost_model = CostModel { machine: &self.machine, model, formats };
-        let capacity: Bytes = self.machine.memories.iter().map(|memory| memory.capacity.value).sum();
+        let capacity: Bytes = self.machine.memory_ids().map(|id| self.capacity(id)).sum();
         let weights = model.weight_bytes(formats);
         if weights > capacity {
             return Err(NotPlaced::Short { memory: "memory", needed: weights, has: capacity });
