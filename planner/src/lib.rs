@@ -33,7 +33,7 @@ mod fixture;
 
 pub use cost::{
     Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, WORTH_SHARING,
-    cost, energy, footprint,
+    add_times, cost, energy, footprint,
 };
 pub use engine_plan::plan_for_engine;
 pub use error::PlannerError;

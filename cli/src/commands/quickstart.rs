@@ -1,7 +1,7 @@
 //! `fulcrum quickstart`
 
 use crate::text::terminal::{self, ProgressDisplay, out};
-use crate::text::verdict::{self, LoadBefore};
+use crate::text::verdict::{self, ProcessorTicks};
 use crate::written::WRITTEN_FOLDER;
 use fulcrum::{ProgressEvent, QuickstartOptions, Result};
 use hwprofiles::BytesPerSec;
@@ -42,13 +42,14 @@ impl QuickstartArguments {
         let page = out.join("report.html");
         let options =
             QuickstartOptions { out, full, link, memory_percent: memory, host, repeats, date, command };
-        let (display, before) = (ProgressDisplay::default(), LoadBefore::read());
+        let (display, before) = (ProgressDisplay::default(), ProcessorTicks::read());
         let validation = fulcrum::quickstart(&options, &|event: ProgressEvent<'_>| display.show(event))?;
+        let others = ProcessorTicks::read().zip(before).map(|(now, before)| now.others_since(before));
         match json {
             true => out!("{}", validation.to_json()),
             false => {
                 out!("{}", validation.to_text());
-                out!("\n{}", verdict::quickstart(&validation, before, &page));
+                out!("\n{}", verdict::quickstart(&validation, others, &page));
             }
         }
         Ok(())

@@ -100,9 +100,11 @@ impl SimArguments {
 
     /// Simulates a training step.
     fn train(&self, scenario: &PreparedScenario, training: &Training, json: bool) -> Result {
-        if self.requests.is_some() || self.series.is_some() || !self.draw.is_empty() {
+        if self.requests.is_some() || self.series.is_some() || self.window.is_some() || !self.draw.is_empty()
+        {
             return Err(Error::input(
-                "--requests, --series and --draw are not for a training step, which has --trace and --perfetto",
+                "--requests, --series, --window and --draw are not for a training step, which has --trace and \
+                 --perfetto",
             ));
         }
         let (trace, rates) = fulcrum::train(scenario)?;

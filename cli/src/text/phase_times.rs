@@ -18,6 +18,6 @@ pub fn tpot(times: &PhaseTimes) -> String {
 fn within_the_clock(time: Seconds) -> String {
     match time < SimTime::MAX.to_seconds() {
         true => time.to_string(),
-        false => "> 213 days".to_owned(),
+        false => format!("> {} days", SimTime::MAX_DAYS),
     }
 }

@@ -104,8 +104,8 @@ impl RunEngine {
     ) -> Result<Self, ExecutorError> {
         setup.check_model(checkpoint.model())?;
         let programs = setup.programs()?;
-        // Rates that the trace needs are looked up before anything runs. One new token attends as
-        // in decode, two as in prefill.
+        // Rates that the trace needs are looked up before anything runs. A prefill of one token has
+        // decode's rates of attention and one of two tokens prefill's, so both are looked up.
         for step in [Step::prefill(1, 1), Step::prefill(1, 2), Step::decode(1, 1)] {
             for task in &programs.program(step.phase).tasks {
                 setup.cost_model().task_cost(task, &step)?;

@@ -117,7 +117,7 @@ impl<'a> GpuLane<'a> {
 
     /// Waits until all tasks of a pass have ended, and records when each ran, or the time of all
     /// tasks together where no more is wanted. Of a pass that was enqueued as a `whole` that is the
-    /// time in which the GPU was busy, too.
+    /// time in which the GPU was busy, too. A lane without tasks in the phase records nothing.
     pub fn finish(
         &mut self,
         pass: &Pass,
@@ -125,6 +125,9 @@ impl<'a> GpuLane<'a> {
         record: &mut LaneRecord,
     ) -> Result<(), kernels::KernelError> {
         let LaneContext { run, gpu, lane } = self.context;
+        if run.engine.tasks_of(pass.phase, lane).is_empty() {
+            return Ok(());
+        }
         self.context.release(&mut self.queue, &mut self.held, pass)?;
         if !whole && self.context.samples(pass.phase) {
             self.context.sample(&mut self.queue, pass)?;

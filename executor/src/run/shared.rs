@@ -172,8 +172,8 @@ struct TokenChoice<'m> {
 }
 
 impl TokenChoice<'_> {
-    /// Chooses the token of a row with `choose`, if the slot wants one behind its first `reached`
-    /// tokens. Behind a rejected token nothing is chosen, so a sampler draws as if it had been
+    /// Chooses the token after the slot's first `reached` tokens with `choose`, if it is still
+    /// open. After a rejected token nothing is chosen, so a sampler draws the same numbers as
     /// without a draft.
     fn place(&mut self, (slot, reached): (usize, usize), choose: impl FnOnce(&mut Sampler) -> u32) {
         let sequence = &mut self.sequences[slot];

@@ -267,7 +267,7 @@ impl Session {
         }
         // The last output token never enters the cache.
         if (length as u64).saturating_add(output_tokens - 1) > extent.context {
-            let wanted = format!("together at most the {} that were allocated for", extent.context);
+            let wanted = format!("together at most the {} that were allocated for", extent.context + 1);
             return Err(ExecutorError::refused(
                 "prompt and output tokens",
                 (length as u64).saturating_add(output_tokens),

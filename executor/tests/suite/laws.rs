@@ -255,7 +255,7 @@ fn setups_and_prompts_that_cannot_run_are_refused_with_what_would_be_right() {
     expect(refused(&[vec![1, 2], vec![1]], 1), &["1 tokens", "2 tokens"]);
     expect(refused(&[vec![1], vec![1], vec![1]], 1), &["3 sequences", "at most the 2"]);
     expect(refused(&[vec![1]], 0), &["output_tokens", "at least 1"]);
-    expect(refused(&[vec![1; 20]], 22), &["42", "at most the 40"]);
+    expect(refused(&[vec![1; 20]], 22), &["42", "at most the 41"]);
     expect(refused(&[vec![384]], 1), &["token 384", "below 384"]);
     session.generate(&[vec![1; 20]], 21, Sampling::Greedy, |_| {}).expect("the last token needs no room");
 }

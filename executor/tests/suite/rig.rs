@@ -176,7 +176,17 @@ pub fn streamed(model: &Model) -> Placement {
 
 /// Prefill streams everything to the loopback device, decode stays on the CPU.
 pub fn by_phase(model: &Model) -> Placement {
-    let far = |model: &Model, sublayer| vec![whole_slice(model, sublayer, DRAM, LOOPBACK, CPU)];
+    from_dram(model, LOOPBACK, CPU)
+}
+
+/// Prefill stays on the CPU, decode streams everything to the loopback device.
+pub fn decode_far(model: &Model) -> Placement {
+    from_dram(model, CPU, LOOPBACK)
+}
+
+/// Weights and KV at home in DRAM, each phase on its device.
+fn from_dram(model: &Model, prefill: DeviceId, decode: DeviceId) -> Placement {
+    let far = |model: &Model, sublayer| vec![whole_slice(model, sublayer, DRAM, prefill, decode)];
     layered(model, CPU, far(model, Sublayer::Head), |layer, sublayer| far(model.layer(layer), sublayer))
 }
 

@@ -68,6 +68,11 @@ fn flatten(path: &str, keys: &Map<String, Value>, entries: &mut Vec<SheetEntry>)
                 }
                 _ => flatten(&key, keys, entries),
             },
+            Value::Array(names) => entries.extend(names.iter().map(|name| SheetEntry {
+                key: key.clone(),
+                value: word(name),
+                source: None,
+            })),
             other => entries.push(SheetEntry { key, value: word(other), source: None }),
         }
     }

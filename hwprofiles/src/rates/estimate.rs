@@ -94,12 +94,15 @@ impl Estimate {
         }
     }
 
+    /// Half the width of the 80 % band of a measured time, as a logarithm or a share.
+    pub(crate) const MEASURED_SPREAD: f64 = 0.03;
+
     /// A time with the usual band of its basis: from time ÷ (1 + w) to time · (1 + w), where w is 3
     /// % for a measured time, 15 % between measured points, 40 % outside them, and 100 % for a
     /// datasheet.
     pub fn with_default_band(time: Seconds, bound: Bound, basis: Basis) -> Self {
         let width = match basis {
-            Basis::Measured => 1.03,
+            Basis::Measured => 1.0 + Self::MEASURED_SPREAD,
             Basis::Interpolated => 1.15,
             Basis::Extrapolated => 1.4,
             Basis::Estimated => 2.0,

@@ -21,7 +21,7 @@ use std::io::BufRead;
 
 /// Two measurements of the same thing contradict each other if they differ by more than this
 /// factor.
-const CONTRADICTION: f64 = 2.0;
+pub(crate) const CONTRADICTION: f64 = 2.0;
 
 /// The points of several files, by the device that they were measured on.
 #[derive(Debug, Clone, Default)]

@@ -303,7 +303,10 @@ fn cpu(name: &str) -> Result<CpuPart, ProfileError> {
 fn integrated(cpu: &str) -> Option<GpuPart> {
     let unified = shipped().filter(|(_, text)| text.starts_with("gpu:") && text.contains("\nunified: true"));
     unified.filter_map(|(name, _)| shipped_profile(name)?.ok()).find_map(|profile| match profile {
-        Profile::Gpu(gpu) if gpu.server.as_ref().is_some_and(|server| server.cpu == cpu) => {
+        Profile::Gpu(gpu)
+            if gpu.server.as_ref().is_some_and(|server| server.cpu == cpu)
+                || gpu.also_in.iter().any(|other| other == cpu) =>
+        {
             Some((**gpu).clone())
         }
         _ => None,

@@ -343,6 +343,7 @@ mod tests {
             ("RTX 4060 Ti 16GB, Ryzen 7 5800X3D, PCIe 3.0 x8", "rtx-4060-ti-16, ryzen-5800x3d, pcie3-x8"),
             ("RTX 3090 x2, EPYC 7543", "2x rtx-3090 24 GB, epyc-7543"),
             ("Ryzen 7 7840HS, 32 GB", "radeon-780m, ryzen-7840hs"),
+            ("Ryzen 7 8845HS, 32 GB", "radeon-780m, ryzen-8845hs"),
             ("Ryzen 7 7840HS, 32 GB, no GPU", "ryzen-7840hs"),
             ("RTX4070, i5-13400F, 32 GB", "rtx-4070 12 GB, i5-13400, 32 GB"),
             ("Radeon 7900 XTX, Ryzen 7900, 64 GB", "rx-7900-xtx 24 GB, ryzen-7900, 64 GB"),

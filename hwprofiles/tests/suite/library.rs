@@ -79,6 +79,7 @@ fn every_number_of_a_part_says_where_it_came_from() {
                 "cores",
                 "ranks",
                 "unified",
+                "also_in",
                 "inline_ecc",
             ];
             assert!(words.contains(&key), "{name}: {} = {} has no source", entry.key, entry.value);
@@ -196,6 +197,7 @@ fn a_name_is_found_as_systems_and_people_write_it() {
         ("Core Ultra 7 265KF", "core-ultra-7-265k"),
         ("AMD EPYC 7402P 24-Core Processor", "epyc-7402"),
         ("AMD Ryzen 7 8845HS w/ Radeon 780M Graphics", "ryzen-8845hs"),
+        ("Ryzen Z1 Extreme", "ryzen-z1-extreme"),
         ("Intel(R) N100", "intel-n100"),
         ("Tesla V100", "v100-16-sxm"),
         ("V100 32GB", "v100-32-sxm"),

@@ -270,9 +270,9 @@ impl CostModel<'_> {
         is_ours && work.shape == Shape::Elementwise && values < WORTH_SHARING
     }
 
-    /// The `bytes` of activations that `operator` moves on a device. A GPU whose small kernels were
-    /// measured runs the executor's: where the host keeps f32, they keep 16 bits, except in the
-    /// residual stream and in what a head or a router makes.
+    /// The bytes of activations that `operator` moves on a device: `bytes`, except on a GPU whose
+    /// small kernels were measured, which are the executor's. They keep 16 bits where the host
+    /// keeps f32, but f32 in the residual stream, the logits and the router's scores.
     fn moved(&self, device: &Device, operator: Operator, bytes: Bytes) -> Bytes {
         let kernel = device.details.kernel.as_ref();
         let is_ours = kernel.is_some_and(|it| matches!(it.source, Provenance::Measured { .. }));

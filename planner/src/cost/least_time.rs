@@ -15,7 +15,8 @@ use rustc_hash::FxHashMap;
 use scenarios::{LayerBlocks, LayerKind, Model, Phase, Step, Sublayer};
 use smallvec::SmallVec;
 
-/// Prices of a second of the chain beside a second of the device's work; any of them is a bound.
+/// Weights w of the bound w · chain + (1 − w) · the device's work. Each of them gives a valid
+/// bound, and the largest is used.
 const CHAIN_PRICES: [f64; 7] = [0.0, 1.0 / 32.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0, 1.0 / 2.0, 1.0];
 
 /// Compares a device that holds and computes everything with all other placements.
@@ -26,12 +27,12 @@ pub(crate) struct DeviceAlone<'a> {
     homes: Vec<Home>,
 }
 
-/// A way to place a sublayer: its slices and its lead device.
-type Way = (Slices, DeviceId);
+/// The slices of a sublayer and its lead device.
+type SublayerPlacement = (Slices, DeviceId);
 
 impl<'a> DeviceAlone<'a> {
-    /// `None` where the bounds of this module do not hold: sublayers of a layer read the same, a
-    /// host issues kernels, or there are identical GPUs.
+    /// `None` where the bounds of this module do not hold: two sublayers of a layer read the same
+    /// input (parallel blocks, shared experts), a host issues kernels, or there are identical GPUs.
     pub fn new(cost_model: CostModel<'a>, device: DeviceId) -> Option<Self> {
         let CostModel { machine, model, .. } = cost_model;
         let in_a_row = |(kind, _): (LayerKind, u64)| match kind.blocks {
@@ -84,7 +85,7 @@ impl<'a> DeviceAlone<'a> {
     }
 
     /// The ways to place a sublayer, each of those that take equally long once.
-    fn ways(&self, shape: &Model, sublayer: Sublayer) -> Vec<Way> {
+    fn ways(&self, shape: &Model, sublayer: Sublayer) -> Vec<SublayerPlacement> {
         let machine = self.cost_model.machine;
         let counts = |home: Home, lead: DeviceId| match home {
             Home::Whole(memory) if memory == machine.device(lead).memory => lead != self.device,
@@ -105,7 +106,7 @@ impl<'a> DeviceAlone<'a> {
         &self,
         shape: CostModel<'_>,
         sublayer: Sublayer,
-        (slices, lead): &Way,
+        (slices, lead): &SublayerPlacement,
         phase: Phase,
         step: &Step,
     ) -> Result<f64, MissingRate> {

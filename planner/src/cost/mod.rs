@@ -18,7 +18,7 @@ pub use energy::{cost, energy};
 pub use footprint::footprint;
 pub(crate) use footprint::footprint_of_layers;
 pub use roofline::{Binding, Roofline};
-pub use sketch::{Sketch, StepProbe};
+pub use sketch::{Sketch, StepProbe, add_times};
 
 pub(crate) use energy::{PowerDraw, energy_of, power, price};
 pub(crate) use least_time::{DeviceAlone, least_overlapped};

@@ -14,21 +14,26 @@ const ATTENDS: u32 = 2 * BUFFERS;
 const STREAMS_KV: u32 = ATTENDS + 1;
 const STREAMS: u32 = STREAMS_KV + 1;
 
-/// The items that a device needs once for any number of layers (low bits, one for each item), and
-/// the sublayers of the price list whose norms and biases it holds.
+/// The most sizes that a device's staging slots, and as many that its scratch, may have, so that
+/// all items have a bit.
+const MOST_SIZES: usize = ((u128::BITS - STREAMS) / 2) as usize;
+
+/// What a layer needs of a device: the items that it needs once for any number of layers (a bit for
+/// each), and the sublayers of the layer whose norms and biases it holds (a bit for each
+/// [`Sublayer`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeviceNeeds {
     items: u128,
-    vectors: u128,
+    vectors: u32,
 }
 
 impl DeviceNeeds {
     fn item(bit: u32) -> Self {
-        Self { items: 1 << bit.min(u128::BITS - 1), vectors: 0 }
+        Self { items: 1 << bit, vectors: 0 }
     }
 
-    fn vectors(sublayer: usize) -> Self {
-        Self { items: 0, vectors: 1 << sublayer }
+    fn vectors(sublayer: Sublayer) -> Self {
+        Self { items: 0, vectors: 1 << sublayer as u32 }
     }
 
     pub fn and(self, other: Self) -> Self {
@@ -44,9 +49,9 @@ impl DeviceNeeds {
         self.items
     }
 
-    /// Indices of the sublayers, of `sublayers`, whose vectors are held.
-    pub fn holds(self, sublayers: usize) -> impl Iterator<Item = usize> {
-        (0..sublayers).filter(move |s| self.vectors >> s & 1 == 1)
+    /// Whether the norms and biases of `sublayer` are held.
+    pub fn holds(self, sublayer: Sublayer) -> bool {
+        self.vectors >> sublayer as u32 & 1 == 1
     }
 }
 
@@ -319,7 +324,7 @@ impl<'a> PriceList<'a> {
         for (index, slice) in slices.iter().enumerate() {
             let device = slice.device(self.phase);
             let sizes = &self.sizes[device.0];
-            let mut need = needs[device.0].and(DeviceNeeds::vectors(sublayer));
+            let mut need = needs[device.0].and(DeviceNeeds::vectors(sublayer_kind));
             for operator in sublayer_kind.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
                 let steps = &self.scratch[device.0];
                 let scratch = match steps[..] {
@@ -392,10 +397,21 @@ fn represented(machine: &Machine, identical_gpus: &IdenticalGpus) -> Vec<f64> {
 }
 
 /// The items from bit `first` on of a buffer that is as large as its largest use: one item for each
-/// step of the ascending `sizes` up to `bytes`.
+/// step of the ascending `sizes` up to the first that holds `bytes`.
 fn up_to(bytes: Bytes, sizes: &[Bytes], first: u32) -> DeviceNeeds {
-    let steps = sizes.iter().filter(|&&size| size <= bytes).count() as u32;
-    (0..steps).fold(DeviceNeeds::default(), |needs, step| needs.and(DeviceNeeds::item(first + step)))
+    let below = sizes.partition_point(|&size| size < bytes);
+    let steps = if bytes > Bytes::ZERO { sizes.len().min(below + 1) } else { 0 };
+    (first..first + steps as u32).fold(DeviceNeeds::default(), |needs, bit| needs.and(DeviceNeeds::item(bit)))
+}
+
+/// Sizes that a buffer may have, ascending: those of `sizes`, or where they are more than
+/// [`MOST_SIZES`] the largest of every few neighbours, so that each use has room.
+fn steps_of(mut sizes: Vec<Bytes>) -> Vec<Bytes> {
+    sizes.retain(|&bytes| bytes > Bytes::ZERO);
+    sizes.sort_unstable();
+    sizes.dedup();
+    let neighbours = sizes.len().div_ceil(MOST_SIZES).max(1);
+    sizes.rchunks(neighbours).rev().map(|chunk| chunk[chunk.len() - 1]).collect()
 }
 
 /// The difference of each of the ascending sizes to the one before.
@@ -415,10 +431,7 @@ fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceI
             }
         }
     }
-    sizes.retain(|&bytes| bytes > Bytes::ZERO);
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
+    steps_of(sizes)
 }
 
 /// The sizes of whole matrices, and of the parts that `device` gathers.
@@ -437,7 +450,5 @@ fn matrix_sizes(cost_model: &CostModel<'_>, homes: &[Home], device: DeviceId) ->
             sizes.extend(streamed.map(|slice| size(&slice.rows)));
         }
     }
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
+    steps_of(sizes)
 }

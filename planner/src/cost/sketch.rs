@@ -137,8 +137,8 @@ impl<P> Sketch<P> {
             return Ok(begin.iter().zip(&end).map(mean).collect());
         }
         let mut total = self.between(inner, &begin, &end, probe)?;
-        add(&mut total, &begin, 1.0);
-        add(&mut total, &end, 1.0);
+        add_times(&mut total, &begin, 1.0);
+        add_times(&mut total, &end, 1.0);
         Ok(total)
     }
 
@@ -174,8 +174,8 @@ impl<P> Sketch<P> {
             return Ok(before.iter().zip(&mid).zip(after).map(parabola).collect());
         }
         let mut total = self.between(&steps[..middle], before, &mid, probe)?;
-        add(&mut total, &mid, 1.0);
-        add(&mut total, &self.between(&steps[middle + 1..], &mid, after, probe)?, 1.0);
+        add_times(&mut total, &mid, 1.0);
+        add_times(&mut total, &self.between(&steps[middle + 1..], &mid, after, probe)?, 1.0);
         Ok(total)
     }
 
@@ -183,8 +183,8 @@ impl<P> Sketch<P> {
         let short = probe.step(&self.short, step)?;
         let mut total = short.clone();
         for (longer, lacking) in &self.longer {
-            add(&mut total, &probe.step(longer, step)?, *lacking);
-            add(&mut total, &short, -*lacking);
+            add_times(&mut total, &probe.step(longer, step)?, *lacking);
+            add_times(&mut total, &short, -*lacking);
         }
         Ok(total)
     }
@@ -221,7 +221,8 @@ fn slices_of(layer: &LayerPlacement) -> impl Iterator<Item = (Sublayer, &Slice)>
     layer.iter().flat_map(|(sublayer, slices)| slices.iter().map(move |slice| (sublayer, slice)))
 }
 
-fn add(total: &mut Vec<f64>, more: &[f64], times: f64) {
-    total.resize(more.len().max(total.len()), 0.0);
-    total.iter_mut().zip(more).for_each(|(sum, value)| *sum += value * times);
+/// Adds `times` values to sums, which may not have begun.
+pub fn add_times(sums: &mut Vec<f64>, values: &[f64], times: f64) {
+    sums.resize(sums.len().max(values.len()), 0.0);
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += times * value);
 }

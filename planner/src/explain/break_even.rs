@@ -51,11 +51,11 @@ pub enum Axis {
 /// Where the other device is better along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TurningPoint {
-    /// At the plan's own size.
+    /// Whether the other device is faster at the plan's own size.
     pub already: bool,
-    /// From this size on, above the plan's; absent where there is none.
+    /// The least size above the plan's at which it is faster; absent where none was found.
     pub from: Option<u64>,
-    /// Up to this size, below the plan's; absent where there is none.
+    /// The largest size below the plan's at which it is faster; absent where none was found.
     pub up_to: Option<u64>,
     /// The largest size that was tried.
     pub searched: u64,
@@ -112,7 +112,8 @@ pub(super) fn break_evens(
                 for other in cost_model.machine.device_ids() {
                     let Some(moved) = moved(cost_model, &run.layer, scope, phase, other) else { continue };
                     let there = SteadyRun::new(cost_model, placement, &moved, phase)?;
-                    let (batch, tokens) = Duel { here: &here, there: &there, step }.turns(scope)?;
+                    let (batch, tokens) =
+                        LayerComparison { here: &here, there: &there, step }.turns(scope)?;
                     let here = devices(cost_model, &run.layer, scope, phase);
                     let other = cost_model.machine.device(other).name.clone();
                     found.push(BreakEven { first, count, dealt, scope, phase, here, other, batch, tokens });
@@ -207,14 +208,14 @@ impl<'a> SteadyRun<'a> {
 }
 
 /// The layer as planned and with something moved.
-struct Duel<'a> {
+struct LayerComparison<'a> {
     here: &'a SteadyRun<'a>,
     there: &'a SteadyRun<'a>,
     /// The plan's own step.
     step: Step,
 }
 
-impl Duel<'_> {
+impl LayerComparison<'_> {
     fn turns(&self, scope: Scope) -> Result<(TurningPoint, Option<(Axis, TurningPoint)>), MissingRate> {
         let axis = match self.step.phase {
             Phase::Prefill => Some(Axis::PromptTokens),

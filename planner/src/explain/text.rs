@@ -12,7 +12,6 @@ use crate::plan::{BestRule, Plan, SearchSummary};
 use crate::planning::{EDITED, FORCED, PLANNED};
 use crate::program::PhaseTimes;
 use hwprofiles::{Ratio, Seconds, TERMINAL_COLUMNS};
-use scenarios::Sublayer;
 use std::fmt;
 
 /// Gains below this share are within the solver's tolerance.
@@ -94,8 +93,8 @@ fn places(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         let ranges: Vec<String> = groups.iter().map(|group| range(group.first, group.count)).collect();
         let count: u64 = groups.iter().map(|group| group.count).sum();
         let layers = if ranges.len() == 1 { ranges[0].clone() } else { format!("{count}*") };
-        for (sublayer, parts) in group.parts() {
-            rows(if sublayer == Sublayer::Qkv { &layers } else { "" }, sublayer.name(), parts)?;
+        for (at, (sublayer, parts)) in group.parts().enumerate() {
+            rows(if at == 0 { &layers } else { "" }, sublayer.name(), parts)?;
         }
         if ranges.len() > 1 {
             dealt.push((count, ranges));
@@ -149,7 +148,7 @@ impl Explanation {
         let intro = format!(
             "Break-evens: where another device would be better, weights and KV where they are. Batches up to {batches} \
              and, of the prompt in prefill and the context in decode, tokens up to {} were looked at; \
-             'already' says that it is better as planned, if it fitted beside the rest.",
+             'already': the other device is faster at the plan's own size; whether it has room for this is not checked.",
             sizes.fold(0, u64::max)
         );
         writeln!(text)?;

@@ -24,8 +24,8 @@ const GPU_PANEL: u64 = 16;
 /// - Experts take, for each of at least 64 rows, also their input, their intermediate values and
 ///   their output.
 /// - Attention takes, for each core, the scores of 64 tokens by 64 positions and the context of the
-///   query heads that share a KV head, with a window 64 keys and values more; and the partial
-///   results of each sequence.
+///   query heads that share a KV head, and with a window also 64 keys and 64 values; for each
+///   sequence, its partial results.
 ///
 /// The executor allocates exactly these bytes and checks that its kernels need no more.
 ///

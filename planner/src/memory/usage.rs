@@ -163,9 +163,9 @@ pub fn usage(
     counted(machine, model, formats, (placement, &layers), extent, working_memory)
 }
 
-/// Equal to [`usage`] without the programs: what they need depends on which tasks they have and not
-/// on how often.
-/// `layers` are its different layers.
+/// Equal to [`usage`], without lowering the placement to programs. Buffers, scratch and slots
+/// depend on which tasks there are, not on how often each runs, so its different `layers` are
+/// enough.
 pub(crate) fn usage_of_placement(
     machine: &Machine,
     model: &Model,

@@ -35,8 +35,8 @@ pub(crate) struct Overlap<'a, 's> {
 
 impl Overlap<'_, '_> {
     /// The better of the best rule and the best solution, each with micro-batches or more staging
-    /// slots if they help. More slots can put the solution before the rule, which holds less and
-    /// streams more evenly.
+    /// slots if they help. A solution that streams more gains more from slots, so with them it may
+    /// be ahead of a rule that was better without.
     pub fn better(
         &self,
         best_rule: Option<ScoredPlacement>,

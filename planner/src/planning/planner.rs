@@ -136,8 +136,8 @@ fn add_small_chunks<'a>(
     Ok(())
 }
 
-/// The rule's placement instead of one that gains next to nothing on it. Rules leave things where
-/// they are used; what a simulation does not see costs most where they are not.
+/// The rule's placement instead of one that gains next to nothing on it. A rule keeps data on the
+/// device that uses it, and the simulation leaves out some costs of moving data.
 fn rather_the_rule(goal: &Goal, rule: Option<ScoredPlacement>, best: ScoredPlacement) -> ScoredPlacement {
     const NEXT_TO_NOTHING: f64 = 5e-4;
     let nearly = |rule: &ScoredPlacement| {

@@ -18,7 +18,7 @@ const NODES: u32 = 4_000;
 
 /// The choices of one run.
 #[derive(Debug, Clone, PartialEq)]
-struct Options {
+struct RunChoices {
     layers: u64,
     /// Of each choice.
     leads: Vec<Vec<DeviceId>>,
@@ -34,7 +34,7 @@ pub struct Replanner {
     form: CostLayout,
     batches: Vec<u64>,
     contexts: Vec<u64>,
-    runs: Vec<Options>,
+    runs: Vec<RunChoices>,
     /// For each run its choices by ascending chain: the chain, the choice, and the busy time of
     /// each lane for all its layers.
     now: Vec<Vec<(f64, usize, Vec<f64>)>>,
@@ -52,7 +52,7 @@ pub struct Decision<'r> {
     /// The time of a decode step: the longest of chain, links and memories, without further
     /// contention.
     pub tpot: Seconds,
-    runs: &'r [Options],
+    runs: &'r [RunChoices],
     chosen: &'r [usize],
 }
 
@@ -87,7 +87,7 @@ impl Replanner {
             values
         };
         let (batches, contexts) = (sorted(batches), sorted(contexts));
-        let mut runs: Vec<Options> = lots.iter().map(|lot| Options::empty(lot.layers)).collect();
+        let mut runs: Vec<RunChoices> = lots.iter().map(|lot| RunChoices::empty(lot.layers)).collect();
         for &batch in &batches {
             for &context in &contexts {
                 for (run, ways) in runs.iter_mut().zip(ways(cost_model, &lots, batch, context)?) {
@@ -97,7 +97,7 @@ impl Replanner {
                 }
             }
         }
-        runs.iter_mut().for_each(Options::thin);
+        runs.iter_mut().for_each(RunChoices::thin);
         if batches.is_empty() || contexts.is_empty() || runs.iter().any(|run| run.leads.is_empty()) {
             let change = "a replanner needs a batch, a context, and a device for each run".into();
             return Err(PlannerError::NoPlacement { change });
@@ -175,7 +175,7 @@ impl Replanner {
     }
 }
 
-impl Options {
+impl RunChoices {
     fn empty(layers: u64) -> Self {
         Self { layers, leads: vec![], pairs: vec![], nodes: vec![] }
     }

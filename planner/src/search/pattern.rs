@@ -297,7 +297,7 @@ impl<'a> Patterns<'a> {
         let [prefill, decode] = [0, 1].map(|phase| &residency.choices[phase][pattern_id.choices[phase]]);
         let needs: Vec<_> = prefill.needs.iter().zip(&decode.needs).map(|(a, b)| a.and(*b)).collect();
         let mut bytes = residency.bytes.clone();
-        self.add_vector_bytes(&needs, &mut bytes);
+        self.add_vector_bytes(class, &needs, &mut bytes);
         Arc::new(Pattern {
             homes: residency.homes.clone(),
             leads: [prefill.leads.clone(), decode.leads.clone()],
@@ -457,16 +457,14 @@ impl<'a> Patterns<'a> {
         bytes
     }
 
-    /// Adds the norms and biases that each device holds.
-    fn add_vector_bytes(&self, needs: &[DeviceNeeds], bytes: &mut [u64]) {
+    /// Adds the norms and biases of a layer of `class` that each device holds.
+    fn add_vector_bytes(&self, class: &LayerClass, needs: &[DeviceNeeds], bytes: &mut [u64]) {
         let list = &self.prices[0];
         for (device, need) in list.cost_model.machine.devices.iter().zip(needs) {
             let within = &self.within[device.memory.0];
-            let held = need.holds(list.sublayers.len());
-            let vectors = held.map(|index| {
-                let PricedSublayer { kind, sublayer } = list.sublayers[index];
-                within.of_kind(kind).vector_bytes(sublayer).get()
-            });
+            let sublayers = class.sublayers.iter().map(|&index| list.sublayers[index]);
+            let held = sublayers.filter(|it| need.holds(it.sublayer));
+            let vectors = held.map(|it| within.of_kind(it.kind).vector_bytes(it.sublayer).get());
             bytes[device.memory.0] += vectors.sum::<u64>();
         }
     }

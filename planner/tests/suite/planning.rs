@@ -352,3 +352,25 @@ fn what_fits_only_just_is_found() {
         assert!(found.is_ok(), "{dram}: {found:?}");
     }
 }
+
+#[test]
+fn a_model_whose_layers_all_differ_is_planned() {
+    let widths: Vec<u64> = (0..40).map(|layer| 256 + 64 * layer).collect();
+    let config = serde_json::json!({
+        "model_type": "gemma3n_text", "vocab_size": 512, "vocab_size_per_layer_input": 512, "hidden_size": 256,
+        "hidden_size_per_layer_input": 32, "intermediate_size": widths, "num_hidden_layers": widths.len(),
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "laurel_rank": 16,
+        "altup_num_inputs": 2, "num_kv_shared_layers": 0, "sliding_window": 64, "max_position_embeddings": 1024,
+        "layer_types": vec!["full_attention"; widths.len()],
+    });
+    let model = Model::from_config_json("varied", "config.json", &config.to_string()).unwrap();
+    assert_eq!(model.kinds().count(), widths.len());
+    // A card with room for half of the model, so that sizes of staging slots and of scratch matter.
+    let half = model.weight_bytes(&formats()).get() / 2;
+    for spec in [Spec::gpu(half), Spec::loopback(half)] {
+        let (machine, plan) = planned(spec, &model, &WORKLOAD).unwrap();
+        for memory in &machine.memories {
+            assert!(plan.memory[&memory.name].total() <= memory.capacity.value, "{}", memory.name);
+        }
+    }
+}

@@ -163,6 +163,20 @@ const KEYS: [&str; 17] = [
     "router",
 ];
 
+/// Refuses a workload of requests that does not say how they come.
+fn refuse_half_served(section: &DocumentSection<'_>) -> Result<(), ScenarioError> {
+    const COME: &str = "how requests come is written `arrivals: {poisson: 12 req/s}` for a rate, `concurrency: 32` \
+                        for users who wait for their answers, or `trace: FILE`";
+    const OTHER_WORDS: [&str; 7] =
+        ["rate", "request_rate", "qps", "rps", "users", "clients", "max_concurrency"];
+    let of_both = ["prompt_tokens", "output_tokens"];
+    let served = KEYS.into_iter().filter(|key| !of_both.contains(key)).chain(OTHER_WORDS);
+    match served.into_iter().find(|key| !section.has("batch") && section.has(key)) {
+        Some(key) => Err(section.wrong(key, COME)),
+        None => Ok(()),
+    }
+}
+
 /// Reads a serving workload from `workload`, and its `shifts` and `rebalance` from the root; `None`
 /// if the workload is of another kind. A trace's relative path starts at `folder`.
 pub(crate) fn read_serving(
@@ -173,6 +187,7 @@ pub(crate) fn read_serving(
     let kinds = ["concurrency", "arrivals", "trace"];
     let (shifts, rebalance) = (read_shifts(root)?, root.flag("rebalance")?);
     let Some(kind) = kinds.into_iter().find(|kind| section.has(kind)) else {
+        refuse_half_served(section)?;
         return match ["shifts", "rebalance"].into_iter().find(|key| root.has(key)) {
             Some(key) => Err(root.wrong(key, "it goes with a serving workload only: leave it out")),
             None => Ok(None),

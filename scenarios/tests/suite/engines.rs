@@ -134,3 +134,37 @@ fn settings_are_those_of_one_gpu_of_a_group() {
     serving.adapt_to(&group);
     assert_eq!(serving.max_num_batched_tokens.value, 2048);
 }
+
+/// The objects with a value and a source in `found`, by their keys.
+fn sourced(found: &serde_json::Value, path: &str, all: &mut Vec<(String, serde_json::Value)>) {
+    let Some(entries) = found.as_object() else { return };
+    if entries.contains_key("value") && entries.contains_key("source") {
+        all.push((path.to_owned(), found.clone()));
+    }
+    entries.iter().for_each(|(key, value)| sourced(value, &format!("{path}/{key}"), all));
+}
+
+#[test]
+fn what_an_engine_has_as_another_is_that_engines_value() {
+    let json = |name: &str| serde_json::to_value(EngineProfile::shipped(name).unwrap()).unwrap();
+    let mut compared = 0;
+    for name in EngineProfile::names() {
+        let mut all = vec![];
+        sourced(&json(name), "", &mut all);
+        for (path, here) in all {
+            let reason = here["source"]["estimated"]["reason"].as_str().unwrap_or_default();
+            let Some(other) =
+                reason.strip_prefix("as ").filter(|other| EngineProfile::shipped(other).is_some())
+            else {
+                continue;
+            };
+            assert_eq!(
+                json(other).pointer(&path).map(|there| &there["value"]),
+                Some(&here["value"]),
+                "{name}{path}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared >= 5, "{compared}");
+}

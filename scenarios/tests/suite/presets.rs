@@ -235,6 +235,11 @@ fn a_preset_is_found_by_the_names_that_people_use() {
         ("NousResearch/Llama-3.1-8B-Hermes-Uncensored", "llama-3.1-8b"),
         ("unsloth/Qwen3.6-27B-MTP-GGUF", "qwen3.6-27b"),
         ("bartowski/nvidia_Nemotron-Cascade-2-30B-A3B-GGUF", "nemotron-cascade-2-30b-a3b"),
+        // Names are often written without their end.
+        ("qwen3-235b", "qwen3-235b-a22b"),
+        ("qwen3:30b", "qwen3-30b-a3b"),
+        ("Qwen3-Coder-30B", "qwen3-coder-30b-a3b"),
+        ("qwen3-next", "qwen3-next-80b"),
     ] {
         assert_eq!(Model::preset(written).map(|model| model.name).ok().as_deref(), Some(preset), "{written}");
     }
@@ -247,7 +252,13 @@ fn a_preset_is_found_by_the_names_that_people_use() {
     assert!(error.contains("is not a model"), "{error}");
     let error = Model::preset("qwen3-8c").unwrap_err().to_string();
     assert!(error.contains("did you mean qwen3-8b?"), "{error}");
-    for (written, near) in [("llama-70b", "llama-3.3-70b"), ("qwen4", "did you mean qwen")] {
+    let several = [
+        ("llama-70b", "llama-3.3-70b"),
+        ("qwen4", "did you mean qwen"),
+        ("gpt-oss", "did you mean gpt-oss-120b, gpt-oss-20b?"),
+        ("mixtral", "did you mean mixtral-8x22b, mixtral-8x7b?"),
+    ];
+    for (written, near) in several {
         let error = Model::preset(written).unwrap_err().to_string();
         assert!(error.contains(near) && error.contains("a GGUF file is wanted"), "{error}");
     }

@@ -38,11 +38,13 @@ impl Endpoint {
     /// The server at `url`, like `http://127.0.0.1:8000/v1`; a URL without a path means `/v1`.
     ///
     /// # Errors
-    /// The URL is none, or is not plain HTTP.
+    /// The URL is malformed, or is not plain HTTP.
     pub fn new(url: &str, token: Option<String>) -> Result<Self> {
         let wrong = |reason: &str| Error::input(format!("{url}: {reason}"));
         if url.starts_with("https://") {
-            return Err(wrong("https is not spoken here: forward a local port to the server, and give that"));
+            return Err(wrong(
+                "https is not supported: forward a local port to the server and give http://127.0.0.1:PORT/v1",
+            ));
         }
         let rest = url
             .strip_prefix("http://")

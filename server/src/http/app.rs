@@ -70,7 +70,7 @@ impl App {
             .fallback(not_found)
             .method_not_allowed_fallback(no_method)
             .layer(from_fn_with_state(Arc::clone(&self), check_token))
-            // Whoever watches a server needs no token to see that it lives.
+            // Health checks need no token.
             .route("/health", get(|| async { json_response(&json!({"status": "ok"})) }))
             .with_state(self)
     }
@@ -78,15 +78,13 @@ impl App {
     /// Answers a request.
     async fn answer(self: Arc<Self>, kind: RequestKind, request: Request) -> Result<Response, ApiError> {
         let arrived = Instant::now();
-        let body = RequestBody::parse(&read_body(request).await?)?;
-        let generation = match kind {
-            RequestKind::Completion => Generation::new(kind, body, &self.model)?,
-            // A template may take seconds, in which the other connections go on.
-            RequestKind::Chat => {
-                let app = Arc::clone(&self);
-                let written = spawn_blocking(move || Generation::new(kind, body, &app.model));
-                written.await.map_err(|_| ApiError::failed())??
-            }
+        let (body, app) = (read_body(request).await?, Arc::clone(&self));
+        let is_quick = kind == RequestKind::Completion && body.len() <= QUICK_BODY;
+        let read = move || Generation::new(kind, RequestBody::parse(&body)?, &app.model);
+        // Meanwhile the other connections go on.
+        let generation = match is_quick {
+            true => read()?,
+            false => spawn_blocking(read).await.map_err(|_| ApiError::failed())??,
         };
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let answer = ApiAnswer::new(&generation, &self.model, number, unix_time());
@@ -125,6 +123,10 @@ impl App {
         Ok(events)
     }
 }
+
+/// Bytes of a completion's body up to which it is tokenised in less than some ten milliseconds. A
+/// longer one may take a second, and a conversation's template several.
+const QUICK_BODY: usize = 16 << 10;
 
 /// Sends the events of a choice to its connection. The place is free when the session drops this.
 struct ChannelSink {

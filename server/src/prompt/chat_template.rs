@@ -54,8 +54,8 @@ impl ChatTemplate {
     /// make.
     ///
     /// # Errors
-    /// A file cannot be read or is malformed, the template is no Jinja, or the program does not
-    /// start.
+    /// A file cannot be read or is malformed, the template is not valid Jinja, or the program does
+    /// not start.
     pub fn open(
         folder: &Path,
         file: Option<&Path>,
@@ -83,7 +83,7 @@ impl ChatTemplate {
     /// text. It is rendered in this process.
     ///
     /// # Errors
-    /// The text is no Jinja.
+    /// The text is not valid Jinja.
     pub fn from_text(path: &Path, text: String, special_tokens: BTreeMap<String, String>) -> Result<Self> {
         let source = TemplateSource { path: path.to_owned(), text, special_tokens };
         Ok(Self(Renderer::Here(TemplateEngine::new(source)?)))

@@ -52,7 +52,7 @@ pub(crate) struct TemplateEngine {
 
 impl TemplateEngine {
     /// # Errors
-    /// The text is no Jinja.
+    /// The text is not valid Jinja.
     pub(crate) fn new(source: TemplateSource) -> Result<Self> {
         let TemplateSource { path, text, special_tokens } = source;
         let mut environment = Environment::new();

@@ -51,7 +51,7 @@ impl TemplateProcess {
     /// Starts the process and lets it read the template.
     ///
     /// # Errors
-    /// The program does not start, or the template is no Jinja.
+    /// The program does not start, or the template is not valid Jinja.
     pub(crate) fn start(program: TemplateProgram, source: TemplateSource) -> Result<Self> {
         let running = RunningProcess::start(&program, &source).map_err(Error::input)?;
         Ok(Self { program, source, running: Mutex::new(Some(running)) })

@@ -12,8 +12,9 @@ pub(crate) struct ApiChoice {
     stream: Option<TextStream<Arc<Tokenizer>>>,
     /// The tokens that end it, which have no text.
     ends: Vec<u32>,
-    /// Bytes of the text that were given out.
+    /// Bytes of the text that were given out, and how many characters they are.
     sent: usize,
+    characters: usize,
     pub(crate) output_tokens: u64,
     pub(crate) finish: Option<FinishReason>,
 }
@@ -30,7 +31,7 @@ pub(crate) struct ChoiceDelta {
 pub(crate) struct NewToken {
     pub(crate) token: u32,
     logprobs: Option<TokenLogprobs>,
-    /// Bytes of the answer that were certain before it.
+    /// Characters of the answer that were certain before it.
     offset: usize,
 }
 
@@ -49,6 +50,7 @@ impl ApiChoice {
             stream: Some(TextStream::new(Arc::clone(tokenizer), stops)),
             ends: ends.to_vec(),
             sent: 0,
+            characters: 0,
             output_tokens: 0,
             finish: None,
         }
@@ -63,8 +65,9 @@ impl ApiChoice {
         }
         let certain = stream.certain();
         let text = certain.get(self.sent..).unwrap_or_default().to_owned();
-        let offset = self.sent;
+        let offset = self.characters;
         self.sent += text.len();
+        self.characters += text.chars().count();
         ChoiceDelta { text, tokens: vec![NewToken { token, logprobs, offset }] }
     }
 
@@ -80,7 +83,8 @@ impl ApiChoice {
     pub(crate) fn finish_reason(&self) -> Option<&'static str> {
         self.finish.map(|finish| match finish {
             FinishReason::Stop => "stop",
-            FinishReason::Length | FinishReason::Interrupted | FinishReason::Failed => "length",
+            FinishReason::Length => "length",
+            FinishReason::Interrupted | FinishReason::Failed => unreachable!("its client got an error"),
         })
     }
 
@@ -121,5 +125,21 @@ impl ApiChoice {
                 json!({"tokens": texts, "token_logprobs": chosen, "top_logprobs": tops, "text_offset": offsets})
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_count_the_characters_that_are_complete() {
+        let json = include_bytes!("../../../fuzz/seeds/tokenizer/bytes.json");
+        let tokenizer = Arc::new(Tokenizer::from_json("tokenizer.json".as_ref(), json).expect("a tokenizer"));
+        let mut choice = ApiChoice::new(&tokenizer, &[], &[]);
+        // Two, three and one byte, each a token.
+        let tokens = tokenizer.encode("é平a").expect("every byte has a token");
+        let offsets = tokens.iter().flat_map(|&token| choice.add(token, None).tokens).map(|new| new.offset);
+        assert_eq!(offsets.collect::<Vec<_>>(), [0, 0, 1, 1, 1, 2]);
     }
 }

@@ -30,10 +30,12 @@ const PICOS_PER_NANO: u64 = 1000;
 impl SimTime {
     /// The beginning.
     pub const ZERO: Self = Self(0);
-    /// The end of simulated time, after 213 days. Additions stop here.
+    /// The end of simulated time, after [`SimTime::MAX_DAYS`] days. Additions stop here.
     pub const MAX: Self = Self(u64::MAX);
     /// A day.
     pub const DAY: Self = Self::from_nanos(86_400_000_000_000);
+    /// The whole days that simulated time has.
+    pub const MAX_DAYS: u64 = Self::MAX.0 / Self::DAY.0;
 
     /// `picos` picoseconds.
     pub const fn from_picos(picos: u64) -> Self {

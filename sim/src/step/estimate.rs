@@ -3,7 +3,7 @@
 use crate::step::batch_run::sampling_time;
 use crate::step::priced_steps::PricedSteps;
 use hwprofiles::Seconds;
-use planner::{CostModel, PhasePlacement, PhaseTimes, Placement, PlannerError, Scorer, Sketch};
+use planner::{CostModel, PhasePlacement, PhaseTimes, Placement, PlannerError, Scorer, Sketch, add_times};
 use rustc_hash::FxHashMap;
 use scenarios::{Phase, Workload};
 use std::sync::{Mutex, PoisonError};
@@ -80,11 +80,11 @@ impl<'a> Estimator<'a> {
         // The duration, and how long each device is at work where steps overlap.
         let mut all = Vec::new();
         for part in [&full, &short] {
-            add(&mut all, &sketch.sum(part, &mut simulator)?, 1.0);
+            add_times(&mut all, &sketch.sum(part, &mut simulator)?, 1.0);
         }
         let mut seconds = all[0];
         if let Some(overlap) = &sketch.program().overlap {
-            add(&mut all, &sketch.sum(&[*last], &mut simulator)?, -1.0);
+            add_times(&mut all, &sketch.sum(&[*last], &mut simulator)?, -1.0);
             seconds -= overlap.saved(all[0], &all[1..]);
         }
         let steps = Seconds::new(seconds);
@@ -92,10 +92,4 @@ impl<'a> Estimator<'a> {
         let sampled = sampling_time(&self.cost_model, &sketch.program().program, last);
         Ok(if phase == Phase::Prefill { steps + sampled } else { steps / full.len() as f64 + sampled })
     }
-}
-
-/// Adds `times` values to sums, which may not have begun.
-fn add(sums: &mut Vec<f64>, values: &[f64], times: f64) {
-    sums.resize(sums.len().max(values.len()), 0.0);
-    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += times * value);
 }

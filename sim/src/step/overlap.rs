@@ -51,8 +51,8 @@ impl StepOverlap {
         busy
     }
 
-    /// The seconds that are saved where steps take `duration` in all and the devices are at work
-    /// for `busy`, all but the last step, which nothing follows.
+    /// Seconds that overlapping saves. `duration` and `busy`, the time that each device is at work,
+    /// are sums over all steps but the last, which no step follows.
     pub fn saved(&self, duration: f64, busy: &[f64]) -> f64 {
         let busiest = busy.iter().copied().fold(0.0, f64::max);
         self.share * (duration - busiest).max(0.0)

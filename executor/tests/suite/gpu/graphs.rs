@@ -96,6 +96,27 @@ fn replayed_passes_give_what_launched_ones_do() {
 }
 
 #[test]
+fn a_gpu_that_works_in_one_phase_needs_no_times_of_the_other() {
+    if !there_is_one() {
+        return;
+    }
+    let checkpoint = rig::checkpoint("llama_gqa");
+    for placement in [rig::by_phase(checkpoint.model()), rig::decode_far(checkpoint.model())] {
+        let mut session = session(&checkpoint, placement);
+        let (tokens, logits) = generate(&mut session, 12);
+        let timed = session.generate(&prompts(), 12, random(), |_| ()).expect("it runs");
+        assert_eq!((timed.tokens, session.logits().expect("they are read")), (tokens, logits));
+    }
+    println!("they agree");
+}
+
+#[test]
+fn one_phase_works_on_the_stand_in() {
+    let test = "gpu::graphs::a_gpu_that_works_in_one_phase_needs_no_times_of_the_other";
+    orders::run_any(&stand_in::folder(), test, "late").unwrap_or_else(|text| panic!("{text}"));
+}
+
+#[test]
 fn windows_slide_in_replayed_passes_as_in_launched_ones() {
     if !there_is_one() {
         return;

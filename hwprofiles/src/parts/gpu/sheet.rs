@@ -34,6 +34,9 @@ pub struct GpuPart {
     /// is then the most that the host can have, and `bandwidth` that of the host's memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unified: bool,
+    /// Of a unified GPU: other CPUs than the server's that contain it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_in: Vec<String>,
     /// The memory on its card or package. Programs get [`GpuPart::allocatable`] of it.
     #[serde(deserialize_with = "crate::units::checked")]
     pub capacity: Sourced<Bytes>,
@@ -148,6 +151,7 @@ impl GpuPart {
             multiprocessors: None,
             l2: None,
             unified: false,
+            also_in: vec![],
             capacity,
             inline_ecc: false,
             bandwidth,

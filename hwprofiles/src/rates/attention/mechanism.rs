@@ -55,11 +55,11 @@ const BLOCK: u64 = 128;
 /// size.
 const FLASH3_START: f64 = 0.15;
 
-/// The time of each KV head of each sequence where they are taken in turn, and how many are: heads
-/// of 512 values on an H100 take 2.2 to 2.7 µs each in batches up to 256, and 2,048 of them take as
-/// long as 220. An H200's are the same.
+/// Seconds of a KV head of a sequence in the kernel for heads of 512 values, which takes one after
+/// the other: 2.2 to 2.7 µs on an H100 and an H200 in batches up to 256.
 const IN_TURN: f64 = 2.3e-6;
 
+/// With more heads than this its time no longer grows: 2,048 take as long as 220.
 const MOST_IN_TURN: f64 = 220.0;
 
 /// A time in seconds, and what most of it is spent on.
@@ -97,7 +97,7 @@ impl DeviceLimits {
     /// The tiles of `shape`, together with those of decodes of `sequences` sequences of `length`
     /// keys.
     fn tiles(&self, shape: &AttentionShape, sequences: f64, length: f64) -> TileCounts {
-        let half_block = BLOCK as f64 / 4.0;
+        let rounded_up = BLOCK as f64 / 4.0;
         let (new, past) = (shape.new_tokens as f64, shape.past_tokens as f64);
         let rows = self.kernels.tile(shape.head_dim);
         let group = (shape.heads / shape.kv_heads).max(1);
@@ -105,12 +105,12 @@ impl DeviceLimits {
         let strips = strips as f64;
         let count = shape.batch as f64 * strips * (shape.new_tokens * packed).div_ceil(rows) as f64;
         let per_tile = (rows as f64 / packed as f64).max(1.0).min(new);
-        let keys = past + (new + per_tile) / 2.0 + half_block;
+        let keys = past + (new + per_tile) / 2.0 + rounded_up;
         let decoded = strips * sequences;
         TileCounts {
             count: count + decoded,
-            keys: (count * keys + decoded * (length + half_block)) / (count + decoded),
-            last: (past + new).max(length) + half_block,
+            keys: (count * keys + decoded * (length + rounded_up)) / (count + decoded),
+            last: (past + new).max(length) + rounded_up,
         }
     }
 
@@ -217,9 +217,10 @@ impl Decode {
 /// Several queries per sequence: fixed + `kv_head` · KV heads + `token` · tokens + ‖tiles, memory‖,
 /// where
 /// - tiles of 128 queries, or 64, or fewer where heads are wide, with all keys that the causal mask
-///   admits, rounded up by half a block, at `rate` of the peak; exponentials cost the same whatever
-///   the head dimension. Tiles are dealt to the multiprocessors: evenly, plus what the last round
-///   leaves idle (`ragged`), and never faster than the longest tile `alone`;
+///   admits, and 32 more as blocks of 64 are computed whole, at `rate` of the peak; exponentials
+///   cost the same whatever the head dimension. Tiles are dealt to the multiprocessors: evenly,
+///   plus what the last round leaves idle (`ragged`), and never faster than the longest tile
+///   `alone`;
 /// - memory: queries, outputs, past keys and values once, new ones `new_kv` times (projected,
 ///   written, read).
 #[derive(Debug, Clone, PartialEq)]
@@ -292,7 +293,7 @@ impl Prefill {
 /// The tiles of a call.
 struct TileCounts {
     count: f64,
-    /// The mean number of keys that a tile meets, rounded up by half a block.
+    /// The mean number of keys that a tile computes: those that it meets, and half a block of 64.
     keys: f64,
     /// The number of keys that the longest tile meets.
     last: f64,

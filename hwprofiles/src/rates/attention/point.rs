@@ -1,6 +1,8 @@
 //! Measured attention: one row of a table.
 
 use crate::rates::attention::shape::{AttentionShape, Phase};
+use crate::rates::points::CONTRADICTION;
+use crate::statistics::median;
 use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,9 +32,6 @@ struct AttentionRow {
     time_us: Seconds,
 }
 
-/// Two times of one shape contradict each other if they differ by more than this factor.
-const CONTRADICTION: f64 = 2.0;
-
 /// The largest count: products of seven counts must not overflow.
 const LARGEST: u64 = 1 << 32;
 
@@ -50,18 +49,17 @@ impl AttentionPoint {
         if times.is_empty() {
             return Err("the table is empty: give at least one point".to_owned());
         }
-        let median = |(shape, mut times): (AttentionShape, Vec<f64>)| {
-            times.sort_by(f64::total_cmp);
-            let (low, high) = (times[0], times[times.len() - 1]);
+        let merged = |(shape, times): (AttentionShape, Vec<f64>)| {
+            let low = times.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = times.iter().copied().fold(0.0, f64::max);
             if high > CONTRADICTION * low {
                 let (low, high) = (Seconds::new(low), Seconds::new(high));
                 return Err(format!("{shape} is said to take {low} and {high}: keep the right line"));
             }
-            let middle = times.len() / 2;
-            let median = (times[middle] + times[(times.len() - 1) / 2]) / 2.0;
-            Ok(Self { shape, time: Seconds::new(median) })
+            let time = Seconds::new(median(&times).expect("a shape has at least one time"));
+            Ok(Self { shape, time })
         };
-        times.into_iter().map(median).collect()
+        times.into_iter().map(merged).collect()
     }
 }
 

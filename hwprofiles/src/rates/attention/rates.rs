@@ -1,5 +1,4 @@
 //! The attention of one device over a cache of one number format: points and a fitted surface.
-//!
 
 use crate::rates::attention::facts::AttentionFacts;
 use crate::rates::attention::fit::AttentionFitError;
@@ -189,7 +188,7 @@ impl AttentionRates {
     fn estimate(&self, measured: Option<Seconds>, reading: SurfaceReading) -> Estimate {
         let (time, basis, spread) = match measured {
             // A single measurement is as uncertain as its noise.
-            Some(time) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
+            Some(time) => (time, Basis::Measured, reading.spread.min(Estimate::MEASURED_SPREAD)),
             None if reading.inside => (Seconds::new(reading.time), Basis::Interpolated, reading.spread),
             None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
         };
@@ -217,9 +216,6 @@ impl AttentionRates {
         Self { decode_rate, ..self.faster(Bound::Compute, factor) }
     }
 }
-
-/// Half the width of the 80 % band of a measured time, as a logarithm.
-const MEASURED_SPREAD: f64 = 0.03;
 
 impl AttentionRates {
     /// The same rates with times that are bound by `bound` shorter by `factor`. The points stay as

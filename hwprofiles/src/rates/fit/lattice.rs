@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plane_is_read_exactly_between_its_nodes_and_carried_on_outside() {
+    fn a_plane_is_exact_between_its_nodes_and_has_its_borders_values_outside() {
         assert_eq!(plane().at(&[3.0, 5.0]), (4.0, 0.0));
         assert_eq!(plane().at(&[8.0, -1.0]), (12.0, 5.0));
     }

@@ -1,6 +1,6 @@
 //! Where the time of a matrix product on a GPU goes, as a formula with a few parameters.
 //!
-//! time = launch + smoothmax(multiply, memory) + widen
+//! time = launch + smoothmax(multiply, memory) + quantise
 //!
 //! - *multiply*: the library picks a tile shape and a number of splits of k. It picks well, so the
 //!   time is the soft minimum over all of them. Tiles run in waves over the multiprocessors. A wave
@@ -10,7 +10,7 @@
 //! - *memory*: bytes over the bandwidth of HBM, or of the L2 where the operands fit there.
 //!   Benchmarks rotate through several copies of the weights, so the weights count several times
 //!   towards what must fit.
-//! - *widen*: one-byte formats quantise the activations first, row by row.
+//! - *quantise*: one-byte formats quantise the activations first, row by row.
 //!
 //! Sources: tiles, waves and split-k as in NVIDIA's CUTLASS documentation ("Efficient GEMM in
 //! CUDA"); the roofline of Williams, Waterman and Patterson (2009). The soft minimum and maximum
@@ -47,8 +47,9 @@ const QUANTISED: &[usize] = &[0, 2, 6, 7];
 
 const SPLITS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 
-/// The share of the time at the peak rate that one-byte products on Hopper take longer when their
-/// rows are no multiple of 16.
+/// One-byte products on Hopper of more than 16 rows, whose number is no multiple of 16, take longer
+/// by this share of their time at the peak rate: seen in the calibration tables of an H100 and an
+/// H200.
 const UNALIGNED: f64 = 0.5;
 
 /// The shortest split of k.
@@ -58,7 +59,7 @@ const SHORTEST_SPLIT: u64 = 128;
 const L2_EDGE: i32 = 6;
 
 /// How sharply quantising changes from a cost per row to a cost per element: an exponent.
-const WIDEN_KNEE: i32 = 3;
+const QUANTISE_KNEE: i32 = 3;
 
 /// The odds that kernels run whole waves of tiles, before anything is measured. Kernels of wider
 /// formats mostly fill the last wave with splits of k or other tile shapes.
@@ -120,7 +121,7 @@ pub(crate) struct Mechanism {
     whole_waves: f64,
     split_start: f64,
     /// Seconds per row, per element and per column of activations that are quantised.
-    widen: Option<(f64, f64, f64)>,
+    quantise: Option<(f64, f64, f64)>,
     /// Seconds per m·n·k that unaligned rows add.
     unaligned: f64,
     kernels: GemmKernels,
@@ -194,7 +195,7 @@ impl Mechanism {
             tile_start,
             whole_waves: whole_waves / (1.0 + whole_waves),
             split_start,
-            widen: facts.kernels.quantises().then_some((row, element, column)),
+            quantise: facts.kernels.quantises().then_some((row, element, column)),
             unaligned: if facts.kernels == GemmKernels::QuantisedHopper {
                 2.0 * UNALIGNED / peak
             } else {
@@ -219,20 +220,20 @@ impl Mechanism {
         let joined = large * (1.0 + (small / large).powf(self.knee)).powf(1.0 / self.knee);
         let unaligned =
             if m > 16 && !m.is_multiple_of(16) { self.unaligned * rows * columns * depth } else { 0.0 };
-        let widen = self.widen.map_or(0.0, |(row, element, column)| {
+        let quantise = self.quantise.map_or(0.0, |(row, element, column)| {
             let (by_row, by_element) = (rows * row, rows * depth * element);
-            let knee = by_row.powi(WIDEN_KNEE) + by_element.powi(WIDEN_KNEE);
+            let knee = by_row.powi(QUANTISE_KNEE) + by_element.powi(QUANTISE_KNEE);
             knee.cbrt() + depth * column
         });
         let compute = multiply + unaligned;
-        let bound = if self.launch > compute.max(memory + widen) {
+        let bound = if self.launch > compute.max(memory + quantise) {
             Bound::Launch
-        } else if compute > memory + widen {
+        } else if compute > memory + quantise {
             Bound::Compute
         } else {
             Bound::Memory
         };
-        (self.launch + joined + unaligned + widen, bound)
+        (self.launch + joined + unaligned + quantise, bound)
     }
 
     fn tiles(&self, tile: &TileCost, m: u64, n: u64) -> f64 {

@@ -1,5 +1,4 @@
 //! The matrix products of one device in one weight format: points and a fitted surface.
-//!
 
 use crate::rates::estimate::{Basis, Bound, Estimate};
 use crate::rates::gemm::facts::GemmFacts;
@@ -86,7 +85,7 @@ impl GemmRates {
     fn of_surface(&self, surface: &GemmSurface, m: u64, n: u64, k: u64) -> Estimate {
         let reading = surface.at(m, n, k);
         let (time, basis, spread) = match self.near(m, n, k) {
-            Some((time, true)) => (time, Basis::Measured, reading.spread.min(MEASURED_SPREAD)),
+            Some((time, true)) => (time, Basis::Measured, reading.spread.min(Estimate::MEASURED_SPREAD)),
             Some((time, false)) => (time, Basis::Interpolated, reading.spread.min(NEAR_SPREAD)),
             None if reading.inside => (Seconds::new(reading.time), Basis::Interpolated, reading.spread),
             None => (Seconds::new(reading.time), Basis::Extrapolated, reading.spread),
@@ -116,10 +115,7 @@ impl GemmRates {
 /// Two numbers of rows are close up to this ratio, which is finer than tiles are.
 const NEAR: f64 = 1.5;
 
-/// Half the width of the 80 % band of a measured time, as a logarithm.
-const MEASURED_SPREAD: f64 = 0.03;
-
-/// The same for a time between near points.
+/// Half the width of the 80 % band of a time between near points, as a logarithm.
 const NEAR_SPREAD: f64 = 0.06;
 
 impl GemmRates {

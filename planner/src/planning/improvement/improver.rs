@@ -15,23 +15,23 @@ use hwprofiles::Ratio;
 use rustc_hash::FxHashSet;
 
 /// Edits that are simulated together: if one of them is worth another round, the others wait.
-const SOME: usize = 8;
+const TRIALS_AT_ONCE: usize = 8;
 /// Models of fewer layers have the budget of this many: their edits are as many.
-const FEW: usize = 64;
+const LEAST_LAYERS: usize = 64;
 /// Starts are worth a search if they are within this share of the best.
-const NEAR: f64 = 1.03;
+const START_WITHIN: f64 = 1.03;
 /// Climbs from each start, each with another prefill chunk or another pipelining: which is best is
 /// often seen only after the layers are placed for it.
 const CLIMBS: usize = 3;
 /// The part of the budget for a last climb from the best placement, in which small sublayers move
 /// alone.
-const LAST: usize = 6;
+const LAST_CLIMB_PART: usize = 6;
 /// Last climbs at most, each with that part of the budget. Another one follows where the objective
-/// fell to `GAINING` of what it was, or below: there the budget was too small.
+/// fell to `GAINS_STILL` of what it was, or below: there the budget was too small.
 const LAST_CLIMBS: usize = 5;
-const GAINING: f64 = 0.997;
+const GAINS_STILL: f64 = 0.997;
 /// A climb may start this much behind the best placement.
-const BEHIND: f64 = 1.1;
+const CLIMB_WITHIN: f64 = 1.1;
 
 /// The search around placements of one problem.
 pub(crate) struct Improver<'a, 's> {
@@ -53,7 +53,7 @@ impl<'a, 's> Improver<'a, 's> {
     /// while its last climb gains.
     fn new(problem: &'a Problem<'a>, goal: &'a Goal, scorer: &'a Scorer<'s>, budget: usize) -> Self {
         let layers = problem.cost_model.model.layers as usize;
-        let left = budget * layers.max(FEW);
+        let left = budget * layers.max(LEAST_LAYERS);
         Self {
             judge: Judge { problem, goal, scorer, left, reserve: 0 },
             edits: Edits::new(problem.cost_model, &problem.requirements.workload),
@@ -91,11 +91,11 @@ impl<'a, 's> Improver<'a, 's> {
             late(a).cmp(&late(b)).then(a.value.total_cmp(&b.value))
         });
         let Some(before) = starts.first().map(|first| first.value) else { return Ok((None, None)) };
-        starts.retain(|start| start.value <= before * NEAR);
+        starts.retain(|start| start.value <= before * START_WITHIN);
         let mut improver = Self::new(problem, goal, scorer, effort.placements());
         let mut best = None;
         let several = starts.len() > 1;
-        let last = improver.judge.left / LAST;
+        let last = improver.judge.left / LAST_CLIMB_PART;
         for (at, start) in starts.into_iter().enumerate() {
             // The better start has most of the budget.
             improver.judge.reserve = if several && at == 0 { improver.judge.left / 3 } else { last };
@@ -106,7 +106,7 @@ impl<'a, 's> Improver<'a, 's> {
         for _ in 0..LAST_CLIMBS {
             let before = best.value;
             best = improver.improved(best, &[], 1)?;
-            if best.value > before * GAINING {
+            if best.value > before * GAINS_STILL {
                 break;
             }
             improver.judge.left += last;
@@ -147,7 +147,7 @@ impl<'a, 's> Improver<'a, 's> {
                 best = top;
             }
             let new = self.open.iter().enumerate().filter(|(_, trial)| {
-                trial.value < best.value * BEHIND && !climbed.contains(&schedule(trial))
+                trial.value < best.value * CLIMB_WITHIN && !climbed.contains(&schedule(trial))
             });
             let Some((next, _)) = new.min_by(|a, b| a.1.value.total_cmp(&b.1.value)) else { break };
             from = self.open.swap_remove(next);
@@ -213,7 +213,7 @@ impl<'a, 's> Improver<'a, 's> {
         let mut found: Vec<Trial> = Vec::new();
         let mut left = self.most_edits;
         loop {
-            let most = SOME.min(left).min(self.judge.affords_trials());
+            let most = TRIALS_AT_ONCE.min(left).min(self.judge.affords_trials());
             let new = candidates.by_ref().filter(|candidate| self.known.insert(candidate.clone()));
             let fitting = new.filter(|candidate| self.judge.fits(candidate));
             let some: Vec<_> = fitting.take(most).collect();

@@ -208,7 +208,8 @@ fn exact_name(name: &str) -> Option<&'static str> {
 }
 
 /// The preset that `name` means: one that has no other letters, or else the longest that its words
-/// begin with, up to a size. So names of fine-tuned models, which keep the shape, are known.
+/// begin with, up to a size, or else the only one that begins with its words. So names of
+/// fine-tuned models, which keep the shape, are known, and `qwen3-30b` is `qwen3-30b-a3b`.
 fn similar_name(name: &str) -> Option<&'static str> {
     let own = name.rsplit('/').next().unwrap_or(name);
     let (wanted, words) = (bare_name(name), telling_words(name));
@@ -220,6 +221,17 @@ fn similar_name(name: &str) -> Option<&'static str> {
         .find(|known| known.eq_ignore_ascii_case(own))
         .or_else(|| all_names().find(|known| bare_name(known) == wanted))
         .or_else(|| all_names().filter(begins).max_by_key(|known| telling_words(known).len()))
+        .or_else(|| {
+            let mut longer = longer_names(name);
+            let first = longer.next()?;
+            longer.all(|other| text_of(other) == text_of(first)).then_some(first)
+        })
+}
+
+/// The names that begin with the words of `name` and go on.
+fn longer_names(name: &str) -> impl Iterator<Item = &'static str> {
+    let words = telling_words(name);
+    all_names().filter(move |known| !words.is_empty() && telling_words(known).starts_with(&words))
 }
 
 /// The words of a model's name without owner, case, and words that say nothing about its shape.
@@ -301,7 +313,9 @@ fn unknown(name: &str) -> ScenarioError {
         let part = |known: &&str| bare.len() > 3 && bare_name(known).starts_with(&bare);
         all_names().find(part)
     });
+    let longer: Vec<_> = longer_names(name).take(4).collect();
     let known = match (near, &same_family(name, &bare)[..]) {
+        _ if !longer.is_empty() => format!("did you mean {}?", longer.join(", ")),
         (Some(near), _) => format!("did you mean {near}?"),
         (None, []) => "`fulcrum model list` names the presets".to_owned(),
         (None, family) => {

@@ -98,7 +98,8 @@ impl Detokeniser {
         let left =
             |work: SimTime, time: SimTime| SimTime::from_picos(work.picos().saturating_sub(time.picos()));
         let (work, all, time) = (left(self.work, begin - self.at), each.times(steps), end - begin);
-        // It works all the time; or it is idle once in the first step, or in the last one.
+        // The most of three cases: never idle, idle until the first step ends, idle until the last
+        // ends.
         let after_first = SimTime::from_picos(time.picos() - time.picos() / steps.max(1));
         self.work = left(work + all, time).max(left(all, after_first)).max(each);
         self.at = end;

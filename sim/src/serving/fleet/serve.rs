@@ -1,4 +1,4 @@
-//! Several replicas behind a router, in one time.
+//! Several replicas behind a router, on one simulated clock.
 //!
 //! The router's knowledge at a time, and the requests of a closed loop at that time, depend on all
 //! earlier answers and on no later ones. So a replica may run ahead of the others while nothing
@@ -85,14 +85,12 @@ pub enum ServeError {
     Rate(#[from] MissingRate),
     /// A request arrives, or is answered, beyond [`SimTime::MAX`].
     #[error(
-        "workload: the requests come or are answered after the {LAST_DAY} days that simulated time has: ask for \
-         fewer of them, or for a higher rate"
+        "workload: the requests come or are answered after the {} days that simulated time has: ask for \
+         fewer of them, or for a higher rate",
+        SimTime::MAX_DAYS
     )]
     ClockEnds,
 }
-
-/// The whole days of simulated time.
-const LAST_DAY: u64 = SimTime::MAX.picos() / SimTime::DAY.picos();
 
 /// Serves all of `source` on `replica`, and reports the outcome of each request to `observer`, in
 /// the order of the ends.
