@@ -84,4 +84,6 @@ pub use table::is_parquet;
 pub use wrong_place::WrongPlace;
 
 pub use hwprofiles::Machine;
+#[cfg(feature = "run")]
+pub use microbench::{OtherPrograms, beside_other_programs};
 pub use scenarios::{Document, Scenario, Setting};

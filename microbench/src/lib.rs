@@ -29,6 +29,7 @@ pub use method::options::{Depth, MeasuredHost, Options, Progress, Warning};
 pub use roofline::check::{CheckedKernel, RooflineCheck, check_roofline};
 pub use system::dimms::InstalledModules;
 pub use system::installed::{InstalledDevice, InstalledParts, installed_parts};
+pub use system::other_programs::{OtherPrograms, beside_other_programs};
 pub use system::pci_link::PciLink;
 
 use hwprofiles::{Host, WriteError};

@@ -1,7 +1,7 @@
 //! `fulcrum quickstart`
 
 use crate::text::terminal::{self, ProgressDisplay, out};
-use crate::text::verdict::{self, ProcessorTicks};
+use crate::text::verdict;
 use crate::written::WRITTEN_FOLDER;
 use fulcrum::{ProgressEvent, QuickstartOptions, Result};
 use hwprofiles::BytesPerSec;
@@ -42,9 +42,10 @@ impl QuickstartArguments {
         let page = out.join("report.html");
         let options =
             QuickstartOptions { out, full, link, memory_percent: memory, host, repeats, date, command };
-        let (display, before) = (ProgressDisplay::default(), ProcessorTicks::read());
-        let validation = fulcrum::quickstart(&options, &|event: ProgressEvent<'_>| display.show(event))?;
-        let others = ProcessorTicks::read().zip(before).map(|(now, before)| now.others_since(before));
+        let display = ProgressDisplay::default();
+        let work = || fulcrum::quickstart(&options, &|event: ProgressEvent<'_>| display.show(event));
+        let (validation, others) = fulcrum::beside_other_programs(work);
+        let validation = validation?;
         match json {
             true => out!("{}", validation.to_json()),
             false => {
