@@ -76,7 +76,12 @@ fn file(engine: AdvisedEngine, entry: &CataloguedModel, format: &str) -> String 
     let known = entry.repository.filter(|_| engine == AdvisedEngine::LlamaCpp);
     match known.and_then(|repository| repository.file(format)) {
         Some(file) => format!("-hf {file}"),
-        None => format!("-m {}-{}.gguf", entry.model.name, format.to_uppercase()),
+        None => {
+            // The name of a model that is read from a file is the file's path.
+            let path = entry.model.name.trim_end_matches("/config.json").trim_end_matches(".json");
+            let name = path.rsplit('/').next().unwrap_or(path);
+            format!("-m {name}-{}.gguf", format.to_uppercase())
+        }
     }
 }
 

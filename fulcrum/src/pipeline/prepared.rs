@@ -222,6 +222,12 @@ impl PreparedScenario {
     /// # Errors
     /// There is a choice of formats or a forced placement, or nothing fits.
     fn plan_offload(&self, scenario: &Scenario) -> Result<ResolvedPlan> {
+        if self.machines().len() > 1 {
+            return Err(Error::input(
+                "this engine gives whole layers to each GPU and divides no matrix between them: say so, like --set \
+                 tensor_parallel=1",
+            ));
+        }
         self.require_one_format("--for")?;
         let planned = planner::plan_offload(&self.problem(), &self.nothing_on_cpus(1), &self.scorer());
         let (plan, options) = planned.map_err(planner_error)?;

@@ -34,7 +34,14 @@ pub fn nearest_name<'n>(text: &str, names: impl IntoIterator<Item = &'n str>) ->
 /// begins with, or one of the same meaning.
 pub fn nearest_key<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     const LEAST: usize = 3;
-    const ALIKE: [(&str, &str); 2] = [("cost", "price"), ("costs", "price")];
+    const ALIKE: [(&str, &str); 6] = [
+        ("cost", "price"),
+        ("costs", "price"),
+        ("format", "dtype"),
+        ("formats", "dtype"),
+        ("quant", "dtype"),
+        ("quantization", "dtype"),
+    ];
     let begins = || {
         let begun = known.iter().filter(|known| known.len() >= LEAST && key.starts_with(**known));
         begun.max_by_key(|known| known.len()).copied()

@@ -107,6 +107,11 @@ impl LineReader {
         let near = similar_names(words);
         let near = match &near[..] {
             [] => "`fulcrum machine list` names the parts that are known".to_owned(),
+            [same, ..] if *same == words => {
+                "it is a part, but of a kind that a line of words has no place for: give the machine by its parts, \
+                 like {cpu: …, gpu: …, cxl: NAME}"
+                    .to_owned()
+            }
             near => format!("did you mean {}?", near.join(", ")),
         };
         self.wrong.push(format!("not known: '{words}'; {near}"));

@@ -54,11 +54,6 @@ impl<'a> Offload<'a> {
                 let wanted = format!("{} has no experts: leave it out", model.name);
                 return Err(refuse("cpu_moe_layers", "wrong".to_owned(), wanted));
             }
-            CpuMoe::First(layers) if layers > model.layers => {
-                let wanted =
-                    format!("{} has {} layers: at most that, or cpu_moe: all", model.name, model.layers);
-                return Err(refuse("cpu_moe_layers", layers.to_string(), wanted));
-            }
             _ => {}
         }
         let mut offload = Self { machine, model, options, host, gpus, overrides: vec![] };

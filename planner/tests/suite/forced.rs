@@ -111,7 +111,8 @@ fn first_layers_keep_their_experts_with_the_host() {
         }
     }
     let all = placed(&machine, &model, OffloadOptions { cpu_moe: CpuMoe::All, ..options() });
-    let last = placed(&machine, &model, OffloadOptions { cpu_moe: CpuMoe::First(6), ..options() });
+    // As llama.cpp takes it, more layers than there are means all of them.
+    let last = placed(&machine, &model, OffloadOptions { cpu_moe: CpuMoe::First(99), ..options() });
     assert_eq!(all, last);
 }
 
@@ -239,8 +240,6 @@ fn wrong_options_say_what_would_be_right() {
     assert!(by("ffn_dwn=CPU").contains("blk.5.ffn_down_exps.weight"), "{}", by("ffn_dwn=CPU"));
     assert!(by("exps=CUDA1").contains("CPU, CUDA0"), "{}", by("exps=CUDA1"));
     assert!(by("exps(=CPU").contains("regular expression"), "{}", by("exps(=CPU"));
-    let moe = refusal(OffloadOptions { cpu_moe: CpuMoe::First(7), ..options() });
-    assert!(moe.contains("has 6 layers"), "{moe}");
 }
 
 #[test]
