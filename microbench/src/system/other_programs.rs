@@ -3,7 +3,7 @@
 /// Other programs that take this share of all processors disturb what is measured.
 const BUSY: f64 = 0.1;
 
-/// Does `work`, and finds what other programs took meanwhile; `None` where the system does not tell.
+/// Does `work`, and finds what other programs took meanwhile: `None` where the system does not say.
 pub fn beside_other_programs<T>(work: impl FnOnce() -> T) -> (T, Option<OtherPrograms>) {
     let (before, done) = (ProcessorTicks::read(), work());
     let others = before.zip(ProcessorTicks::read()).map(|(before, now)| now.others_since(before));
