@@ -239,7 +239,7 @@ fn a_preset_is_found_by_the_names_that_people_use() {
         ("qwen3-235b", "qwen3-235b-a22b"),
         ("qwen3:30b", "qwen3-30b-a3b"),
         ("Qwen3-Coder-30B", "qwen3-coder-30b-a3b"),
-        ("qwen3-next", "qwen3-next-80b"),
+        ("qwen3-next", "qwen3-next-80b-a3b"),
     ] {
         assert_eq!(Model::preset(written).map(|model| model.name).ok().as_deref(), Some(preset), "{written}");
     }
