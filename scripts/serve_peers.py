@@ -4,10 +4,10 @@
     cargo build --release --bin fulcrum && scripts/serve_peers.py FOLDER [--peers llama.cpp,vllm] [--requests 48] [--rounds 3]
 
 llama.cpp: llama-cpp-python's server on a Q8_0 file, which answers one request at a time. It needs the environment that
-`scripts/file_peers.sh FOLDER` builds. vllm: vLLM for CPUs on the model's folder in bf16, with continuous batching; PyPI has
-torch for GPUs alone, whose CPU half it runs with.
+`scripts/file_peers.sh FOLDER` builds. vllm: vLLM for CPUs on the model's folder in bf16, with continuous batching. The build
+of torch that it asks for is not on PyPI, so it gets the one with CUDA, which computes on CPUs too.
 
-Needs PyPI and 9 GB under FOLDER, which is kept: a 1 B model with random weights and the environments. Each server answers
+Needs PyPI and 15 GB under FOLDER, which is kept: a 1 B model with random weights and the environments. Each server answers
 so many requests from 1 client, then from 16; printed are the medians of output tokens a second and ours divided by the
 other's. All answer greedily, so an answer has as many tokens as were asked for.
 """

@@ -184,7 +184,11 @@ const STEPS: &str = "{prefix:10} [{bar:24}] {pos}/{len}, {eta} left {wide_msg}";
 
 /// Today in UTC, `YYYY-MM-DD`.
 pub fn today() -> String {
-    jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date().to_string()
+    date_of(jiff::Timestamp::now())
+}
+
+fn date_of(time: jiff::Timestamp) -> String {
+    time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string()
 }
 
 #[cfg(test)]
@@ -206,5 +210,11 @@ mod tests {
             .map(|it| it.repeat(2));
         let lines = super::folded(&long);
         assert!(lines.lines().count() > 1 && lines.lines().all(|line| line.len() <= 80), "{lines}");
+    }
+
+    #[test]
+    fn dates_are_written_year_first() {
+        let date = |day: i64| super::date_of(jiff::Timestamp::from_second(day * 86_400).expect("a time"));
+        assert_eq!([date(0), date(20_778)], ["1970-01-01", "2026-11-21"]);
     }
 }

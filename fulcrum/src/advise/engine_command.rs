@@ -76,13 +76,14 @@ fn file(engine: AdvisedEngine, entry: &CataloguedModel, format: &str) -> String 
     let known = entry.repository.filter(|_| engine == AdvisedEngine::LlamaCpp);
     match known.and_then(|repository| repository.file(format)) {
         Some(file) => format!("-hf {file}"),
-        None => {
-            // The name of a model that is read from a file is the file's path.
-            let path = entry.model.name.trim_end_matches("/config.json").trim_end_matches(".json");
-            let name = path.rsplit('/').next().unwrap_or(path);
-            format!("-m {name}-{}.gguf", format.to_uppercase())
-        }
+        None => format!("-m {}-{}.gguf", last_name(&entry.model.name), format.to_uppercase()),
     }
+}
+
+/// A model's name without the folders of the file that it was read from.
+fn last_name(model: &str) -> &str {
+    let path = model.strip_suffix("/config.json").or(model.strip_suffix(".json")).unwrap_or(model);
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// The options that place a model.
@@ -106,5 +107,14 @@ fn quantisation(before: &str, format: &str) -> String {
         "int4_g128" => format!("{before}AWQ"),
         "nvfp4" => format!("{before}NVFP4"),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_file_is_named_after_the_model_and_not_after_its_path() {
+        let names = ["qwen2.5-7b", "new/config.json", "../a/mine.json"].map(super::last_name);
+        assert_eq!(names, ["qwen2.5-7b", "new", "mine"]);
     }
 }

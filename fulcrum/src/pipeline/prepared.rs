@@ -222,12 +222,6 @@ impl PreparedScenario {
     /// # Errors
     /// There is a choice of formats or a forced placement, or nothing fits.
     fn plan_offload(&self, scenario: &Scenario) -> Result<ResolvedPlan> {
-        if self.machines().len() > 1 {
-            return Err(Error::input(
-                "this engine gives whole layers to each GPU and divides no matrix between them: say so, like --set \
-                 tensor_parallel=1",
-            ));
-        }
         self.require_one_format("--for")?;
         let planned = planner::plan_offload(&self.problem(), &self.nothing_on_cpus(1), &self.scorer());
         let (plan, options) = planned.map_err(planner_error)?;
@@ -266,10 +260,16 @@ impl PreparedScenario {
     /// The best plan of `scenario` that `engine` can run, with the options that make it run so.
     ///
     /// # Errors
-    /// Nobody knows the engine or it cannot run the model, there is a choice of formats or a forced
-    /// placement, or nothing fits.
+    /// Nobody knows the engine or it cannot run the model, there is a choice of formats or of ways
+    /// to group GPUs (engines without tensor parallelism take each alone), a placement is forced,
+    /// or nothing fits.
     pub fn plan_for(scenario: &Scenario, engine: &str) -> Result<(ResolvedPlan, Export)> {
         let target: ExportTarget = engine.parse().or_input()?;
+        let mut scenario = scenario.clone();
+        if !target.divides_matrices() && scenario.groups.tensor.is_empty() {
+            scenario.groups.tensor = vec![1];
+        }
+        let scenario = &scenario;
         let prepared = Self::new(scenario)?;
         if matches!(target, ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp) {
             let planned = prepared.plan_offload(scenario)?;

@@ -92,6 +92,7 @@ mod tests {
         assert_eq!(nearest_key("bach", &known), Some("batch"));
         assert_eq!(nearest_key("batch_size", &known), Some("batch"));
         assert_eq!(nearest_key("cost", &known), Some("price"));
+        assert_eq!(nearest_key("format", &["model", "dtype"]), Some("dtype"));
         assert_eq!(nearest_key("colour", &known), None);
     }
 }

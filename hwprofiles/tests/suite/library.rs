@@ -61,6 +61,22 @@ fn every_shipped_machine_is_sound_and_reads_back_as_it_was_written() {
 }
 
 #[test]
+fn a_cpu_has_one_gpu_within_it() {
+    let cpus: BTreeSet<_> = profiles()
+        .filter_map(|(_, profile)| if let Profile::Cpu(cpu) = profile { Some(cpu.cpu.clone()) } else { None })
+        .collect();
+    let mut within = BTreeSet::new();
+    for (name, profile) in profiles() {
+        let Profile::Gpu(gpu) = profile else { continue };
+        let server = gpu.server.iter().filter(|_| gpu.unified).map(|server| &server.cpu);
+        for cpu in server.chain(&gpu.also_in) {
+            assert!(cpus.contains(cpu), "{name}: {cpu} is not shipped");
+            assert!(within.insert(cpu), "{cpu} has two GPUs, one is {name}");
+        }
+    }
+}
+
+#[test]
 fn every_number_of_a_part_says_where_it_came_from() {
     for (name, profile) in profiles() {
         let Some(sheet) = profile.sheet() else { continue };

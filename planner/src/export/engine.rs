@@ -44,6 +44,11 @@ impl ExportTarget {
         ExportTarget::FlexGen,
     ];
 
+    /// Whether it divides matrices between GPUs (tensor parallelism).
+    pub fn divides_matrices(self) -> bool {
+        matches!(self, Self::Vllm | Self::SgLang)
+    }
+
     /// The word of the command line.
     pub fn name(self) -> &'static str {
         match self {

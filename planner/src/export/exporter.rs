@@ -37,7 +37,7 @@ pub fn export(
     let draft = site.draft_words()?;
     let gpus = machine.identical_gpus().len();
     match machine.tensor_parallel() {
-        ranks if ranks > 1 && !matches!(engine, ExportTarget::Vllm | ExportTarget::SgLang) => {
+        ranks if ranks > 1 && !engine.divides_matrices() => {
             let what = format!("one model on {ranks} GPUs at once (tensor_parallel: {ranks})");
             return Err(
                 site.unsupported(what, "make a plan with tensor_parallel: 1, or export it to vllm or sglang")

@@ -164,15 +164,16 @@ const KEYS: [&str; 17] = [
 ];
 
 /// Refuses a workload of requests that does not say how they come.
-fn refuse_half_served(section: &DocumentSection<'_>) -> Result<(), ScenarioError> {
-    const COME: &str = "how requests come is written `arrivals: {poisson: 12 req/s}` for a rate, `concurrency: 32` \
-                        for users who wait for their answers, or `trace: FILE`";
+fn require_arrivals(section: &DocumentSection<'_>) -> Result<(), ScenarioError> {
+    const HOW: &str = "write how requests come: `arrivals: {poisson: 12 req/s}` at a rate, `concurrency: 32` from users \
+                       who wait for their answers, or `trace: FILE`";
     const OTHER_WORDS: [&str; 7] =
         ["rate", "request_rate", "qps", "rps", "users", "clients", "max_concurrency"];
-    let of_both = ["prompt_tokens", "output_tokens"];
-    let served = KEYS.into_iter().filter(|key| !of_both.contains(key)).chain(OTHER_WORDS);
-    match served.into_iter().find(|key| !section.has("batch") && section.has(key)) {
-        Some(key) => Err(section.wrong(key, COME)),
+    // A static batch has lengths too.
+    let lengths = ["prompt_tokens", "output_tokens"];
+    let mut of_requests = KEYS.into_iter().filter(|key| !lengths.contains(key)).chain(OTHER_WORDS);
+    match of_requests.find(|key| !section.has("batch") && section.has(key)) {
+        Some(key) => Err(section.wrong(key, HOW)),
         None => Ok(()),
     }
 }
@@ -187,7 +188,7 @@ pub(crate) fn read_serving(
     let kinds = ["concurrency", "arrivals", "trace"];
     let (shifts, rebalance) = (read_shifts(root)?, root.flag("rebalance")?);
     let Some(kind) = kinds.into_iter().find(|kind| section.has(kind)) else {
-        refuse_half_served(section)?;
+        require_arrivals(section)?;
         return match ["shifts", "rebalance"].into_iter().find(|key| root.has(key)) {
             Some(key) => Err(root.wrong(key, "it goes with a serving workload only: leave it out")),
             None => Ok(None),

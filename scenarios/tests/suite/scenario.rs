@@ -366,6 +366,8 @@ fn errors_of_a_file_name_line_key_and_value() {
         ("batch: 2", "batch: .nan"),
         ("batch: 2", "batch: 2\n  batch: 3"),
         ("  batch: 2\n", ""),
+        ("batch: 2", "rate: 12 req/s"),
+        ("batch: 2", "requests: 100"),
         ("batch: 2", "concurrency: 0"),
         ("batch: 2", "concurrency: 2\n  speedup: 2"),
         ("batch: 2", "concurrency: 2\n  trace: requests.csv"),

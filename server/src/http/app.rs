@@ -124,8 +124,8 @@ impl App {
     }
 }
 
-/// Bytes of a completion's body up to which it is tokenised in less than some ten milliseconds. A
-/// longer one may take a second, and a conversation's template several.
+/// A completion's body of at most so many bytes is read on the connections' thread. Longer texts
+/// take longer to tokenise, up to seconds at 8 MiB, and so may the template of a conversation.
 const QUICK_BODY: usize = 16 << 10;
 
 /// Sends the events of a choice to its connection. The place is free when the session drops this.

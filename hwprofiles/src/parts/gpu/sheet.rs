@@ -187,6 +187,8 @@ impl GpuPart {
             check_share(&executor.grouped_product, "the fastest dense product", &place)?;
         }
         check_idle(self.power.as_ref(), self.idle_power.as_ref())?;
+        let message = "only a GPU on the host's memory is a part of CPUs: leave it out".to_owned();
+        refuse_if(!self.also_in.is_empty() && !self.unified, &["also_in"], message)?;
         let Some(server) = &self.server else { return Ok(()) };
         let message = "the server's GPU is this one: leave `gpu` out".to_owned();
         refuse_if(server.gpu.is_some(), &["server", "gpu"], message)?;

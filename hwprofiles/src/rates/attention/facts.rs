@@ -110,7 +110,7 @@ impl AttentionKernels {
     /// The exponentials' share of a tile's time at 128 values per head. On all these GPUs a
     /// multiprocessor computes 16 exponentials per clock, and 512 (Ada), 1024 (Ampere), 2048
     /// (Hopper) or 4096 (Blackwell) multiply-adds: 1 ÷ 16 beside 256 ÷ so many gives 0.11, 0.2,
-    /// 0.33 and 0.5. Ada and Hopper are rounded up.
+    /// 0.33 and 0.5. Why Ada and Hopper have a little more is not known.
     pub(crate) fn softmax_share(self) -> f64 {
         match self {
             Self::Flash2Small => 0.12,

@@ -51,6 +51,9 @@ const HEAD_DIM: f64 = 128.0;
 /// Keys of a block.
 const BLOCK: u64 = 128;
 
+/// Keys that a tile computes beyond the last one that it meets, on average: half a block of 64.
+const SURPLUS_KEYS: f64 = 32.0;
+
 /// FlashAttention 3 starts sooner with small heads: its fixed time grows with this power of their
 /// size.
 const FLASH3_START: f64 = 0.15;
@@ -97,7 +100,6 @@ impl DeviceLimits {
     /// The tiles of `shape`, together with those of decodes of `sequences` sequences of `length`
     /// keys.
     fn tiles(&self, shape: &AttentionShape, sequences: f64, length: f64) -> TileCounts {
-        let rounded_up = BLOCK as f64 / 4.0;
         let (new, past) = (shape.new_tokens as f64, shape.past_tokens as f64);
         let rows = self.kernels.tile(shape.head_dim);
         let group = (shape.heads / shape.kv_heads).max(1);
@@ -105,12 +107,12 @@ impl DeviceLimits {
         let strips = strips as f64;
         let count = shape.batch as f64 * strips * (shape.new_tokens * packed).div_ceil(rows) as f64;
         let per_tile = (rows as f64 / packed as f64).max(1.0).min(new);
-        let keys = past + (new + per_tile) / 2.0 + rounded_up;
+        let keys = past + (new + per_tile) / 2.0 + SURPLUS_KEYS;
         let decoded = strips * sequences;
         TileCounts {
             count: count + decoded,
-            keys: (count * keys + decoded * (length + rounded_up)) / (count + decoded),
-            last: (past + new).max(length) + rounded_up,
+            keys: (count * keys + decoded * (length + SURPLUS_KEYS)) / (count + decoded),
+            last: (past + new).max(length) + SURPLUS_KEYS,
         }
     }
 
@@ -217,7 +219,7 @@ impl Decode {
 /// Several queries per sequence: fixed + `kv_head` · KV heads + `token` · tokens + ‖tiles, memory‖,
 /// where
 /// - tiles of 128 queries, or 64, or fewer where heads are wide, with all keys that the causal mask
-///   admits, and 32 more as blocks of 64 are computed whole, at `rate` of the peak; exponentials
+///   admits and [`SURPLUS_KEYS`], at `rate` of the peak; exponentials
 ///   cost the same whatever the head dimension. Tiles are dealt to the multiprocessors: evenly,
 ///   plus what the last round leaves idle (`ragged`), and never faster than the longest tile
 ///   `alone`;

@@ -48,8 +48,7 @@ const QUANTISED: &[usize] = &[0, 2, 6, 7];
 const SPLITS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 
 /// One-byte products on Hopper of more than 16 rows, whose number is no multiple of 16, take longer
-/// by this share of their time at the peak rate: seen in the calibration tables of an H100 and an
-/// H200.
+/// by this share of their time at the peak rate. Chosen with the first fit of these products.
 const UNALIGNED: f64 = 0.5;
 
 /// The shortest split of k.
