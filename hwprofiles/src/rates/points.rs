@@ -14,14 +14,10 @@ use crate::rates::attention::{AttentionPoint, Phase};
 use crate::rates::gemm::GemmPoint;
 use crate::rates::operations::{Operation, Operations, microseconds, whole};
 use crate::rates::transfer::{Direction, HostMemory, TransferPoint};
-use crate::statistics::{median, upper_median};
+use crate::statistics::{CONTRADICTION, median, upper_median};
 use crate::units::{Bytes, BytesPerSec, DType, Seconds};
 use std::collections::BTreeMap;
 use std::io::BufRead;
-
-/// Two measurements of the same thing contradict each other if they differ by more than this
-/// factor.
-pub(crate) const CONTRADICTION: f64 = 2.0;
 
 /// The points of several files, by the device that they were measured on.
 #[derive(Debug, Clone, Default)]

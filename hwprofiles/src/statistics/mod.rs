@@ -8,6 +8,10 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Two measurements of the same thing contradict each other if they differ by more than this
+/// factor.
+pub(crate) const CONTRADICTION: f64 = 2.0;
+
 /// The middle value; for an even number of values, the mean of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);

@@ -247,6 +247,10 @@ fn a_preset_is_found_by_the_names_that_people_use() {
         let [one, other] = [alias, preset].map(|name| Model::preset(name).unwrap());
         assert_eq!((one.name.as_str(), one.fingerprint()), (alias, other.fingerprint()));
     }
+}
+
+#[test]
+fn a_name_of_no_preset_is_told_the_nearest_ones() {
     // A distilled model is another model.
     let error = Model::preset("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B").unwrap_err().to_string();
     assert!(error.contains("is not a model"), "{error}");

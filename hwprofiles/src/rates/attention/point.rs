@@ -1,8 +1,7 @@
 //! Measured attention: one row of a table.
 
 use crate::rates::attention::shape::{AttentionShape, Phase};
-use crate::rates::points::CONTRADICTION;
-use crate::statistics::median;
+use crate::statistics::{CONTRADICTION, median};
 use crate::units::Seconds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
