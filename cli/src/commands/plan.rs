@@ -1,7 +1,7 @@
 //! `fulcrum plan SCENARIO`; with `--grid` for many batches and prompt lengths at once, with
 //! `--front` for what can be traded off.
 
-use crate::text::terminal::{err, out, out_json, outln};
+use crate::text::terminal::{self, err, errln, out, out_json, outln};
 use crate::text::{grid, plan};
 use crate::written::WRITTEN_FILE;
 use fulcrum::{
@@ -83,6 +83,11 @@ impl PlanArguments {
         let scenario = read_scenario(&self.scenario, &settings)?;
         let (planned, export) = PreparedScenario::plan_for(&scenario, engine)?;
         err!("{export}\n");
+        if export.nearest.layers != planned.placement.layers {
+            let warning = "the command does not run this plan, which spreads layers with parts in host memory over \
+                           several GPUs: `fulcrum export` says what it leaves out and predicts what it takes";
+            errln!("{}\n", terminal::folded(&[warning.to_owned()]));
+        }
         Ok(planned)
     }
 

@@ -128,7 +128,7 @@ impl Drop for ProgressDisplay {
 }
 
 /// All warnings in one paragraph: the first two in full, since many are alike.
-fn folded(warnings: &[String]) -> String {
+pub fn folded(warnings: &[String]) -> String {
     let text = match warnings {
         [one] => format!("warning: {one}"),
         [one, two] => format!("2 warnings: {one}; {two}"),

@@ -268,6 +268,30 @@ fn what_an_engine_can_express_is_exported_without_loss() {
 }
 
 #[test]
+fn layers_over_several_gpus_have_their_split() {
+    let model = model(5, 256);
+    let words = hwprofiles::UnderstoodMachine::read("2x RTX 3090, EPYC 7532, 256 GB").unwrap();
+    let composition = hwprofiles::Composition { parts: words.names, ..Default::default() };
+    let machine = hwprofiles::Library::default().compose(&composition).unwrap();
+    let gpus: Vec<_> = machine.device_ids().filter(|&id| id != HOST).collect();
+    let on = |gpu: DeviceId| Placement::uniform(&model, gpu, machine.device(gpu).memory);
+    let mut there = on(gpus[1]);
+    there.layers[..2].clone_from_slice(&on(gpus[0]).layers[..2]);
+    there.embed = Placement::uniform(&model, HOST, DRAM).embed;
+    let exported = |placement: &Placement| {
+        let plan = plan_of(&machine, &model, WORKLOAD, placement).unwrap();
+        export(&plan, &machine, &model, ExportTarget::LlamaCpp).unwrap()
+    };
+    let export = exported(&there);
+    assert_eq!((&export.nearest, &export.cannot), (&there, &vec![]));
+    assert!(export.command.contains(" -ngl 6 -ts 2,4 "), "{}", export.command);
+    // What comes back to the first GPU is no split.
+    let mut back = there.clone();
+    back.layers[4] = on(gpus[0]).layers[4].clone();
+    assert!(!exported(&back).cannot.is_empty());
+}
+
+#[test]
 fn an_engine_refuses_what_it_does_not_know() {
     let model = model(2, 256);
     let refused = |spec: Spec, engine| {

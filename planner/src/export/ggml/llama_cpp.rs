@@ -14,7 +14,13 @@ use std::collections::BTreeMap;
 pub(in super::super) fn export(mut site: Site<'_>) -> Result<Export, ExportError> {
     // The fork has no variable for the number of rows.
     let reach = Reach::Matrices { any_rows: site.engine == ExportTarget::LlamaCpp };
-    let Closest { options, nearest, mut cannot } = Closest::to_plan(&mut site, reach)?;
+    let Closest { options, nearest, mut cannot } = match Options::whole_on_gpus(&site) {
+        Some(options) => {
+            let nearest = site.placement.clone();
+            Closest { options, nearest, cannot: kv_type(site.plan.formats.kv).1.into_iter().collect() }
+        }
+        None => Closest::to_plan(&mut site, reach)?,
+    };
     let file = ModelFile::from_plan(&site);
     cannot.extend(file.cannot.clone());
     let command = options.command(&site, &file);
@@ -66,6 +72,10 @@ impl Options {
             _ => format!("-m {}", quoted(&file.name)),
         };
         let mut words = vec![format!("llama-server {model} -ngl {counted}")];
+        if !self.split.is_empty() {
+            let split: Vec<_> = self.split.iter().map(u64::to_string).collect();
+            words.push(format!("-ts {}", split.join(",")));
+        }
         let overrides = self.overrides(site);
         if !overrides.is_empty() {
             words.push(format!("-ot '{}'", overrides.join(",")));

@@ -34,6 +34,9 @@ pub(super) struct Options {
     /// The rows from which on the GPU computes products with the host's matrices; none does where
     /// it is `None`.
     pub offloaded_rows: Option<u64>,
+    /// By GPU: its layers, and the output projection as one more of the last. Empty where the first
+    /// GPU works alone.
+    pub split: Vec<u64>,
 }
 
 /// Which options an engine has.
@@ -185,7 +188,39 @@ impl Options {
             kv_from: layers.len() - kv,
             head: on_gpu(&site.placement.head),
             offloaded_rows: Some(OffloadOptions::ROWS),
+            split: vec![],
         }
+    }
+
+    /// Where the plan gives each of several GPUs a run of whole layers, and the last one also the
+    /// output projection, as `-ts` does.
+    pub fn whole_on_gpus(site: &Site<'_>) -> Option<Self> {
+        let gpus: Vec<_> =
+            site.machine.device_ids().filter(|&id| site.machine.device(id).kind == DeviceKind::Gpu).collect();
+        let of = |slices: &Slices| {
+            let alone = |&gpu: &DeviceId| {
+                let memory = site.machine.device(gpu).memory;
+                slices.iter().all(|it| it.home == memory && it.prefill == gpu && it.decode == gpu)
+            };
+            gpus.iter().position(alone)
+        };
+        let mut split = vec![0; gpus.len()];
+        let mut before = 0;
+        for layer in &site.placement.layers {
+            let at = layer
+                .iter()
+                .map(|(_, slices)| of(slices))
+                .reduce(|one, other| one.filter(|_| one == other))?;
+            before = at.filter(|&at| at >= before)?;
+            split[before] += 1;
+        }
+        let last = of(&site.placement.head)?;
+        split[last] += 1;
+        let on_host = site.placement.embed.iter().all(|it| it.home == site.dram && it.decode == site.host);
+        let fits = gpus.len() > 1 && on_host && last + 1 == gpus.len() && before <= last;
+        let layers = site.placement.layers.len();
+        let weights = (0..layers).map(|index| vec![true; site.sublayers(index).len()]).collect();
+        fits.then(|| Self { weights, kv_from: 0, head: true, split, ..Self::closest(site) })
     }
 
     /// The numbers of rows for op-offload that tell the plan's phases apart.
