@@ -86,9 +86,11 @@ def advice(run):
     name = re.sub(r"\s+\d+(\.\d+)?B.*$", "", name)
     prompt = tokens(prompt, 512)
     context = prompt + max(tokens(output, 128), 256)  # Advice leaves room for answers of 256 tokens.
-    done = subprocess.run(
-        [ASKED.fulcrum, "--json", "advise", "--machine", machine, "--engine", engine, "--model", name, "--format", word,
-         "--prompt", str(prompt), "--context", str(context)], capture_output=True, text=True)
+    command = [ASKED.fulcrum, "--json", "advise", "--machine", machine, "--engine", engine, "--model", name,
+               "--format", word, "--prompt", str(prompt), "--context", str(context)]
+    # Those who measured named no other size of a prompt's steps.
+    command += ["--micro-batch", "512"] if "llama.cpp" in engine else []
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         text = json.loads(done.stderr.splitlines()[-1])["error"]["text"]
         lines = [line for line in text.splitlines() if "understood:" not in line]

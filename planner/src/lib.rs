@@ -32,8 +32,8 @@ mod cases;
 mod fixture;
 
 pub use cost::{
-    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepProbe, TaskCost, WORTH_SHARING,
-    add_times, cost, energy, footprint,
+    Band, BandwidthUse, Binding, CostBound, CostModel, Roofline, Sketch, StepOverlap, StepProbe, TaskCost,
+    WORTH_SHARING, add_times, cost, energy, footprint,
 };
 pub use engine_plan::plan_for_engine;
 pub use error::PlannerError;
@@ -57,8 +57,8 @@ pub use plan::{
 };
 pub use planning::{
     ChosenFormats, DraftModel, DraftPlan, EDITED, Effort, FORCED, ForcedPlacement, FormatScorer, PLANNED,
-    Problem, Scorer, evaluate, evaluate_edited, follow, offloaded, plan, plan_among, plan_improved,
-    plan_offload, single_edits,
+    Problem, Scorer, evaluate, evaluate_edited, filled_splits, follow, offloaded, plan, plan_among,
+    plan_improved, plan_offload, single_edits,
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,

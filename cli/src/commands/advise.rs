@@ -37,6 +37,9 @@ pub struct AdviseArguments {
     /// batches].
     #[arg(long, value_name = "TOKENS", value_parser = token_count)]
     prompt: Option<u64>,
+    /// Tokens of a prefill step, as `-ub` of llama.cpp [default: what is best for the prompt].
+    #[arg(long, value_name = "TOKENS", value_parser = token_count)]
+    micro_batch: Option<u64>,
     /// The engine: llama.cpp, ik_llama.cpp, ollama, lmstudio, ktransformers, vllm or sglang.
     #[arg(long, default_value_t)]
     engine: AdvisedEngine,
@@ -78,6 +81,7 @@ impl AdviseArguments {
             min_rate: self.min_tps,
             context: self.context,
             prompt: self.prompt,
+            micro_batch: self.micro_batch,
             engine: self.engine,
             model: self.model,
             format: self.format,

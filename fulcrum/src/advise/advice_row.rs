@@ -51,7 +51,8 @@ pub(super) fn outcome(
     newest: u64,
 ) -> Result<AdviceRow, NotPlaced> {
     let formats = question.engine.formats_named(format, &entry.model).map_err(NotPlaced::Impossible)?;
-    let PlacedModel { places, times } = site.place(&entry.model, &formats)?;
+    let placed = site.place(&entry.model, &formats)?;
+    let PlacedModel { places, times, .. } = placed;
     let load = question.load();
     let tpot = times.tpot.unwrap_or(times.ttft);
     let batch = load.batch as f64;
@@ -72,7 +73,7 @@ pub(super) fn outcome(
         places: places.words(),
         class: places.class(),
         fast_enough: tok_s >= question.least_rate(),
-        command: command(question, entry, format, &places),
+        command: command(question, entry, format, &placed),
         score: entry.capability(newest) * kept * rate / (rate + enough),
     })
 }

@@ -96,6 +96,12 @@ impl AdvisedEngine {
         }
     }
 
+    /// Whether its command is that of `llama-server`, which takes each GPU's part of the layers
+    /// (`-ts`) and the tokens of a prefill step (`-ub`).
+    pub(super) fn runs_llama_server(self) -> bool {
+        matches!(self, Self::LlamaCpp | Self::IkLlamaCpp)
+    }
+
     /// Whether it runs GGUF files.
     pub(super) fn reads_gguf(self) -> bool {
         self.placing() != EnginePlacing::OnGpus

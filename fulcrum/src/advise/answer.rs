@@ -58,6 +58,10 @@ pub struct LeftOutModel {
 /// is left out.
 pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &UpgradePrices) -> Result<Advice> {
     question.format.as_deref().map_or(Ok(()), |word| question.engine.check_format(word))?;
+    if question.micro_batch.is_some() && !question.engine.runs_llama_server() {
+        let engine = question.engine;
+        return Err(Error::input(format!("{engine} has no --micro-batch: llama.cpp and ik_llama.cpp do")));
+    }
     let site = EngineSite::new(&machine.machine, question)?;
     let one = question.model.as_deref().map(CataloguedModel::named).transpose()?;
     let catalog = match &one {
@@ -153,6 +157,7 @@ mod tests {
             min_rate: None,
             context: None,
             prompt: None,
+            micro_batch: None,
             engine: AdvisedEngine::default(),
             model: model.map(str::to_owned),
             format: None,
@@ -253,6 +258,39 @@ mod tests {
         assert!(places.gpu_layers < places.layers && places.cpu_expert_layers == 0, "{places:?}");
         let one_more = ModelPlaces { gpu_layers: places.gpu_layers + 1, ..places };
         assert!(!site.holds(&model, &formats, one_more));
+    }
+
+    #[test]
+    fn a_second_gpu_holds_experts_and_the_command_says_how_many_layers() {
+        let asked = AdviceQuestion { format: Some("q4_k_m".to_owned()), ..question(Some("glm-4.5-air")) };
+        let row = |machine: &str| advice(machine, &asked).rows[0].clone();
+        let experts = |row: &AdviceRow| -> u64 {
+            row.places.split('/').next().and_then(|kept| kept.parse().ok()).expect("experts in RAM")
+        };
+        let [one, two] = ["RTX 3090, EPYC 7532, 256 GB", "2x RTX 3090, EPYC 7532, 256 GB"].map(row);
+        assert!(experts(&two) < experts(&one) && two.tok_s > one.tok_s, "{} {}", one.places, two.places);
+        assert!(two.command.contains(" -ts ") && !one.command.contains(" -ts "), "{}", two.command);
+    }
+
+    #[test]
+    fn larger_steps_are_chosen_where_prompts_fetch_experts() {
+        let asked = |micro_batch| AdviceQuestion {
+            prompt: Some(4096),
+            micro_batch,
+            format: Some("q4_k_m".to_owned()),
+            ..question(Some("qwen3-30b-a3b"))
+        };
+        let row = |machine: &str, micro_batch| advice(machine, &asked(micro_batch)).rows[0].clone();
+        let small = "RTX 4070, i7-14700K, 64 GB";
+        let [usual, chosen] = [row(small, Some(512)), row(small, None)];
+        assert!(chosen.ttft * 2.0 < usual.ttft, "{} {}", usual.ttft, chosen.ttft);
+        assert!(chosen.command.contains(" -ub ") && !usual.command.contains(" -ub "), "{}", chosen.command);
+        // Where nothing is fetched, the engine's own size stays.
+        assert!(!row("RTX 5090, i7-14700K, 64 GB", None).command.contains(" -ub "));
+        let vllm = AdviceQuestion { engine: AdvisedEngine::Vllm, format: None, ..asked(Some(512)) };
+        let machine = AdvisedMachine::from_words("RTX 5090, i7-14700K, 64 GB").expect("a machine");
+        let refused = advise(&machine, &vllm, &UpgradePrices::usual()).expect_err("no such option");
+        assert!(refused.to_string().contains("vllm has no --micro-batch"), "{refused}");
     }
 
     #[test]

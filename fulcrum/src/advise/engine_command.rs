@@ -2,7 +2,7 @@
 
 use super::advised_engine::AdvisedEngine;
 use super::model_catalog::CataloguedModel;
-use super::placing::ModelPlaces;
+use super::placing::PlacedModel;
 use super::question::AdviceQuestion;
 
 /// The command, or the settings where an engine has no command line.
@@ -10,8 +10,9 @@ pub(super) fn command(
     question: &AdviceQuestion,
     entry: &CataloguedModel,
     format: &str,
-    places: &ModelPlaces,
+    placed: &PlacedModel,
 ) -> String {
+    let places = &placed.places;
     let (room, name) = (question.room(), &entry.model.name);
     let context = room.context() * room.batch;
     match question.engine {
@@ -21,7 +22,7 @@ pub(super) fn command(
             if room.batch > 1 {
                 words.push(format!("-np {}", room.batch));
             }
-            words.extend(offload(places));
+            words.extend(offload(placed));
             words.join(" ")
         }
         AdvisedEngine::Ollama => {
@@ -87,7 +88,8 @@ fn last_name(model: &str) -> &str {
 }
 
 /// The options that place a model.
-fn offload(places: &ModelPlaces) -> Option<String> {
+fn offload(placed: &PlacedModel) -> Option<String> {
+    let places = &placed.places;
     if places.gpus == 0 {
         return None;
     }
@@ -97,7 +99,17 @@ fn offload(places: &ModelPlaces) -> Option<String> {
         all if all == places.layers => " --cpu-moe".to_owned(),
         some => format!(" --n-cpu-moe {some}"),
     };
-    Some(format!("-ngl {layers}{experts}"))
+    let split = match &placed.tensor_split[..] {
+        [] => String::new(),
+        parts => format!(" -ts {}", parts.iter().map(u64::to_string).collect::<Vec<_>>().join(",")),
+    };
+    let step = match placed.micro_batch {
+        None => String::new(),
+        // A batch is of 2048 tokens unless -b says otherwise.
+        Some(step @ ..=2048) => format!(" -ub {step}"),
+        Some(step) => format!(" -b {step} -ub {step}"),
+    };
+    Some(format!("-ngl {layers}{experts}{split}{step}"))
 }
 
 /// What a repository's name ends in where its weights are in `format`.

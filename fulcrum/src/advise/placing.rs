@@ -1,8 +1,10 @@
 //! The placement that an engine's few options give a model on a machine, and its times.
 //!
-//! Nothing is searched: an engine of llama.cpp's kind has one parameter, the layers (or the layers'
-//! experts) that stay with the host. More with the GPU is better, so it is the least number that
-//! fits, found by bisection over bytes.
+//! An engine of llama.cpp's kind has one parameter, the layers (or the layers' experts) that stay
+//! with the host. More with the GPU is better, so it is the least number that fits, found by
+//! bisection over bytes. Of several GPUs it is the least by any of a few splits, and where
+//! something stays with the host, sizes of prefill steps are tried: a larger one fetches the host's
+//! weights less often and leaves less of the GPU's memory.
 
 use super::advised_engine::{AdvisedEngine, EnginePlacing};
 use super::advised_machine::left_by_system;
@@ -10,13 +12,20 @@ use super::question::AdviceQuestion;
 use crate::error::{Error, OrError};
 use hwprofiles::{Bytes, DeviceKind, Machine, MemoryId};
 use planner::{
-    CostModel, MemoryUsage, PhaseTimes, Placement, PlannerError, RunExtent, Slice, footprint, offloaded,
+    CostModel, MemoryUsage, PhaseTimes, Placement, PlannerError, RunExtent, Slice, filled_splits, footprint,
+    offloaded,
 };
 use scenarios::{CpuMoe, EngineProfile, Formats, Model, OffloadOptions, Sublayer, Workload};
 use serde::Serialize;
 
 /// Rows of a step in which engines that hold all on GPUs take a prompt in.
 const GPU_STEP: u64 = 2048;
+
+/// Tokens of a prefill step that are tried beside those that the engine takes by itself.
+const LARGER_STEPS: [u64; 3] = [1024, 2048, 4096];
+
+/// An answer must take this share of the time for an option that one has to set.
+const WORTH_AN_OPTION: f64 = 0.97;
 
 /// Where an engine puts a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -132,7 +141,19 @@ pub(super) fn layer_slices(placement: &Placement) -> impl Iterator<Item = (Subla
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlacedModel {
     pub places: ModelPlaces,
+    /// By GPU, its part of the layers, where it is not what the engine does by itself.
+    pub tensor_split: Vec<u64>,
+    /// Tokens of a prefill step, where they are not what the engine takes by itself.
+    pub micro_batch: Option<u64>,
     pub times: PhaseTimes,
+}
+
+impl PlacedModel {
+    /// The time of `load`.
+    fn answer(&self, load: &Workload) -> f64 {
+        let decoding = self.times.tpot.map_or(0.0, |tpot| tpot.get() * load.decode_steps() as f64);
+        self.times.ttft.get() + decoding
+    }
 }
 
 /// Why a model is not placed.
@@ -173,6 +194,8 @@ pub(super) struct EngineSite {
     unified: bool,
     load: Workload,
     room: Workload,
+    /// Tokens of a prefill step that were asked for.
+    micro_batch: Option<u64>,
 }
 
 impl EngineSite {
@@ -192,8 +215,18 @@ impl EngineSite {
         let grouped = if divided { machine.with_tensor_parallel(gpus).or_input()? } else { machine.clone() };
         let machine = grouped.run_by(&profile.execution);
         let on_gpus = grouped.run_by(&profile.execution.with_all_on_gpus());
-        let (load, room) = (question.load(), question.room());
-        Ok(Self { engine: question.engine, profile, machine, on_gpus, gpus, unified, load, room })
+        let (load, room, micro_batch) = (question.load(), question.room(), question.micro_batch);
+        Ok(Self {
+            engine: question.engine,
+            profile,
+            machine,
+            on_gpus,
+            gpus,
+            unified,
+            load,
+            room,
+            micro_batch,
+        })
     }
 
     /// The best placement of `model` in `formats`, with its times.
@@ -208,17 +241,53 @@ impl EngineSite {
         if weights > capacity {
             return Err(NotPlaced::Short { memory: "memory", needed: weights, has: capacity });
         }
-        let places = self.places(cost_model)?;
-        let options = self.options(&places, model);
-        let (placement, chunk) = self.placement(model, &options, &self.load)?;
-        let machine = if options.is_whole_on_gpus(model) { &self.on_gpus } else { &self.machine };
-        let cost_model = CostModel { machine, ..cost_model };
-        let times = sim::estimate(cost_model, &placement, &self.load, chunk).map_err(impossible)?;
-        Ok(PlacedModel { places, times })
+        let usual = self.placed(cost_model, self.micro_batch.unwrap_or_else(|| self.usual_step()))?;
+        if self.micro_batch.is_some() || !self.fetches_in_prefill(usual.places) {
+            return Ok(usual);
+        }
+        let rows = self.load.batch * self.load.prompt_tokens;
+        let larger = LARGER_STEPS.into_iter().take_while(|&size| size / 2 < rows);
+        let others = larger.filter_map(|size| self.placed(cost_model, size).ok());
+        let faster = |best: PlacedModel, next: PlacedModel| {
+            if next.answer(&self.load) < WORTH_AN_OPTION * best.answer(&self.load) { next } else { best }
+        };
+        Ok(others.fold(usual, faster))
     }
 
-    /// The places with most on the GPUs that fit.
-    fn places(&self, cost_model: CostModel<'_>) -> Result<ModelPlaces, NotPlaced> {
+    /// Whether the engine fetches weights for prompts that lie with the host.
+    fn fetches_in_prefill(&self, places: ModelPlaces) -> bool {
+        self.engine.runs_llama_server() && self.gpus > 0 && !self.unified && !places.all_on_gpu()
+    }
+
+    /// The best placement where `step` tokens enter in a prefill step.
+    fn placed(&self, cost_model: CostModel<'_>, step: u64) -> Result<PlacedModel, NotPlaced> {
+        let model = cost_model.model;
+        let places = self.places(cost_model, step)?;
+        let timed = |options: OffloadOptions| {
+            let (placement, chunk) = self.placement(model, &options, &self.load)?;
+            let machine = if options.is_whole_on_gpus(model) { &self.on_gpus } else { &self.machine };
+            let cost_model = CostModel { machine, ..cost_model };
+            let times = sim::estimate(cost_model, &placement, &self.load, chunk).map_err(impossible)?;
+            let micro_batch = Some(step).filter(|step| *step != self.usual_step());
+            Ok(PlacedModel { places, tensor_split: options.tensor_split, micro_batch, times })
+        };
+        let mut best: Option<PlacedModel> = None;
+        for next in self.fitting(cost_model, places, step)?.into_iter().map(timed) {
+            let next: PlacedModel = next?;
+            if best.as_ref().is_none_or(|best| next.answer(&self.load) < best.answer(&self.load)) {
+                best = Some(next);
+            }
+        }
+        best.ok_or_else(|| NotPlaced::Impossible("nothing fits".to_owned()))
+    }
+
+    /// Tokens of a prefill step unless an option says otherwise.
+    fn usual_step(&self) -> u64 {
+        self.profile.execution.op_offload.as_ref().map_or(GPU_STEP, |offload| offload.micro_batch.value)
+    }
+
+    /// The places with most on the GPUs that fit, where `step` tokens enter in a prefill step.
+    fn places(&self, cost_model: CostModel<'_>, step: u64) -> Result<ModelPlaces, NotPlaced> {
         let layers = cost_model.model.layers;
         let all = ModelPlaces {
             gpus: self.gpus,
@@ -229,8 +298,7 @@ impl EngineSite {
         };
         let has_experts = cost_model.model.experts.is_some();
         if self.gpus == 0 {
-            let none = ModelPlaces { gpu_layers: 0, ..all };
-            return self.fitting(cost_model, none).map(|()| none);
+            return Ok(ModelPlaces { gpu_layers: 0, ..all });
         }
         let apart = ModelPlaces { cpu_expert_layers: layers, ..all };
         match self.engine.placing() {
@@ -238,52 +306,89 @@ impl EngineSite {
                 let why = format!("{} divides models of experts, and this one has none", self.engine);
                 return Err(NotPlaced::Impossible(why));
             }
-            EnginePlacing::ExpertsApart => return self.fitting(cost_model, apart).map(|()| apart),
-            EnginePlacing::OnGpus => return self.fitting(cost_model, all).map(|()| all),
+            EnginePlacing::ExpertsApart => return Ok(apart),
+            EnginePlacing::OnGpus => return Ok(all),
             EnginePlacing::Divided | EnginePlacing::Layers => {}
         }
-        if self.unified || self.short_of_gpu(cost_model, all).is_none() {
-            return self.fitting(cost_model, all).map(|()| all);
-        }
-        let fits_gpu = |places: ModelPlaces| self.short_of_gpu(cost_model, places).is_none();
-        let moves_experts = has_experts && self.engine.placing() == EnginePlacing::Divided;
-        let places = if moves_experts && fits_gpu(apart) {
-            let with = |kept: u64| ModelPlaces { cpu_expert_layers: kept, ..all };
-            with(least(0, layers, |kept| fits_gpu(with(kept))))
-        } else {
-            let kept = if moves_experts { layers } else { 0 };
-            let with =
-                |left: u64| ModelPlaces { gpu_layers: layers + 1 - left, cpu_expert_layers: kept, ..all };
-            with(least(0, layers + 1, |left| fits_gpu(with(left))))
+        let on_gpus = |places: ModelPlaces| {
+            self.splits(cost_model, places, step).iter().any(|options| {
+                let short = self.short(cost_model, options);
+                short.is_ok_and(|short| short.is_none_or(|(memory, ..)| !self.is_of_gpu(memory)))
+            })
         };
-        self.fitting(cost_model, places).map(|()| places)
+        if self.unified || on_gpus(all) {
+            return Ok(all);
+        }
+        let moves_experts = has_experts && self.engine.placing() == EnginePlacing::Divided;
+        if moves_experts && on_gpus(apart) {
+            let with = |kept: u64| ModelPlaces { cpu_expert_layers: kept, ..all };
+            return Ok(with(least(0, layers, |kept| on_gpus(with(kept)))));
+        }
+        let kept = if moves_experts { layers } else { 0 };
+        let with = |left: u64| ModelPlaces { gpu_layers: layers + 1 - left, cpu_expert_layers: kept, ..all };
+        Ok(with(least(0, layers + 1, |left| on_gpus(with(left)))))
     }
 
-    /// Whether all memories hold a placement; an error is the one that is short.
-    fn fitting(&self, cost_model: CostModel<'_>, places: ModelPlaces) -> Result<(), NotPlaced> {
-        let used = self.used(cost_model, places)?;
-        for id in self.machine.memory_ids() {
-            let (needed, has) = (used[id.0].total(), self.capacity(id));
-            if needed > has {
-                let memory = if self.is_of_gpu(id) { "GPU memory" } else { "RAM" };
-                return Err(NotPlaced::Short { memory, needed, has });
+    /// The options of `places` that all memories hold: what the engine does by itself or, where
+    /// that does not fit, other splits between GPUs. An error is the memory that is short.
+    fn fitting(
+        &self,
+        cost_model: CostModel<'_>,
+        places: ModelPlaces,
+        step: u64,
+    ) -> Result<Vec<OffloadOptions>, NotPlaced> {
+        let (mut fit, mut first_short) = (vec![], None);
+        for options in self.splits(cost_model, places, step) {
+            match self.short(cost_model, &options)? {
+                None => fit.push(options),
+                Some(short) => first_short = first_short.or(Some(short)),
             }
         }
-        Ok(())
+        match first_short {
+            Some((memory, needed, has)) if fit.is_empty() => {
+                let memory = if self.is_of_gpu(memory) { "GPU memory" } else { "RAM" };
+                Err(NotPlaced::Short { memory, needed, has })
+            }
+            _ => Ok(fit),
+        }
     }
 
-    /// What a GPU lacks; `None` where the GPUs hold their part.
-    fn short_of_gpu(&self, cost_model: CostModel<'_>, places: ModelPlaces) -> Option<Bytes> {
-        let used = self.used(cost_model, places).ok()?;
-        let short = |id: MemoryId| used[id.0].total().saturating_sub(self.capacity(id));
-        let of_gpus = self.machine.memory_ids().filter(|&id| self.is_of_gpu(id));
-        of_gpus.map(short).filter(|short| *short > Bytes::ZERO).max()
+    /// The options of `places`, and with those that do not fit on the GPUs by themselves, the same
+    /// with other splits between them.
+    fn splits(&self, cost_model: CostModel<'_>, places: ModelPlaces, step: u64) -> Vec<OffloadOptions> {
+        let options = self.options(&places, cost_model.model, step);
+        let on_gpu = |short: Option<(MemoryId, Bytes, Bytes)>| {
+            short.is_some_and(|(memory, ..)| self.is_of_gpu(memory))
+        };
+        let others = match self.short(cost_model, &options) {
+            Ok(short) if on_gpu(short) && self.engine.runs_llama_server() => {
+                let capacity = |memory| self.capacity(memory);
+                filled_splits(cost_model, &options, &self.room, &capacity)
+            }
+            _ => vec![],
+        };
+        std::iter::once(options).chain(others).collect()
+    }
+
+    /// The first memory that is short, those of GPUs before others, with what it needs and has.
+    fn short(
+        &self,
+        cost_model: CostModel<'_>,
+        options: &OffloadOptions,
+    ) -> Result<Option<(MemoryId, Bytes, Bytes)>, NotPlaced> {
+        let used = self.used(cost_model, options)?;
+        let short = self.machine.memory_ids().filter_map(|id| {
+            let (needed, has) = (used[id.0].total(), self.capacity(id));
+            (needed > has).then_some((id, needed, has))
+        });
+        Ok(short.min_by_key(|(id, ..)| !self.is_of_gpu(*id)))
     }
 
     /// Whether all memories hold a placement.
     #[cfg(test)]
     pub fn holds(&self, model: &Model, formats: &Formats, places: ModelPlaces) -> bool {
-        self.fitting(CostModel { machine: &self.machine, model, formats }, places).is_ok()
+        let cost_model = CostModel { machine: &self.machine, model, formats };
+        self.fitting(cost_model, places, self.usual_step()).is_ok()
     }
 
     fn is_of_gpu(&self, id: MemoryId) -> bool {
@@ -303,9 +408,12 @@ impl EngineSite {
         }
     }
 
-    fn used(&self, cost_model: CostModel<'_>, places: ModelPlaces) -> Result<Vec<MemoryUsage>, NotPlaced> {
-        let options = self.options(&places, cost_model.model);
-        let (placement, chunk) = self.placement(cost_model.model, &options, &self.room)?;
+    fn used(
+        &self,
+        cost_model: CostModel<'_>,
+        options: &OffloadOptions,
+    ) -> Result<Vec<MemoryUsage>, NotPlaced> {
+        let (placement, chunk) = self.placement(cost_model.model, options, &self.room)?;
         let extent = RunExtent::from_workload(&self.room, chunk);
         let used = footprint(cost_model, &extent, &placement);
         let mut used = used.map_err(|error| impossible(PlannerError::from(error)))?;
@@ -327,21 +435,17 @@ impl EngineSite {
         offloaded(&self.machine, model, options, load).map_err(impossible)
     }
 
-    fn options(&self, places: &ModelPlaces, model: &Model) -> OffloadOptions {
+    fn options(&self, places: &ModelPlaces, model: &Model, micro_batch: u64) -> OffloadOptions {
         let cpu_moe = match places.cpu_expert_layers {
             0 => CpuMoe::None,
             layers if layers == places.layers => CpuMoe::All,
             layers => CpuMoe::First(layers),
         };
-        let offload = self.profile.execution.op_offload.as_ref();
-        let micro_batch = offload.map_or(GPU_STEP, |offload| offload.micro_batch.value);
         let options = OffloadOptions {
             gpu_layers: Some(places.gpu_layers).filter(|_| self.gpus > 0),
             cpu_moe,
-            override_tensor: vec![],
-            op_offload: None,
-            experts_op_offload: None,
             micro_batch,
+            ..OffloadOptions::DEFAULT
         };
         options.completed_by(&self.profile, model)
     }

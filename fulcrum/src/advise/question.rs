@@ -87,6 +87,8 @@ pub struct AdviceQuestion {
     pub context: Option<u64>,
     /// Tokens of the prompt whose time is told; where absent, those of the purpose.
     pub prompt: Option<u64>,
+    /// Tokens of a prefill step (`-ub`); where absent, those that are best for the load.
+    pub micro_batch: Option<u64>,
     /// The engine that runs it.
     pub engine: AdvisedEngine,
     /// The one model that is asked about; all of the catalogue where absent.

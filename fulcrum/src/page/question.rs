@@ -4,6 +4,7 @@ use super::answers;
 use super::recent_plans::RecentPlans;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{CachedCatalog, PreparedScenario, plan_numbers};
+use planner::Effort;
 use scenarios::Document;
 use serde::Deserialize;
 use serde_json::Value;
@@ -59,7 +60,9 @@ impl PageQuestion {
         match self {
             Self::Catalog => answers::catalog(),
             Self::Plan { scenario } => answers::plan(&*planned(scenario)?),
-            Self::Numbers { scenario } => Ok(plan_numbers(&prepared(scenario, catalog)?.plan_document()?)),
+            Self::Numbers { scenario } => {
+                Ok(plan_numbers(&prepared(scenario, catalog)?.plan_document(Effort::SWEEP)?))
+            }
             Self::Explain { scenario, plan } => answers::explanation(&*known(scenario, plan)?),
             Self::Roofline { scenario, plan } => known(scenario, plan)?.roofline(),
             Self::Export { scenario, plan, engine } => answers::export(&*known(scenario, plan)?, engine),

@@ -11,7 +11,7 @@ use planner::{
     ForcedPlacement, Front, Identity, Placement, Plan, PlanOrigin, PlannerError, Rule, Scorer,
 };
 use scenarios::{
-    Costs, CpuMoe, EngineChoice, FormatChoice, Formats, MTP_MODULE, Model, Objective, OffloadOptions,
+    Costs, EngineChoice, FormatChoice, Formats, MTP_MODULE, Model, Objective, OffloadOptions,
     PlacementChoice, ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
@@ -223,7 +223,11 @@ impl PreparedScenario {
     /// There is a choice of formats or a forced placement, or nothing fits.
     fn plan_offload(&self, scenario: &Scenario) -> Result<ResolvedPlan> {
         self.require_one_format("--for")?;
-        let planned = planner::plan_offload(&self.problem(), &self.nothing_on_cpus(1), &self.scorer());
+        let mut whole = scenario.clone();
+        whole.placement = Some(PlacementChoice::Offload(OffloadOptions::DEFAULT));
+        let whole = Self::new(&whole)?;
+        let engine = OffloadOptions::DEFAULT.completed_by(&self.engine().profile, self.model());
+        let planned = planner::plan_offload(&self.problem(), &whole.machines()[0], &engine, &sim::scorer);
         let (plan, options) = planned.map_err(planner_error)?;
         match options.is_whole_on_gpus(self.model()) {
             true => Self::whole_on_gpus(scenario, options, plan.predicted.chosen),
@@ -233,14 +237,7 @@ impl PreparedScenario {
 
     /// The options of llama.cpp that place nothing with the CPU.
     fn nothing_on_cpus(&self, micro_batch: u64) -> OffloadOptions {
-        let options = OffloadOptions {
-            gpu_layers: None,
-            cpu_moe: CpuMoe::None,
-            override_tensor: vec![],
-            op_offload: None,
-            experts_op_offload: None,
-            micro_batch,
-        };
+        let options = OffloadOptions { micro_batch, ..OffloadOptions::DEFAULT };
         options.completed_by(&self.engine().profile, self.model())
     }
 
@@ -297,8 +294,8 @@ impl PreparedScenario {
     }
 
     /// The document of the solver's plan alone, for one of many questions.
-    pub(crate) fn plan_document(&self) -> Result<Plan> {
-        Ok(self.choose(Effort::SWEEP)?.plan)
+    pub(crate) fn plan_document(&self, effort: Effort) -> Result<Plan> {
+        Ok(self.choose(effort)?.plan)
     }
 
     fn choose(&self, effort: Effort) -> Result<ChosenFormats> {

@@ -2,7 +2,7 @@
 
 use crate::error::{OrError, Result};
 use crate::pipeline::{CachedCatalog, PreparedScenario};
-use planner::PhaseTimes;
+use planner::{Effort, PhaseTimes};
 use rayon::prelude::*;
 use reports::public_runs::{PublicRow, PublicRows};
 use scenarios::published::{PublicMetric, PublicPoint, PublicSetup};
@@ -107,7 +107,7 @@ impl PublicRun {
             return Ok(*known);
         }
         let workload = Workload::new(1, prompt, output);
-        let plan = self.scenario.with_workload(workload).plan_document()?;
+        let plan = self.scenario.with_workload(workload).plan_document(Effort::SWEEP)?;
         let times = plan.predicted.simulated;
         self.placed = json!([plan.embed, plan.layers, plan.head, plan.prefill_chunk]).to_string();
         self.times.insert([prompt, output], times);

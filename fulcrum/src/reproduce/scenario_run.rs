@@ -4,6 +4,7 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::{CachedCatalog, PreparedScenario, train};
 use crate::serve::measures;
 use crate::sweep::LimitSearch;
+use planner::Effort;
 use scenarios::{Document, Setting};
 use serde_json::Value;
 use sim::CapacityBracket;
@@ -54,7 +55,7 @@ impl ScenarioRun<'_> {
         let prepared = PreparedScenario::cached(&scenario, &self.catalog)?;
         let answer = match prepared.training() {
             Some(_) => serde_json::to_value(train(&prepared)?.1).or_failed()?,
-            None => measures(&prepared)?.1,
+            None => measures(&prepared, Effort::SWEEP)?.1,
         };
         let mut numbers = Vec::new();
         flatten(String::new(), &answer, &mut numbers);

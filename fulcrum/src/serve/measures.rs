@@ -5,12 +5,13 @@ use super::placement::ServingPlacement;
 use super::tables::DayTables;
 use crate::error::{Error, Result};
 use crate::pipeline::PreparedScenario;
-use planner::{LayerGroup, NamedSlices, Plan};
+use planner::{Effort, LayerGroup, NamedSlices, Plan};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What was chosen for `scenario`, in words, and its numbers.
-pub(crate) fn measures(scenario: &PreparedScenario) -> Result<(String, Value)> {
+/// What was chosen for `scenario`, in words, and its numbers. A static batch is planned with
+/// `effort`.
+pub(crate) fn measures(scenario: &PreparedScenario, effort: Effort) -> Result<(String, Value)> {
     if scenario.training().is_some() {
         return Err(Error::input("a training step is not planned: `fulcrum sim` simulates it"));
     }
@@ -19,7 +20,7 @@ pub(crate) fn measures(scenario: &PreparedScenario) -> Result<(String, Value)> {
         let day = serve_day_on(scenario, serving, placed, DayTables::default())?;
         return Ok((day.plan.clone(), day.to_json()));
     }
-    let plan = scenario.plan_document()?;
+    let plan = scenario.plan_document(effort)?;
     let (predicted, load) = (&plan.predicted, &plan.workload);
     let times = predicted.simulated;
     let (first, each) = (times.ttft.get(), times.tpot.map(|tpot| tpot.get()));

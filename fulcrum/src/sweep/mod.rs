@@ -38,6 +38,7 @@ use crate::serve::measures;
 use cache::AnswerCache;
 use execution::SweepExecution;
 use journal::SweepJournal;
+use planner::Effort;
 use points::SweepPoints;
 use row::{PointAnswer, PointStatus, SweepColumns};
 use scenarios::{Document, GRID_LIMIT, Grid, Model, Requests, ScenarioError, Slo, SweepAxis};
@@ -60,6 +61,8 @@ pub struct Sweep {
     digests: Mutex<BTreeMap<PathBuf, String>>,
     cache: Option<AnswerCache>,
     extra: ExtraKey,
+    /// How long static batches are searched.
+    effort: Effort,
     #[cfg(test)]
     panics_at: Option<u64>,
 }
@@ -147,9 +150,23 @@ impl Sweep {
             digests: Mutex::default(),
             cache: cache.map(AnswerCache::open).transpose()?,
             extra,
+            effort: Effort::SWEEP,
             #[cfg(test)]
             panics_at: None,
         })
+    }
+
+    /// The same with the search at the end that [`crate::plan()`] makes, for each point.
+    #[must_use]
+    pub fn with_search(self) -> Self {
+        Self { effort: Effort::PLAN, ..self }
+    }
+
+    /// Whether points are planned without the search that [`crate::plan()`] ends with.
+    pub fn leaves_search_out(&self) -> bool {
+        let first = self.grid.point_with(0, None);
+        let is_static = first.is_ok_and(|first| first.scenario.workload.serving().is_none());
+        is_static && self.effort != Effort::PLAN
     }
 
     /// The file in the folder `cache` to which answers are added.
@@ -175,6 +192,7 @@ impl Sweep {
             "folder": folder,
             "axes": self.axes.iter().map(axis).collect::<Vec<_>>(),
             "key": self.extra.identity(),
+            "search": self.effort == Effort::PLAN,
             "budget": run.budget.map(|budget| [budget.points, budget.seed]),
             "rank": rank.map(|rank| json!({ "column": rank.column, "most": rank.most })),
             "files": files.identity(),
@@ -326,7 +344,7 @@ impl Sweep {
         if let Some(answer) = self.cache.as_ref().and_then(|cache| cache.get(&key)) {
             return Ok(answer);
         }
-        let answer = match measures(scenario) {
+        let answer = match measures(scenario, self.effort) {
             Err(error) => PointAnswer::from_error(&error),
             Ok((plan, measures)) => PointAnswer::from_measures(&plan, &measures),
         };
@@ -358,6 +376,7 @@ impl Sweep {
         identity::digest(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "document": document,
+            "search": self.effort == Effort::PLAN,
             "files": named.files().map(|path| self.file_digest(path)).collect::<Vec<_>>(),
             "machines": prepared.machine_fingerprints(),
             "model": model(prepared.model()),

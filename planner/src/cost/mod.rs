@@ -11,6 +11,7 @@ mod serial_chain;
 mod sketch;
 mod stage_flow;
 mod standalone_tasks;
+mod step_overlap;
 
 pub use band::Band;
 pub use cost_model::{BandwidthUse, CostBound, CostModel, TaskCost, WORTH_SHARING};
@@ -19,6 +20,7 @@ pub use footprint::footprint;
 pub(crate) use footprint::footprint_of_layers;
 pub use roofline::{Binding, Roofline};
 pub use sketch::{Sketch, StepProbe, add_times};
+pub use step_overlap::StepOverlap;
 
 pub(crate) use energy::{PowerDraw, energy_of, power, price};
 pub(crate) use least_time::{DeviceAlone, least_overlapped};

@@ -6,6 +6,7 @@
 
 use crate::cost::cost_model::CostModel;
 use crate::cost::sketch::{Sketch, StepProbe};
+use crate::cost::step_overlap::StepOverlap;
 use crate::error::PlannerError;
 use crate::placement::Placement;
 use crate::program::{BatchSteps, Lane, PhaseTimes, Program};
@@ -98,14 +99,29 @@ impl Roofline {
         let mut bound = |phase: Phase| -> Result<Seconds, PlannerError> {
             let sketch = Sketch::new(cost_model, &placement.in_phase(phase))?;
             let mut total = Seconds::ZERO;
+            let overlap = StepOverlap::new(cost_model, sketch.program());
             for steps in batch_steps.kinds(phase) {
-                let sums = sketch.sum(&steps, &mut probe)?;
+                let mut sums = sketch.sum(&steps, &mut probe)?;
+                if let Some(overlap) = &overlap {
+                    let busy: Vec<_> = overlap.devices().iter().map(|device| sums[1 + device.0]).collect();
+                    sums[0] -= overlap.saved(sums[0], &busy);
+                }
                 total += Seconds::new(sums.into_iter().fold(0.0, f64::max));
             }
             Ok(total)
         };
         let (ttft, decode) = (bound(Phase::Prefill)?, bound(Phase::Decode)?);
         Ok(PhaseTimes { ttft, tpot: (batch_steps.decodes > 0).then_some(decode) })
+    }
+
+    /// The bounds of several steps of `program` that may follow each other through several GPUs.
+    pub(crate) fn overlapped(mut self, cost_model: &CostModel<'_>, program: &Program) -> Self {
+        if let Some(overlap) = StepOverlap::new(cost_model, program) {
+            let busy = overlap.busy(self.lanes.iter().map(|(&lane, time)| (lane, time.get())));
+            let saved = overlap.saved(self.critical_path.get(), &busy);
+            self.critical_path = Seconds::new(self.critical_path.get() - saved);
+        }
+        self
     }
 
     /// All bounds as a list of fixed order: chain, devices, links, memories, launches.

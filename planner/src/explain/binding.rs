@@ -51,10 +51,12 @@ pub(super) fn binding(
     let programs = PhasePrograms::lower(machine, cost_model.model, placement)?;
     let mut phases = Vec::new();
     for phase in [Phase::Prefill, Phase::Decode] {
+        let program = programs.program(phase);
         let mut total = Roofline::default();
         for step in batch_steps.kinds(phase).iter().flatten() {
-            total = total.then(&Roofline::new(&cost_model, programs.program(phase), step)?);
+            total = total.then(&Roofline::new(&cost_model, program, step)?);
         }
+        let total = total.overlapped(&cost_model, program);
         let (at_least, binding) = total.bound();
         let busy = |what: String, time: Seconds| Busy { what, time, share: Ratio::new(time / at_least) };
         let mut all = vec![busy(CHAIN.to_owned(), total.critical_path)];

@@ -59,6 +59,13 @@ impl<'a> Site<'a> {
         Ok(Self { engine, plan, machine, model, placement, host, dram, gpu })
     }
 
+    /// All GPUs, in the order of the numbers by which engines call them.
+    pub fn gpus(&self) -> Vec<Gpu> {
+        let is_gpu = |&id: &DeviceId| self.machine.device(id).kind == DeviceKind::Gpu;
+        let gpu = |device| Gpu { device, memory: self.machine.device(device).memory };
+        self.machine.device_ids().filter(is_gpu).map(gpu).collect()
+    }
+
     /// The GPU, for engines that do nothing without one.
     pub fn gpu(&self) -> Result<Gpu, ExportError> {
         self.gpu.ok_or_else(|| self.unsupported(format!("on '{}'", self.machine.name), "it needs a GPU"))

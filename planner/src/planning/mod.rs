@@ -13,6 +13,7 @@ mod planner;
 mod problem;
 mod rule_candidates;
 mod scorer;
+mod tensor_split;
 
 pub use draft::{DraftModel, DraftPlan};
 pub use effort::Effort;
@@ -23,6 +24,7 @@ pub use offload_plan::plan_offload;
 pub use planner::{evaluate, evaluate_edited, follow, plan, plan_improved};
 pub use problem::{EDITED, PLANNED, Problem};
 pub use scorer::{FormatScorer, Scorer};
+pub use tensor_split::filled_splits;
 
 pub(crate) use infeasible::{infeasible, too_slow};
 pub(crate) use problem::{ScoredPlacement, is_better};

@@ -1,20 +1,23 @@
 //! The best options of llama.cpp and of engines that place tensors as it does.
 //!
-//! The search is over what people set: layers of the GPU, layers whose experts or FFN stay with the
-//! host, from the front (`--n-cpu-moe`) or from the back (`-ot`), tokens of a step, and whether the
-//! GPU fetches the host's weights for large products. So the export of the plan is the plan.
+//! The search is over what people set: layers of the GPUs and of each of them, layers whose experts
+//! or FFN stay with the host, from the front (`--n-cpu-moe`) or from the back (`-ot`), tokens of a
+//! step, and whether the GPU fetches the host's weights for large products. So the export of the
+//! plan is the plan.
 
-use crate::cost::footprint;
+use crate::cost::{CostModel, footprint};
 use crate::error::PlannerError;
 use crate::memory::overfilled;
 use crate::placement::Placement;
 use crate::plan::Plan;
 use crate::planning::infeasible::infeasible;
-use crate::planning::problem::{Problem, ScoredPlacement, better};
-use crate::planning::scorer::Scorer;
+use crate::planning::problem::{Problem, ScoredPlacement, is_better};
+use crate::planning::scorer::{FormatScorer, Scorer};
+use crate::planning::tensor_split::filled_splits;
 use crate::program::RunExtent;
 use crate::rules::{Offload, layer_pattern};
 use crate::search::Goal;
+use hwprofiles::Machine;
 use rayon::prelude::*;
 use scenarios::{CpuMoe, OffloadOptions, TensorOverride};
 use std::collections::BTreeMap;
@@ -38,83 +41,109 @@ enum Family {
     Small,
 }
 
+/// A problem with its simulator.
+struct Site<'p, 'a> {
+    problem: Problem<'a>,
+    scorer: Box<Scorer<'p>>,
+}
+
 /// The plan with the best options, and these. `engine` says from how many rows on the engine
-/// fetches weights.
+/// fetches weights, and `on_gpus` is the machine where nothing is with the CPU, if the engine's own
+/// times differ there.
 ///
 /// # Errors
 /// As [`crate::plan`].
 pub fn plan_offload(
     problem: &Problem<'_>,
+    on_gpus: &Machine,
     engine: &OffloadOptions,
-    scorer: &Scorer<'_>,
+    simulate: &FormatScorer<'_>,
 ) -> Result<(Plan, OffloadOptions), PlannerError> {
-    let Problem { requirements, .. } = *problem;
+    let Problem { requirements, cost_model, .. } = *problem;
+    let site = |machine| {
+        let cost_model = CostModel { machine, ..cost_model };
+        let problem = Problem { cost_model, ..*problem };
+        Site { problem, scorer: simulate(cost_model, requirements.workload) }
+    };
+    let (mixed, whole) = (site(cost_model.machine), site(on_gpus));
+    let of = |options: &OffloadOptions| match options.is_whole_on_gpus(cost_model.model) {
+        true => &whole,
+        false => &mixed,
+    };
     let goal = problem.goal()?;
-    let rows = requirements.workload.batch * requirements.workload.prompt_tokens;
+    let found = ways(problem, engine);
+    let found = found.par_iter().map(|(family, options)| best_of(problem, &goal, *family, options, &of));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    let mut best: Option<(ScoredPlacement, OffloadOptions)> = None;
+    for (scored, options) in found.into_iter().flatten() {
+        if best.as_ref().is_none_or(|(best, _)| is_better(&goal, best, &scored)) {
+            best = Some((scored, options));
+        }
+    }
+    let Some((scored, options)) = best else { return Err(infeasible(problem)?) };
+    let problem = of(&options).problem;
+    let plan = problem.finished_plan(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())?;
+    Ok((plan, options))
+}
+
+/// Every family with the tokens of a step and the rows of fetched weights that are tried.
+fn ways(problem: &Problem<'_>, engine: &OffloadOptions) -> Vec<(Family, OffloadOptions)> {
+    let workload = &problem.requirements.workload;
+    let rows = workload.batch * workload.prompt_tokens;
     let sizes = MICRO_BATCHES.into_iter().filter(|&size| size == MICRO_BATCHES[0] || size / 2 < rows);
     let from = |rows| OffloadOptions { op_offload: Some(rows), experts_op_offload: None, ..engine.clone() };
     let mut thresholds = vec![engine.clone(), from(u64::MAX)];
     // Where the number of rows can be set: large prompts alone, or each step of some sequences.
     if engine.experts_op_offload.is_none() {
-        let batch = requirements.workload.batch;
+        let batch = workload.batch;
         thresholds.push(from(if batch < OffloadOptions::ROWS { batch } else { batch + 1 }));
     }
-    let ways: Vec<(Family, OffloadOptions)> = sizes
-        .flat_map(|micro_batch| {
-            thresholds.iter().map(move |one| OffloadOptions { micro_batch, ..one.clone() })
-        })
-        .flat_map(|options| {
-            let all = [Family::Layers, Family::LargeFromFront, Family::LargeFromBack, Family::Small];
-            all.map(|family| (family, options.clone()))
-        })
-        .collect();
-    let found = ways.par_iter().map(|(family, options)| best_of(problem, &goal, *family, options, scorer));
-    let found = found.collect::<Result<Vec<_>, _>>()?;
-    let mut best: Option<(ScoredPlacement, OffloadOptions)> = None;
-    for (scored, options) in found.into_iter().flatten() {
-        let before = best.as_ref().map(|(best, _)| (!goal.keeps(&best.times), best.value));
-        if before.is_none_or(|before| (!goal.keeps(&scored.times), scored.value) < before) {
-            best = Some((scored, options));
-        }
-    }
-    let Some((scored, options)) = best else { return Err(infeasible(problem)?) };
-    let plan = problem.finished_plan(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())?;
-    Ok((plan, options))
+    let options = sizes.flat_map(|micro_batch| {
+        thresholds.iter().map(move |one| OffloadOptions { micro_batch, ..one.clone() })
+    });
+    let all = [Family::Layers, Family::LargeFromFront, Family::LargeFromBack, Family::Small];
+    options.flat_map(|options| all.map(|family| (family, options.clone()))).collect()
 }
 
-/// The best number of layers of one family: the largest that fits, or a few fewer.
-fn best_of(
+/// The best number of layers of one family: the largest that fits, or a few fewer; of several GPUs
+/// each with the splits that fit.
+fn best_of<'s, 'p: 's, 'a: 's>(
     problem: &Problem<'_>,
     goal: &Goal,
     family: Family,
     options: &OffloadOptions,
-    scorer: &Scorer<'_>,
+    site: &dyn Fn(&OffloadOptions) -> &'s Site<'p, 'a>,
 ) -> Result<Option<(ScoredPlacement, OffloadOptions)>, PlannerError> {
     let layers = problem.cost_model.model.layers as usize;
     let most = if matches!(family, Family::Layers | Family::Small) { layers + 1 } else { layers };
-    let at = |held: usize| family.options(problem, options, held);
-    let fits = |held: usize| at(held).and_then(|options| fitting(problem, &options)).is_some();
+    let at = |held: usize| family.options(problem, options, held).map_or(vec![], |it| splits(problem, it));
+    let fits = |held: usize| at(held).iter().any(|options| fitting(problem, options).is_some());
     let (mut held, mut too_many) = (0, most + 1);
     while too_many - held > 1 {
         let middle = held.midpoint(too_many);
         if fits(middle) { held = middle } else { too_many = middle }
     }
-    let mut best = None;
-    let mut with = None;
-    for held in (0..BESIDE).filter_map(|less| held.checked_sub(less)) {
-        let Some(options) = at(held) else { continue };
+    let mut best: Option<(ScoredPlacement, OffloadOptions)> = None;
+    for options in (0..BESIDE).filter_map(|less| held.checked_sub(less)).flat_map(at) {
         let Some((placement, chunk)) = fitting(problem, &options) else { continue };
-        let scored = match problem.scored(goal, "options of the engine", placement, chunk, scorer) {
+        let Site { problem, scorer } = site(&options);
+        let scored = match problem.scored(goal, "options of the engine", placement, chunk, &**scorer) {
             Err(PlannerError::Lower(_)) => continue,
             scored => scored?,
         };
-        let value = scored.value;
-        best = better(goal, best, scored);
-        if best.as_ref().is_some_and(|best: &ScoredPlacement| best.value == value) {
-            with = Some(options);
+        if best.as_ref().is_none_or(|(best, _)| is_better(goal, best, &scored)) {
+            best = Some((scored, options));
         }
     }
-    Ok(best.zip(with))
+    Ok(best)
+}
+
+/// `options`, and the same with other splits between several GPUs.
+fn splits(problem: &Problem<'_>, options: OffloadOptions) -> Vec<OffloadOptions> {
+    let Problem { cost_model, requirements, .. } = *problem;
+    let capacity = |id| cost_model.machine.memory(id).capacity.value;
+    let others = filled_splits(cost_model, &options, &requirements.workload, &capacity);
+    std::iter::once(options).chain(others).collect()
 }
 
 /// The placement of `options` with its prefill chunk, if they are possible and it fits.

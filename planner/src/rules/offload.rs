@@ -29,6 +29,13 @@ pub(crate) struct Offload<'a> {
     overrides: Vec<(Regex, DeviceId)>,
 }
 
+/// The GPUs of a machine in the order of their numbers; without any, the loopback device.
+pub(crate) fn gpus_in_order(machine: &Machine) -> Vec<DeviceId> {
+    let of = |kind| machine.device_ids().filter(move |&id| machine.device(id).kind == kind);
+    let gpus: Vec<_> = of(DeviceKind::Gpu).collect();
+    if gpus.is_empty() { of(DeviceKind::Loopback).collect() } else { gpus }
+}
+
 impl<'a> Offload<'a> {
     /// Checks the options.
     ///
@@ -43,8 +50,7 @@ impl<'a> Offload<'a> {
         let refuse = |key, value: String, wanted: String| PlanError::new(&["placement", key], value, wanted);
         let (host, _) = HostAndAccelerator::host(machine)
             .map_err(|error: NoRule| refuse("gpu_layers", "impossible".into(), error.to_string()))?;
-        let gpus: Vec<_> =
-            machine.device_ids().filter(|&id| machine.device(id).kind != DeviceKind::Cpu).collect();
+        let gpus = gpus_in_order(machine);
         if let (Some(layers @ 1..), true) = (options.gpu_layers, gpus.is_empty()) {
             let wanted = format!("'{}' has no GPU: 0, or leave it out", machine.name);
             return Err(refuse("gpu_layers", layers.to_string(), wanted));
@@ -56,11 +62,29 @@ impl<'a> Offload<'a> {
             }
             _ => {}
         }
+        let parts = options.tensor_split.len();
+        if parts > 0 && parts != gpus.len() {
+            let value = format!("{:?}", options.tensor_split);
+            let wanted = format!("'{}' has {} GPUs: a number for each", machine.name, gpus.len());
+            return Err(refuse("tensor_split", value, wanted));
+        }
         let mut offload = Self { machine, model, options, host, gpus, overrides: vec![] };
         offload.overrides = offload
             .read_overrides()
             .map_err(|(value, wanted)| refuse("override_tensor", format!("'{value}'"), wanted))?;
         Ok(offload)
+    }
+
+    /// The GPUs, in the order of their numbers.
+    pub fn gpus(&self) -> &[DeviceId] {
+        &self.gpus
+    }
+
+    /// The number of the GPU that holds layer `layer`, the output projection being the layer behind
+    /// the last; `None` where the host does.
+    pub fn gpu_of(&self, layer: u64) -> Option<usize> {
+        let device = self.layer_device(layer);
+        self.gpus.iter().position(|gpu| *gpu == device)
     }
 
     /// The patterns with their devices; an error is the wrong text and what is wanted.
@@ -153,14 +177,18 @@ impl<'a> Offload<'a> {
         }
         let capacity =
             |&gpu: &DeviceId| self.machine.memory(self.machine.device(gpu).memory).capacity.value.as_f64();
-        let total: f64 = self.gpus.iter().map(capacity).sum();
+        let parts: Vec<f64> = match &self.options.tensor_split[..] {
+            [] => self.gpus.iter().map(capacity).collect(),
+            split => split.iter().map(|&part| part as f64).collect(),
+        };
+        let total: f64 = parts.iter().sum();
         let share = (layer - first) as f64 / held as f64;
         let mut until = 0.0;
-        let found = self.gpus.iter().find(|gpu| {
-            until += capacity(gpu) / total;
-            share < until
+        let found = self.gpus.iter().zip(parts).find(|(_, part)| {
+            until += part;
+            share < until / total
         });
-        *found.or(self.gpus.last()).expect("there is a GPU")
+        found.map_or(self.gpus[self.gpus.len() - 1], |(gpu, _)| *gpu)
     }
 
     /// The slices of a sublayer whose layer's device is `default`, where a step has `rows` rows in
@@ -170,6 +198,8 @@ impl<'a> Offload<'a> {
             Sublayer::Embed | Sublayer::Head => self.model,
             _ => self.model.layer(layer),
         };
+        let kv_on_host = sublayer == Sublayer::Attention && self.options.kv_on_host;
+        let default = if kv_on_host { self.host } else { default };
         let mut parts: Vec<(DeviceId, u64)> = Vec::new();
         for tensor in self.model.tensor_names(layer, sublayer).iter().filter(|tensor| tensor.numbers > 0) {
             let device = self.tensor_device(sublayer, layer, &tensor.name).unwrap_or(default);

@@ -1,7 +1,7 @@
 //! Exports to other engines. A second reader of the options must reach the nearest placement.
 
 use crate::fixture::{Spec, formats, model};
-use hwprofiles::{DType, DeviceId, Machine, MemoryId};
+use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
 use planner::{
     CostModel, Export, ExportError, ExportTarget, LayerPlacement, PhasePrograms, PhaseTimes, Placement, Plan,
     Problem, Slice, Slices, evaluate, export, plan_offload, prefill_chunk, usage, whole_slice,
@@ -593,14 +593,7 @@ fn a_name_that_would_add_lines_to_a_modelfile_is_refused() {
 #[test]
 fn the_best_options_of_an_engine_are_exported_as_they_are() {
     let experts = mixture(6);
-    let engine = OffloadOptions {
-        gpu_layers: None,
-        cpu_moe: CpuMoe::None,
-        override_tensor: vec![],
-        op_offload: Some(OffloadOptions::ROWS),
-        experts_op_offload: None,
-        micro_batch: 1,
-    };
+    let engine = OffloadOptions { op_offload: Some(OffloadOptions::ROWS), ..OffloadOptions::DEFAULT };
     for capacity in [3_000_000, 6_000_000, 12_000_000, 80_000_000] {
         let machine = Spec::gpu(capacity).machine(&experts);
         let formats = formats();
@@ -608,15 +601,53 @@ fn the_best_options_of_an_engine_are_exported_as_they_are() {
         let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
         let requirements = Requirements { workload: WORKLOAD, objective, slo, costs };
         let problem = Problem { cost_model, draft: None, requirements };
-        let score = |placement: &Placement, chunk| {
-            crate::scorer::roofline_times(&machine, &experts, &WORKLOAD, placement, chunk)
-        };
-        let (plan, options) = plan_offload(&problem, &engine, &score).unwrap();
+        let (plan, options) = plan_offload(&problem, &machine, &engine, &crate::scorer::roofline).unwrap();
         let export = export(&plan, &machine, &experts, ExportTarget::LlamaCpp).unwrap();
         let placement = plan.placement(&machine, &experts).unwrap();
         assert_eq!(export.nearest.layers, placement.layers, "{options:?}: {}", export.command);
         assert_eq!(export.nearest.head, placement.head, "{options:?}: {}", export.command);
     }
+}
+
+#[test]
+fn experts_fill_both_gpus_and_a_second_one_is_never_slower() {
+    let experts = mixture(12);
+    let engine = OffloadOptions { op_offload: Some(OffloadOptions::ROWS), ..OffloadOptions::DEFAULT };
+    let mut spread = 0;
+    for capacity in [7, 12, 14, 16, 18, 22] {
+        let machine = |words: &str| {
+            let words = hwprofiles::UnderstoodMachine::read(words).unwrap();
+            let composition = hwprofiles::Composition { parts: words.names, ..Default::default() };
+            let mut machine = hwprofiles::Library::default().compose(&composition).unwrap();
+            for memory in &mut machine.memories[1..] {
+                memory.capacity.value = Bytes::new(capacity * 1_000_000);
+            }
+            machine
+        };
+        let planned = |machine: &Machine| {
+            let formats = formats();
+            let cost_model = CostModel { machine, model: &experts, formats: &formats };
+            let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
+            let requirements = Requirements { workload: WORKLOAD, objective, slo, costs };
+            let problem = Problem { cost_model, draft: None, requirements };
+            plan_offload(&problem, machine, &engine, &crate::scorer::roofline).unwrap()
+        };
+        let (one, two) = (machine("RTX 3090, EPYC 7532, 256 GB"), machine("2x RTX 3090, EPYC 7532, 256 GB"));
+        let [(alone, _), (both, options)] = [&one, &two].map(planned);
+        let time =
+            |plan: &Plan| plan.predicted.simulated.ttft + plan.predicted.simulated.tpot.unwrap() * 31.0;
+        assert!(time(&both) <= time(&alone) * 1.001, "{capacity}: {} {}", time(&both), time(&alone));
+        let export = export(&both, &two, &experts, ExportTarget::LlamaCpp).unwrap();
+        let placement = both.placement(&two, &experts).unwrap();
+        assert_eq!((&export.nearest.layers, &export.nearest.head), (&placement.layers, &placement.head));
+        let holding = (1..=2).filter(|&gpu| {
+            // The first layer has no experts.
+            let experts = |layer: &LayerPlacement| layer.slices(Sublayer::Experts)[0].home;
+            placement.layers[1..].iter().any(|layer| experts(layer) == MemoryId(gpu))
+        });
+        spread += usize::from(holding.count() == 2 && options.cpu_moe != CpuMoe::None);
+    }
+    assert!(spread > 0, "no capacity divides experts between both GPUs and the host");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use planner::{
     CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError,
     Problem, Program, Rule, Scorer, evaluate, export, plan_among,
 };
+use proptest::prelude::*;
 use scenarios::{
     Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Phase, Requirements, Slo,
     Sublayer, TensorOverride, Workload,
@@ -29,14 +30,7 @@ fn mixture() -> Model {
 }
 
 fn options() -> OffloadOptions {
-    OffloadOptions {
-        gpu_layers: None,
-        cpu_moe: CpuMoe::None,
-        override_tensor: vec![],
-        op_offload: Some(u64::MAX),
-        experts_op_offload: None,
-        micro_batch: 512,
-    }
+    OffloadOptions { op_offload: Some(u64::MAX), ..OffloadOptions::DEFAULT }
 }
 
 fn overrides(texts: &[&str]) -> Vec<TensorOverride> {
@@ -160,24 +154,29 @@ fn large_products_fetch_the_hosts_weights_and_small_ones_do_not() {
 fn read_command(command: &str, layers: u64) -> Option<OffloadOptions> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let after = |flag: &str| words.iter().position(|word| *word == flag).map(|at| words[at + 1]);
-    if words.contains(&"-nkvo") {
-        return None;
-    }
     let counted: u64 = after("-ngl")?.parse().expect("a number");
     let mut texts: Vec<String> = Vec::new();
     texts.extend(
         after("-ot").map(|text| text.trim_matches('\'').split(',').map(str::to_owned)).into_iter().flatten(),
     );
     // Since December 2025 the output projection is the first layer that is counted.
-    texts.extend((1..=layers).contains(&counted).then(|| r"^(output|token_embd)\.weight=CUDA0".to_owned()));
+    let last = after("-ts").map_or(0, |text| {
+        let parts: Vec<_> = text.split(',').collect();
+        parts.iter().rposition(|part| *part != "0").expect("a part for some GPU")
+    });
+    let head = format!(r"^(output|token_embd)\.weight=CUDA{last}");
+    texts.extend((1..=layers).contains(&counted).then_some(head));
     let first = after("--n-cpu-moe").map(|text| text.parse().expect("a number"));
     Some(OffloadOptions {
         gpu_layers: Some(if counted > layers { counted } else { counted.saturating_sub(1) }),
         cpu_moe: first.map_or(CpuMoe::None, CpuMoe::First),
         override_tensor: overrides(&texts.iter().map(String::as_str).collect::<Vec<_>>()),
         op_offload: Some(if words.contains(&"--no-op-offload") { u64::MAX } else { OffloadOptions::ROWS }),
-        experts_op_offload: None,
+        tensor_split: after("-ts")
+            .map_or(vec![], |text| text.split(',').map(|part| part.parse().expect("a number")).collect()),
+        kv_on_host: words.contains(&"-nkvo"),
         micro_batch: after("-ub")?.parse().expect("a number"),
+        ..OffloadOptions::DEFAULT
     })
 }
 
@@ -217,6 +216,41 @@ fn what_is_exported_is_read_back_to_the_nearest_placement() {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::cases::cases(48)))]
+
+    #[test]
+    fn the_options_of_several_gpus_are_exported_and_read_back(
+        gpu_layers in 1u64..=7,
+        first in 0u64..=6,
+        split in prop::collection::vec(1u64..=6, 2..=2),
+        kv_on_host in any::<bool>(),
+        fetches in any::<bool>(),
+    ) {
+        let model = mixture();
+        let words = hwprofiles::UnderstoodMachine::read("2x RTX 3090, EPYC 7532, 256 GB").unwrap();
+        let composition = hwprofiles::Composition { parts: words.names, ..Default::default() };
+        let machine = hwprofiles::Library::default().compose(&composition).unwrap();
+        let given = OffloadOptions {
+            gpu_layers: Some(gpu_layers),
+            cpu_moe: CpuMoe::First(first),
+            tensor_split: split,
+            kv_on_host,
+            op_offload: Some(if fetches { OffloadOptions::ROWS } else { u64::MAX }),
+            ..OffloadOptions::DEFAULT
+        };
+        let plan = follow(&machine, &model, &ForcedPlacement::Offload(given)).expect("a plan");
+        let placement = plan.placement(&machine, &model).expect("a placement");
+        let export = export(&plan, &machine, &model, ExportTarget::LlamaCpp).expect("an export");
+        prop_assert_eq!(&export.nearest.layers, &placement.layers, "{}", export.command);
+        prop_assert_eq!(&export.nearest.head, &placement.head, "{}", export.command);
+        let read = read_command(&export.command, model.layers).expect("options");
+        let found = placed(&machine, &model, read);
+        prop_assert_eq!(&found.layers, &placement.layers, "{}", export.command);
+        prop_assert_eq!(&found.head, &placement.head, "{}", export.command);
+    }
+}
+
 #[test]
 fn a_placement_that_does_not_fit_says_what_is_short() {
     let model = model(4, 256);
@@ -239,6 +273,8 @@ fn wrong_options_say_what_would_be_right() {
     let by = |text: &str| refusal(OffloadOptions { override_tensor: overrides(&[text]), ..options() });
     assert!(by("ffn_dwn=CPU").contains("blk.5.ffn_down_exps.weight"), "{}", by("ffn_dwn=CPU"));
     assert!(by("exps=CUDA1").contains("CPU, CUDA0"), "{}", by("exps=CUDA1"));
+    let split = refusal(OffloadOptions { tensor_split: vec![1, 1], ..options() });
+    assert!(split.contains("has 1 GPUs: a number for each"), "{split}");
     assert!(by("exps(=CPU").contains("regular expression"), "{}", by("exps(=CPU"));
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct EngineFlags {
     kv: Option<String>,
     repacks: bool,
     no_offload: bool,
+    tensor_split: Option<Vec<u64>>,
+    kv_on_host: bool,
     rule: Option<String>,
     threads: Option<u64>,
     prompt_threads: Option<u64>,
@@ -50,6 +52,8 @@ impl EngineFlags {
                 "-cmoe" => flags.cpu_moe = true,
                 "-ub" => flags.micro_batch = Some(count(flag, value()?)?),
                 "-ctk" => flags.kv = Some(value()?.to_owned()),
+                "-ts" => flags.tensor_split = Some(counts(flag, value()?)?),
+                "-nkvo" => flags.kv_on_host = true,
                 "--no-op-offload" => flags.no_offload = true,
                 "rule:" => flags.rule = Some(value()?.to_owned()),
                 "-rtr" => flags.repacks = true,
@@ -124,6 +128,12 @@ impl EngineFlags {
         if self.no_offload || placing.repacked || (self.repacks && placing.forked) {
             keys.insert("op_offload".to_owned(), json!(false));
         }
+        if let Some(split) = self.tensor_split.as_ref().filter(|_| placing.gpu) {
+            keys.insert("tensor_split".to_owned(), json!(split));
+        }
+        if self.kv_on_host {
+            keys.insert("kv_offload".to_owned(), json!(false));
+        }
         keys.extend(self.micro_batch.map(|tokens| ("micro_batch".to_owned(), json!(tokens))));
         Value::Object(keys)
     }
@@ -131,6 +141,11 @@ impl EngineFlags {
 
 fn count(flag: &str, text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{flag} is '{text}': a whole number is wanted"))
+}
+
+/// Numbers with commas between them.
+fn counts(flag: &str, text: &str) -> Result<Vec<u64>, String> {
+    text.split(',').map(|part| count(flag, part)).collect()
 }
 
 #[cfg(test)]
@@ -142,11 +157,12 @@ mod tests {
     #[test]
     fn flags_become_keys() {
         let model = Model::preset("qwen3-30b-a3b").expect("a preset");
-        let text = "-ngl 20 -fa 1 -ot exps=CPU -ot a=CUDA0 --n-cpu-moe 3 -ctk q8_0 -ub 2048 -rtr -t 8";
+        let text =
+            "-ngl 20 -fa 1 -ot exps=CPU -ot a=CUDA0 --n-cpu-moe 3 -ctk q8_0 -ub 2048 -rtr -t 8 -ts 3,1 -nkvo";
         let flags = EngineFlags::read(text).expect("flags");
         assert_eq!(flags.kv_format(), "int8");
         let wanted = json!({"gpu_layers": 20, "cpu_moe_layers": 3, "override_tensor": ["exps=CPU", "a=CUDA0"],
-            "micro_batch": 2048});
+            "tensor_split": [3, 1], "kv_offload": false, "micro_batch": 2048});
         assert_eq!(flags.placement(&model, PLAIN), wanted);
         let forked = flags.placement(&model, Placing { forked: true, ..PLAIN });
         assert_eq!(forked["op_offload"], json!(false));
@@ -170,7 +186,8 @@ mod tests {
 
     #[test]
     fn flags_that_are_not_known_are_told() {
-        for (text, words) in [("-nkvo", "not modelled"), ("-ngl", "no value"), ("-ngl all", "whole number")] {
+        for (text, words) in [("-sm row", "not modelled"), ("-ngl", "no value"), ("-ngl all", "whole number")]
+        {
             assert!(EngineFlags::read(text).expect_err(text).contains(words));
         }
     }

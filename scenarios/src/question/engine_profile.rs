@@ -18,11 +18,20 @@ pub struct EngineProfile {
     /// A note for readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whether it divides matrices between GPUs; where it does not, each GPU has layers of its own
+    /// unless a scenario says `tensor_parallel`.
+    #[serde(default = "divides_matrices")]
+    pub tensor_parallel: bool,
     /// How it serves requests.
     pub serving: EngineServing,
     /// What it adds to a step on any machine.
     #[serde(default)]
     pub execution: EngineExecution,
+}
+
+/// Most engines do.
+fn divides_matrices() -> bool {
+    true
 }
 
 /// How an engine serves requests. vLLM's names are used for the settings that vLLM has.

@@ -294,6 +294,16 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "`true`, `false`, `1024`",
         "Whether the GPU fetches the host's weights for products of 32 tokens and more, or of how many. Default: what the engine does; llama.cpp does, `fulcrum` does not.",
     ),
+    key(
+        "placement.tensor_split",
+        "`[3, 1]`",
+        "By GPU, its part of the layers that GPUs hold (`-ts`). Default: as their memories are.",
+    ),
+    key(
+        "placement.kv_offload",
+        "`false`",
+        "`false` keeps the KV caches, and attention with them, with the host (`-nkvo`). Default `true`.",
+    ),
     key("placement.micro_batch", "`2048`", "Tokens of one step of prefill (`-ub`). Default 512."),
     key(
         "placement.rule",

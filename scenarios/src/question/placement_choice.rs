@@ -43,6 +43,10 @@ pub struct OffloadOptions {
     pub op_offload: Option<u64>,
     /// The same for products with routed experts; as `op_offload` where absent.
     pub experts_op_offload: Option<u64>,
+    /// By GPU, its part of the layers that GPUs hold (`-ts`); empty where their memories decide.
+    pub tensor_split: Vec<u64>,
+    /// Whether the KV caches, and attention with them, stay with the host (`-nkvo`).
+    pub kv_on_host: bool,
     /// Tokens of all sequences that enter in one step of prefill (`-ub`).
     pub micro_batch: u64,
 }
@@ -72,10 +76,23 @@ impl OffloadOptions {
     /// With this many rows llama.cpp's GPU fetches the host's weights.
     pub const ROWS: u64 = 32;
 
+    /// What llama.cpp does unless it is told otherwise: all with the GPUs where there are some.
+    pub const DEFAULT: Self = Self {
+        gpu_layers: None,
+        cpu_moe: CpuMoe::None,
+        override_tensor: vec![],
+        op_offload: None,
+        experts_op_offload: None,
+        tensor_split: vec![],
+        kv_on_host: false,
+        micro_batch: 512,
+    };
+
     /// Whether nothing but the token table of `model` is with the host, where there is a GPU.
     pub fn is_whole_on_gpus(&self, model: &Model) -> bool {
         self.gpu_layers.is_none_or(|layers| layers > model.layers)
             && self.cpu_moe == CpuMoe::None
+            && !self.kv_on_host
             && self.override_tensor.iter().all(|one| !one.buffer.starts_with("CPU"))
     }
 
@@ -98,18 +115,20 @@ impl OffloadOptions {
     }
 }
 
-const MICRO_BATCH: u64 = 512;
-
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 10] = [
     "gpu_layers",
     "cpu_moe_layers",
     "cpu_moe",
     "override_tensor",
     "op_offload",
+    "tensor_split",
+    "kv_offload",
     "micro_batch",
     "rule",
     "plan",
 ];
+/// The largest number of `tensor_split`.
+const MOST_PARTS: u64 = 1 << 24;
 /// Keys that say the whole placement alone.
 const ALONE: [&str; 2] = ["rule", "plan"];
 
@@ -134,7 +153,7 @@ pub(crate) fn read_placement(
         return Ok(Some(PlacementChoice::Plan(reference)));
     }
     if section.keys().all(|key| matches!(key, "op_offload" | "micro_batch")) {
-        let wanted = "what goes where is missing: gpu_layers, cpu_moe_layers, override_tensor, rule or plan";
+        let wanted = "what goes where is missing: gpu_layers, cpu_moe_layers, override_tensor, tensor_split, rule or plan";
         return Err(root.wrong("placement", wanted));
     }
     Ok(Some(PlacementChoice::Offload(OffloadOptions {
@@ -142,8 +161,10 @@ pub(crate) fn read_placement(
         cpu_moe: read_cpu_moe(&section)?,
         override_tensor: read_overrides(&section)?,
         op_offload: read_op_offload(&section)?,
-        experts_op_offload: None,
-        micro_batch: section.count("micro_batch", 1 << 24)?.unwrap_or(MICRO_BATCH),
+        tensor_split: read_tensor_split(&section)?,
+        kv_on_host: section.flag("kv_offload")? == Some(false),
+        micro_batch: section.count("micro_batch", 1 << 24)?.unwrap_or(OffloadOptions::DEFAULT.micro_batch),
+        ..OffloadOptions::DEFAULT
     })))
 }
 
@@ -187,6 +208,18 @@ fn read_overrides(section: &DocumentSection<'_>) -> Result<Vec<TensorOverride>, 
             .ok_or_else(|| section.wrong(key, &format!("'{part}' is no pattern=buffer, like exps=CPU")))
     };
     parts.filter(|part| !part.is_empty()).map(part).collect()
+}
+
+/// Reads `tensor_split`: a number for each GPU, not all of them 0.
+fn read_tensor_split(section: &DocumentSection<'_>) -> Result<Vec<u64>, ScenarioError> {
+    let key = "tensor_split";
+    let Some(value) = section.get(key) else { return Ok(vec![]) };
+    let parts = value.as_array().map(|parts| parts.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
+    let is_right =
+        |parts: &Vec<u64>| parts.iter().all(|&part| part <= MOST_PARTS) && parts.iter().any(|&part| part > 0);
+    parts.flatten().filter(is_right).ok_or_else(|| {
+        section.wrong(key, "whole numbers are wanted, one for each GPU, such as [3, 1]; not all of them 0")
+    })
 }
 
 /// Reads `op_offload`: whether, or from how many rows on.

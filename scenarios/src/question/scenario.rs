@@ -102,7 +102,7 @@ impl Document {
         let training = read_training(&root)?;
         let serving = read_serving(&root, &workload, &self.base_folder("workload.trace"))?;
         // Fields are read in the order in which errors should be reported.
-        Ok(Scenario {
+        let mut scenario = Scenario {
             machine: self.machine(&root)?,
             model: self.reference(&root, "model", "a preset, a model folder or a config.json")?,
             expert_skew: read_skew(&root)?,
@@ -123,7 +123,11 @@ impl Document {
                 .section("costs")?
                 .map_or_else(|| Ok(Costs::default()), |section| read_costs(&section))?,
             source: self.source.clone(),
-        })
+        };
+        if !scenario.engine.profile.tensor_parallel && scenario.groups.tensor.is_empty() {
+            scenario.groups.tensor = vec![1];
+        }
+        Ok(scenario)
     }
 
     fn machine(&self, root: &DocumentSection<'_>) -> Result<MachineSpec, ScenarioError> {

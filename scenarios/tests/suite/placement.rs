@@ -29,6 +29,9 @@ fn options_are_those_of_the_command_line() {
     assert_eq!((two.cpu_moe, two.op_offload, two.micro_batch), (CpuMoe::First(30), Some(u64::MAX), 2048));
     assert_eq!(options("{cpu_moe: all, op_offload: true}").op_offload, Some(32));
     assert_eq!(options("{cpu_moe: all, op_offload: 1024}").op_offload, Some(1024));
+    let split = options("{tensor_split: [3, 0], kv_offload: false}");
+    assert_eq!((split.tensor_split, split.kv_on_host), (vec![3, 0], true));
+    assert!(!options("{gpu_layers: 1, kv_offload: true}").kv_on_host);
     let part =
         |pattern: &str, buffer: &str| TensorOverride { pattern: pattern.into(), buffer: buffer.into() };
     let wanted = [part(r"blk\.(0|1)\.ffn.*", "CUDA0"), part("exps", "CPU")];
@@ -55,6 +58,9 @@ fn rules_and_plans_stand_alone() {
         ("{override_tensor: [exps]}", "pattern=buffer"),
         ("{override_tensor: 3}", "a list"),
         ("{gpu_layers: 3, op_offload: maybe}", "true, false"),
+        ("{tensor_split: [0, 0]}", "not all of them 0"),
+        ("{tensor_split: 3}", "one for each GPU"),
+        ("{tensor_split: [1, -1]}", "whole numbers"),
         ("all-cpu", "mapping"),
     ] {
         let error = read(text).expect_err(text).to_string();

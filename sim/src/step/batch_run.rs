@@ -3,12 +3,12 @@
 use crate::clock::{SimTime, Tick};
 use crate::step::drafts::{Drafting, RunStep, recorded_steps, run_steps};
 use crate::step::expert_loads::{StepExpertLoads, is_routed};
-use crate::step::overlap::StepOverlap;
 use crate::step::random_draws::RandomDraws;
 use crate::step::simulator::{Simulator, StepOutcome};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
 use planner::{
-    CostModel, Lane, PhasePrograms, PhaseTimes, Program, Recorder, StepSpan, TaskId, Trace, TraceEvent,
+    CostModel, Lane, PhasePrograms, PhaseTimes, Program, Recorder, StepOverlap, StepSpan, TaskId, Trace,
+    TraceEvent,
 };
 use rand::SeedableRng;
 use rand_pcg::Pcg64;

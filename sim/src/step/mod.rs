@@ -5,7 +5,6 @@ mod drafts;
 mod estimate;
 mod expert_loads;
 mod fair_share;
-mod overlap;
 pub(crate) mod perfetto;
 mod priced_steps;
 mod random_draws;

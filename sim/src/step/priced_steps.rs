@@ -1,10 +1,9 @@
 //! Steps of many programs whose tasks recur: each kind of task is priced once for each step.
 
-use crate::step::overlap::StepOverlap;
 use crate::step::simulator::{KindTable, Simulator, TaskKind, step_seconds};
 use crate::step::steady_state::RepeatedTasks;
 use hwprofiles::MissingRate;
-use planner::{Action, CostModel, Lane, MicroBatch, Program, StepProbe, Task};
+use planner::{Action, CostModel, Lane, MicroBatch, Program, StepOverlap, StepProbe, Task};
 use rustc_hash::FxHashMap;
 use scenarios::{LayerKind, Step};
 

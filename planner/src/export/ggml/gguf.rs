@@ -4,7 +4,7 @@ use super::super::engine::ExportTarget;
 use super::super::shell::quoted;
 use super::super::site::Site;
 use hwprofiles::DType;
-use scenarios::{Architecture, GgufFileType, LayerKind, Model, Sublayer, WeightClass, WeightFormats};
+use scenarios::{Architecture, GgufFileType, Mixer, Model, Sublayer, WeightClass, WeightFormats};
 
 /// The file that the server reads.
 #[derive(Debug, Clone)]
@@ -62,12 +62,16 @@ impl ModelFile {
                 .push(format!("{class} in {format}: all of its tensors become {main}; name the file itself"));
         }
         let word = |sublayer: Sublayer| tensor_type(weights.for_sublayer(sublayer).main()).0;
-        let mut kinds: Vec<Sublayer> =
-            site.model.kinds().map(|(kind, _)| kind).flat_map(LayerKind::sublayers).copied().collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        let types = kinds.into_iter().filter_map(|sublayer| Some((tensors(site, sublayer)?, word(sublayer))));
-        let types: Vec<_> = types.map(|(names, word)| format!("--tensor-type '{names}={word}' ")).collect();
+        let kinds = site.model.kinds().map(|(kind, _)| kind);
+        let mut types: Vec<(Sublayer, &str)> = kinds
+            .flat_map(|kind| kind.sublayers().iter().map(move |&sublayer| (kind, sublayer)))
+            .filter_map(|(kind, sublayer)| Some((sublayer, tensors(site.model.shape(kind), sublayer)?)))
+            .collect();
+        types.sort_unstable();
+        types.dedup();
+        let types =
+            types.into_iter().map(|(sublayer, names)| format!("--tensor-type '{names}={}' ", word(sublayer)));
+        let types: Vec<_> = types.collect();
         let (embed, head) = (word(Sublayer::Embed), word(Sublayer::Head));
         let whole = kind_of(whole).unwrap_or("Q8_0");
         let name = named(&format!("{whole}-mixed"));
@@ -98,17 +102,23 @@ fn differences(site: &Site<'_>, kind: GgufFileType) -> Vec<String> {
         .collect()
 }
 
-/// The GGUF tensors of a sublayer's matrix, as a pattern; `None` where it has no matrix.
-pub(super) fn tensors(site: &Site<'_>, sublayer: Sublayer) -> Option<&'static str> {
+/// The GGUF tensors of a sublayer's matrix in layers of `shape`, as a pattern; `None` where it has
+/// no matrix.
+pub(super) fn tensors(shape: &Model, sublayer: Sublayer) -> Option<&'static str> {
     let joined =
-        matches!(site.model.architecture, Architecture::Phi3 | Architecture::GptNeoX | Architecture::Falcon);
+        matches!(shape.architecture, Architecture::Phi3 | Architecture::GptNeoX | Architecture::Falcon);
     match sublayer {
-        Sublayer::Qkv if site.model.latent().is_some() => Some("attn_(q|q_a|q_b|kv_a_mqa|kv_b|k_b|v_b)"),
+        Sublayer::Qkv if shape.latent().is_some() => Some("attn_(q|q_a|q_b|kv_a_mqa|kv_b|k_b|v_b)"),
+        Sublayer::Qkv if matches!(shape.mixer, Mixer::Compressed(_)) => Some("attn_(q_a|q_b|kv)"),
+        Sublayer::Qkv if matches!(shape.mixer, Mixer::Recurrent(_)) => {
+            Some("(attn_qkv|attn_gate|ssm_in|ssm_ba)")
+        }
+        Sublayer::Out if matches!(shape.mixer, Mixer::Recurrent(_)) => Some("ssm_out"),
         Sublayer::Qkv if joined => Some("attn_qkv"),
         Sublayer::Qkv => Some("attn_(q|k|v)"),
         Sublayer::Out => Some("attn_output"),
-        Sublayer::FfnUp if site.model.architecture == Architecture::Phi3 => Some("ffn_up"),
-        Sublayer::FfnUp if site.model.activation.is_gated() => Some("ffn_(gate|up)"),
+        Sublayer::FfnUp if shape.architecture == Architecture::Phi3 => Some("ffn_up"),
+        Sublayer::FfnUp if shape.activation.is_gated() => Some("ffn_(gate|up)"),
         Sublayer::FfnUp => Some("ffn_up"),
         Sublayer::FfnDown => Some("ffn_down"),
         Sublayer::Router => Some("ffn_gate_inp"),

@@ -15,10 +15,10 @@ pub(in super::super) fn export(mut site: Site<'_>) -> Result<Export, ExportError
     cannot.extend(file.cannot.clone());
     let (plan, workload) = (site.plan, &site.plan.workload);
     let layers = options.weights.len();
-    let held = options.weights.iter().filter(|layer| layer.contains(&true)).count();
+    let held = options.weights.iter().filter(|layer| layer.iter().any(Option::is_some)).count();
     let mut config = json!({
         "gpu": { "ratio": share(held, layers) },
-        "offloadKVCacheToGpu": options.kv_from < layers,
+        "offloadKVCacheToGpu": options.kv.iter().any(Option::is_some),
         "contextLength": workload.batch * workload.context(),
         "evalBatchSize": workload.batch * plan.prefill_chunk,
         "physicalBatchSize": workload.batch * plan.prefill_chunk,

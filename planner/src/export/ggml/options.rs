@@ -2,41 +2,43 @@
 //! either memory, computed where they lie; KV caches by layer.
 //!
 //! - `-ngl N` puts the output projection and then N − 1 layers, counted from the last one, with
-//!   their KV caches into the GPU's memory. The token table always stays with the host.
+//!   their KV caches into the GPUs' memories. The token table always stays with the host.
+//! - `-ts A,B` says how many of them each GPU gets, in their order.
 //! - `-ot PATTERN=BUFFER` overrides the memory of tensors by name.
 //! - `--n-cpu-moe N` keeps the experts of the first N layers with the host.
 //! - `-nkvo` keeps every KV cache, and with it attention, with the host.
-//! - The GPU computes a product of at least 32 rows, or of as many as `GGML_OP_OFFLOAD_MIN_BATCH`
-//!   says, with a matrix of the host, to which the matrix is copied; `--no-op-offload` turns this
-//!   off.
+//! - The first GPU computes a product of at least 32 rows, or of as many as
+//!   `GGML_OP_OFFLOAD_MIN_BATCH` says, with a matrix of the host, to which the matrix is copied;
+//!   `--no-op-offload` turns this off.
+//!
+//! What the engine makes of them is what the planner makes of `placement` in a scenario
+//! ([`Offload`]).
 
 use super::super::difference::differences;
 use super::super::export_error::ExportError;
 use super::super::site::{Gpu, Site};
-use super::gguf::kv_type;
-use crate::placement::Pipelining;
-use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole_slice};
+use super::gguf::{kv_type, tensors};
+use crate::placement::{LayerPlacement, Pipelining, Placement, Slice, Slices};
+use crate::rules::{Offload, layer_pattern};
 use hwprofiles::{DeviceId, DeviceKind};
-use scenarios::{Architecture, OffloadOptions, Sublayer};
+use scenarios::{Architecture, CpuMoe, OffloadOptions, Sublayer, TensorOverride};
 use std::collections::BTreeMap;
 
-/// What the options say, before they are written as words.
+/// What the options say, before they are written as words. GPUs have numbers from 0 on; `None` is
+/// the host.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Options {
-    /// By layer, for each of its sublayers: whether its matrix lies with the GPU.
-    pub weights: Vec<Vec<bool>>,
+    /// By layer, for each of its sublayers: the GPU that has its matrix.
+    pub weights: Vec<Vec<Option<usize>>>,
     /// By layer, for each of its sublayers: whether it is of the experts or the FFN.
     large: Vec<Vec<bool>>,
-    /// The first layer whose KV cache does.
-    pub kv_from: usize,
-    /// Whether the output projection does.
-    pub head: bool,
+    /// By layer, the GPU that has its KV cache, in ascending order.
+    pub kv: Vec<Option<usize>>,
+    /// The GPU that has the output projection.
+    pub head: Option<usize>,
     /// The rows from which on the GPU computes products with the host's matrices; none does where
     /// it is `None`.
     pub offloaded_rows: Option<u64>,
-    /// By GPU: its layers, and the output projection as one more of the last. Empty where the first
-    /// GPU works alone.
-    pub split: Vec<u64>,
 }
 
 /// Which options an engine has.
@@ -82,10 +84,11 @@ impl Closest {
             }
         });
         let (options, nearest, _) = site.first_fit(candidates, |options| options.placement(site))?;
+        let nearest = as_planned(site, nearest);
         let mut cannot = differences(site, &nearest);
         if exchanged {
             cannot.push(
-                "the order of layers: the GPU holds the KV caches of the last layers, so layers are exchanged"
+                "the order of layers: GPUs hold the KV caches of the last layers, so layers are exchanged"
                     .to_owned(),
             );
         }
@@ -102,10 +105,17 @@ impl Closest {
     }
 }
 
+/// `nearest` with the plan's slots and micro-batches where nothing else differs.
+fn as_planned(site: &Site<'_>, nearest: Placement) -> Placement {
+    let alike = Placement { pipelining: site.placement.pipelining, ..nearest.clone() };
+    if alike == site.placement && !copies(site, &alike) { alike } else { nearest }
+}
+
 /// Reorders the plan's layers, and says whether that changed it: within a kind, layers whose KV
-/// cache is with the GPU come last, since `-ngl` counts from the last layer.
+/// cache is with a GPU come last, those of the first GPU before those of the second, since `-ngl`
+/// counts from the last layer.
 fn put_kv_at_the_back(site: &mut Site<'_>) -> bool {
-    let Some(gpu) = site.gpu else { return false };
+    let gpus = site.gpus();
     let before = site.placement.layers.clone();
     let mut kinds: BTreeMap<&[Sublayer], Vec<usize>> = BTreeMap::new();
     for index in 0..before.len() {
@@ -113,7 +123,7 @@ fn put_kv_at_the_back(site: &mut Site<'_>) -> bool {
     }
     for places in kinds.into_values() {
         let mut order = places.clone();
-        order.sort_by_key(|&index| attends_there(&before[index], Some(gpu)));
+        order.sort_by_key(|&index| attending(&before[index], &gpus));
         for (place, from) in places.into_iter().zip(order) {
             site.placement.layers[place] = before[from].clone();
         }
@@ -129,11 +139,12 @@ fn copies(site: &Site<'_>, placement: &Placement) -> bool {
     placement.sublayers().any(|(.., slices)| slices.iter().any(far))
 }
 
-/// Whether the GPU computes the layer's attention in decode: the engine keeps the KV cache where it
-/// is read, and does not stream it.
-fn attends_there(layer: &LayerPlacement, gpu: Option<Gpu>) -> bool {
-    layer.kv_home().is_some()
-        && gpu.is_some_and(|gpu| layer.slices(Sublayer::Attention)[0].decode == gpu.device)
+/// The GPU that computes the layer's attention in decode: the engine keeps the KV cache where it is
+/// read, and does not stream it.
+fn attending(layer: &LayerPlacement, gpus: &[Gpu]) -> Option<usize> {
+    layer.kv_home()?;
+    let device = layer.slices(Sublayer::Attention)[0].decode;
+    gpus.iter().position(|gpu| gpu.device == device)
 }
 
 /// The device that multiplies `rows` rows with a matrix in the host's memory.
@@ -171,56 +182,29 @@ fn agreed_bytes(site: &Site<'_>, offloaded_rows: Option<u64>) -> u128 {
 impl Options {
     /// Every matrix and KV cache where the plan has it.
     fn closest(site: &Site<'_>) -> Self {
-        let own = site.gpu.map(|gpu| gpu.memory);
+        let gpus = site.gpus();
         let layers = &site.placement.layers;
-        let on_gpu = |slices: &Slices| Some(Site::main(slices).home) == own;
+        let home = |slices: &Slices| {
+            let memory = Site::main(slices).home;
+            gpus.iter().position(|gpu| gpu.memory == memory)
+        };
         let weights = layers.iter().enumerate().map(|(index, layer)| {
-            site.sublayers(index).iter().map(|&sublayer| on_gpu(layer.slices(sublayer))).collect()
+            site.sublayers(index).iter().map(|&sublayer| home(layer.slices(sublayer))).collect()
         });
-        let kv = layers.iter().filter(|layer| attends_there(layer, site.gpu)).count();
         let of_network = |&sublayer: &Sublayer| {
             matches!(sublayer, Sublayer::FfnUp | Sublayer::FfnDown | Sublayer::Experts)
         };
         let large = (0..layers.len()).map(|index| site.sublayers(index).iter().map(of_network).collect());
+        let mut kv: Vec<_> = layers.iter().map(|layer| attending(layer, &gpus)).collect();
+        // Layers of different kinds may not have been exchanged.
+        kv.sort_unstable();
         Self {
             weights: weights.collect(),
             large: large.collect(),
-            kv_from: layers.len() - kv,
-            head: on_gpu(&site.placement.head),
+            kv,
+            head: home(&site.placement.head),
             offloaded_rows: Some(OffloadOptions::ROWS),
-            split: vec![],
         }
-    }
-
-    /// Where the plan gives each of several GPUs a run of whole layers, and the last one also the
-    /// output projection, as `-ts` does.
-    pub fn whole_on_gpus(site: &Site<'_>) -> Option<Self> {
-        let gpus: Vec<_> =
-            site.machine.device_ids().filter(|&id| site.machine.device(id).kind == DeviceKind::Gpu).collect();
-        let of = |slices: &Slices| {
-            let alone = |&gpu: &DeviceId| {
-                let memory = site.machine.device(gpu).memory;
-                slices.iter().all(|it| it.home == memory && it.prefill == gpu && it.decode == gpu)
-            };
-            gpus.iter().position(alone)
-        };
-        let mut split = vec![0; gpus.len()];
-        let mut before = 0;
-        for layer in &site.placement.layers {
-            let at = layer
-                .iter()
-                .map(|(_, slices)| of(slices))
-                .reduce(|one, other| one.filter(|_| one == other))?;
-            before = at.filter(|&at| at >= before)?;
-            split[before] += 1;
-        }
-        let last = of(&site.placement.head)?;
-        split[last] += 1;
-        let on_host = site.placement.embed.iter().all(|it| it.home == site.dram && it.decode == site.host);
-        let fits = gpus.len() > 1 && on_host && last + 1 == gpus.len() && before <= last;
-        let layers = site.placement.layers.len();
-        let weights = (0..layers).map(|index| vec![true; site.sublayers(index).len()]).collect();
-        fits.then(|| Self { weights, kv_from: 0, head: true, split, ..Self::closest(site) })
     }
 
     /// The numbers of rows for op-offload that tell the plan's phases apart.
@@ -242,13 +226,13 @@ impl Options {
         (0..=2 * self.weights.len() + 1).map(|moved| self.without(moved)).collect()
     }
 
-    /// Whole layers like these options, and then with less and less in the GPU's memory.
+    /// Whole layers like these options, and then with less and less in the GPUs' memories.
     fn fewer_layers(self, site: &Site<'_>, experts_and_kv: bool) -> Vec<Self> {
         let layers = self.weights.len();
         let count = |layer: &dyn Fn(usize) -> bool| (0..layers).filter(|&index| layer(index)).count();
         let with_gpu = |index: usize, large: bool| {
             let mut pairs = self.weights[index].iter().zip(&self.large[index]);
-            pairs.any(|(&with_gpu, &is_large)| with_gpu && is_large == large)
+            pairs.any(|(gpu, &is_large)| gpu.is_some() && is_large == large)
         };
         let mixture = experts_and_kv && site.model.experts.is_some();
         let sizes: Vec<(usize, usize)> = if mixture {
@@ -257,31 +241,57 @@ impl Options {
             let whole = (0..held).rev().map(|held| (held, layers));
             (with_host..=layers).map(|with_host| (held, with_host)).chain(whole).collect()
         } else {
-            // As many whole layers as the bytes of the plan's matrices with the GPU make.
-            let bytes = |index: usize, all: bool| -> u64 {
-                let pairs = site.sublayers(index).iter().zip(&self.weights[index]);
-                pairs.filter(|(_, with_gpu)| all || **with_gpu).map(|(&s, _)| site.bytes(s).get()).sum()
-            };
-            let mut left: u64 = (0..layers).map(|index| bytes(index, false)).sum();
-            let held = (0..layers).rev().take_while(|&index| {
-                let takes = bytes(index, true);
-                let room = takes <= left;
-                left = left.saturating_sub(takes);
-                room
-            });
-            (0..=held.count()).rev().map(|held| (held, 0)).collect()
+            (0..=self.held_whole(site)).rev().map(|held| (held, 0)).collect()
         };
         let kv_away = experts_and_kv && site.gpu.is_some_and(|gpu| site.kv_away(gpu));
-        let whole = |(held, with_host): (usize, usize), head: bool| {
-            let first = layers - held;
-            let weights = self.large.iter().enumerate().map(|(index, large)| {
-                large.iter().map(|&large| index >= first && !(large && index < with_host)).collect()
-            });
-            let kv_from = if kv_away { layers } else { first };
-            Self { weights: weights.collect(), kv_from, head, ..self.clone() }
+        let last = [self.whole_layers(site, (0, layers), kv_away, false)];
+        let with_head = site.gpu.is_some();
+        let sizes = sizes.into_iter().map(|size| self.whole_layers(site, size, kv_away, with_head));
+        sizes.chain(last).collect()
+    }
+
+    /// As many last layers as the bytes of the plan's matrices with GPUs make.
+    fn held_whole(&self, site: &Site<'_>) -> usize {
+        let layers = self.weights.len();
+        let bytes = |index: usize, all: bool| -> u64 {
+            let pairs = site.sublayers(index).iter().zip(&self.weights[index]);
+            pairs.filter(|(_, gpu)| all || gpu.is_some()).map(|(&s, _)| site.bytes(s).get()).sum()
         };
-        let last = [whole((0, layers), false)];
-        sizes.into_iter().map(|size| whole(size, site.gpu.is_some())).chain(last).collect()
+        let mut left: u64 = (0..layers).map(|index| bytes(index, false)).sum();
+        let held = (0..layers).rev().take_while(|&index| {
+            let takes = bytes(index, true);
+            let room = takes <= left;
+            left = left.saturating_sub(takes);
+            room
+        });
+        held.count()
+    }
+
+    /// The last `held` layers with the GPUs, but for the experts of the model's first `with_host`,
+    /// dealt out as the engine does by itself.
+    fn whole_layers(
+        &self,
+        site: &Site<'_>,
+        (held, with_host): (usize, usize),
+        kv_away: bool,
+        with_head: bool,
+    ) -> Self {
+        let layers = self.weights.len();
+        let gpu_layers = if with_head && held == layers { held + 1 } else { held };
+        let options = OffloadOptions { gpu_layers: Some(gpu_layers as u64), ..OffloadOptions::DEFAULT };
+        let dealt = Offload::new(site.machine, site.model, &options).ok();
+        let gpu_of = |index: usize| match &dealt {
+            Some(dealt) if held > 0 => dealt.gpu_of(index as u64),
+            _ => None,
+        };
+        let last = site.gpus().len().checked_sub(1);
+        let weights = self.large.iter().enumerate().map(|(index, large)| {
+            let with = |&large: &bool| gpu_of(index).filter(|_| !(large && index < with_host));
+            large.iter().map(with).collect()
+        });
+        let kv = (0..layers).map(|index| gpu_of(index).filter(|_| !kv_away));
+        let head = last.filter(|_| with_head).map(|last| gpu_of(layers - 1).unwrap_or(last));
+        Self { weights: weights.collect(), kv: kv.collect(), head, ..self.clone() }
     }
 
     /// The same with the experts, or the FFN, of the first `moved` layers kept by the host; beyond
@@ -291,60 +301,95 @@ impl Options {
         let whole = moved.saturating_sub(layers);
         let mut fewer = self.clone();
         for (weights, large) in fewer.weights.iter_mut().zip(&self.large).take(moved) {
-            weights.iter_mut().zip(large).for_each(|(with_gpu, large)| *with_gpu &= !large);
+            weights.iter_mut().zip(large).filter(|(_, large)| **large).for_each(|(gpu, _)| *gpu = None);
         }
-        fewer.weights.iter_mut().take(whole).for_each(|layer| layer.fill(false));
-        fewer.kv_from = self.kv_from.max(whole.min(layers));
-        fewer.head &= whole <= layers;
+        fewer.weights.iter_mut().take(whole).for_each(|layer| layer.fill(None));
+        fewer.kv.iter_mut().take(whole).for_each(|gpu| *gpu = None);
+        fewer.head = fewer.head.filter(|_| whole <= layers);
         fewer
     }
 
     /// The placement that llama.cpp makes of these options.
     pub fn placement(&self, site: &Site<'_>) -> Placement {
-        let (host, dram) = (site.host, site.dram);
-        let batch = site.plan.workload.batch;
-        let away = |sublayer, prefill_rows: u64, decode_rows: u64| {
-            let device = |rows| device_of_host_matrices(site, self.offloaded_rows, rows);
-            vec![whole_slice(site.model, sublayer, dram, device(prefill_rows), device(decode_rows))]
-        };
-        let placed = |sublayer, with_gpu: bool, rows| match site.gpu {
-            Some(gpu) if with_gpu => site.on(sublayer, gpu.memory, gpu.device),
-            _ if sublayer == Sublayer::Attention => site.on(sublayer, dram, host),
-            _ => away(sublayer, rows, batch),
-        };
-        let layers = (0..self.weights.len()).map(|index| {
-            let sublayers = site.sublayers(index);
-            site.layer(index, |sublayer| {
-                let at = sublayers.iter().position(|&other| other == sublayer).expect("its layer's");
-                let with_gpu = match sublayer {
-                    Sublayer::Attention => index >= self.kv_from,
-                    _ => self.weights[index][at],
-                };
-                placed(sublayer, with_gpu, batch * site.plan.prefill_chunk)
-            })
-        });
-        let mut placement = Placement {
-            embed: site.on(Sublayer::Embed, dram, host),
-            layers: layers.collect(),
-            head: placed(Sublayer::Head, self.head, batch),
-            pipelining: Pipelining::default(),
-        };
-        if copies(site, &placement) {
-            placement.pipelining.slots = 1;
+        let options = self.placing(site);
+        let offload = Offload::new(site.machine, site.model, &options).expect("options of this model");
+        let mut placement = offload.placement(&site.plan.workload);
+        if !copies(site, &placement) {
+            placement.pipelining = Pipelining::default();
         }
         placement
+    }
+
+    /// The same as a scenario's `placement`, whose `gpu_layers` counts the output projection last.
+    fn placing(&self, site: &Site<'_>) -> OffloadOptions {
+        let (counted, kv_on_host) = self.default_layers();
+        let layers = self.weights.len();
+        let is_whole = counted > layers;
+        let mut override_tensor = self.overrides(site);
+        if let Some(gpu) = self.default_head().filter(|_| !is_whole && self.head == self.default_head()) {
+            override_tensor.push(head_override(Some(gpu)));
+        }
+        let cpu_moe = match self.host_experts(site) {
+            0 => CpuMoe::None,
+            first => CpuMoe::First(first as u64),
+        };
+        OffloadOptions {
+            gpu_layers: Some(if is_whole { counted } else { counted.saturating_sub(1) } as u64),
+            cpu_moe,
+            override_tensor,
+            op_offload: Some(self.offloaded_rows.unwrap_or(u64::MAX)),
+            tensor_split: self.split(site),
+            kv_on_host,
+            micro_batch: site.plan.workload.batch * site.plan.prefill_chunk,
+            ..OffloadOptions::DEFAULT
+        }
+    }
+
+    /// By GPU, its part of what `-ngl` counts; empty where there are not several.
+    pub fn split(&self, site: &Site<'_>) -> Vec<u64> {
+        let gpus = site.gpus().len();
+        let (counted, _) = self.default_layers();
+        if gpus < 2 || counted == 0 {
+            return vec![];
+        }
+        let mut split = vec![0; gpus];
+        let owners = self.owners();
+        owners.iter().flatten().for_each(|&gpu| split[gpu] += 1);
+        split[self.default_head().unwrap_or(0)] += 1;
+        split
+    }
+
+    /// By layer, the GPU that has what no other option moves: that of the KV cache or, where the
+    /// host has all of these, of its first matrix with a GPU, in ascending order.
+    pub fn owners(&self) -> Vec<Option<usize>> {
+        let (counted, kv_on_host) = self.default_layers();
+        if !kv_on_host {
+            return self.kv.clone();
+        }
+        let first = (self.weights.len() + 1).saturating_sub(counted);
+        let mut before = 0;
+        let owner = |(index, layer): (usize, &Vec<Option<usize>>)| {
+            before = layer.iter().flatten().next().copied().unwrap_or(before).max(before);
+            (index >= first).then_some(before)
+        };
+        self.weights.iter().enumerate().map(owner).collect()
+    }
+
+    /// The GPU of the output projection unless another option moves it: that of the last layer.
+    pub fn default_head(&self) -> Option<usize> {
+        let (counted, _) = self.default_layers();
+        let last = self.owners().last().copied().flatten();
+        (counted > 0).then(|| last.or(self.head).unwrap_or(0))
     }
 
     /// The value of `-ngl`, and whether `-nkvo` is needed.
     pub fn default_layers(&self) -> (usize, bool) {
         let layers = self.weights.len();
-        let any = self.weights.iter().flatten().any(|&with_gpu| with_gpu);
-        if self.kv_from < layers {
-            (layers - self.kv_from + 1, false)
-        } else if any {
-            (layers + 1, true)
-        } else {
-            (usize::from(self.head), false)
+        let any = self.weights.iter().flatten().any(Option::is_some);
+        match self.kv.iter().filter(|gpu| gpu.is_some()).count() {
+            0 if any => (layers + 1, true),
+            0 => (usize::from(self.head.is_some()), false),
+            held => (held + 1, false),
         }
     }
 
@@ -359,9 +404,58 @@ impl Options {
                 Some((index, self.weights[index][at]))
             })
             .collect();
-        let with_host = experts.iter().take_while(|(_, with_gpu)| !with_gpu).count();
-        let in_front = experts[with_host..].iter().all(|(_, with_gpu)| *with_gpu);
+        let with_host = experts.iter().take_while(|(_, gpu)| gpu.is_none()).count();
+        let in_front = experts[with_host..].iter().all(|(_, gpu)| gpu.is_some());
         let last = experts[..with_host].last().map_or(0, |(index, _)| index + 1);
         if in_front && last + counted > layers { last } else { 0 }
+    }
+
+    /// The `-ot` patterns for tensors that `-ngl`, `-ts` and `--n-cpu-moe` put elsewhere.
+    pub fn overrides(&self, site: &Site<'_>) -> Vec<TensorOverride> {
+        let host_experts = self.host_experts(site);
+        let layers = self.weights.len();
+        let mut by_tensor: BTreeMap<(&str, Option<usize>), Vec<usize>> = BTreeMap::new();
+        for (index, (weights, owner)) in self.weights.iter().zip(self.owners()).enumerate() {
+            let shape = site.model.layer(index as u64);
+            for (&sublayer, &gpu) in site.sublayers(index).iter().zip(weights) {
+                let default = owner.filter(|_| !(sublayer == Sublayer::Experts && index < host_experts));
+                if let Some(tensors) = tensors(shape, sublayer).filter(|_| gpu != default) {
+                    by_tensor.entry((tensors, gpu)).or_default().push(index);
+                }
+            }
+        }
+        let mut by_layers: BTreeMap<(Vec<usize>, Option<usize>), Vec<&str>> = BTreeMap::new();
+        for ((tensors, gpu), layers) in by_tensor {
+            by_layers.entry((layers, gpu)).or_default().push(tensors);
+        }
+        let pattern = |((numbers, gpu), tensors): ((Vec<usize>, Option<usize>), Vec<&str>)| {
+            let numbers = match numbers.len() == layers {
+                true => "[0-9]+".to_owned(),
+                false => layer_pattern(&numbers),
+            };
+            let pattern = format!(r"blk\.{numbers}\.{}\.", alternatives(&tensors));
+            TensorOverride { pattern, buffer: buffer(gpu) }
+        };
+        let mut patterns: Vec<_> = by_layers.into_iter().map(pattern).collect();
+        if self.head != self.default_head() {
+            patterns.push(head_override(self.head));
+        }
+        patterns
+    }
+}
+
+/// The pattern of the output projection; a tied one is the token table.
+fn head_override(gpu: Option<usize>) -> TensorOverride {
+    TensorOverride { pattern: r"^(output|token_embd)\.weight$".to_owned(), buffer: buffer(gpu) }
+}
+
+fn buffer(gpu: Option<usize>) -> String {
+    gpu.map_or_else(|| "CPU".to_owned(), |gpu| format!("CUDA{gpu}"))
+}
+
+fn alternatives(words: &[&str]) -> String {
+    match words {
+        [one] => (*one).to_owned(),
+        many => format!("({})", many.join("|")),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::fixture::formats;
 use hwprofiles::{Machine, Seconds};
-use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, PlannerError, Roofline, steps};
+use planner::{CostModel, PhasePrograms, PhaseTimes, Placement, PlannerError, Roofline, Scorer, steps};
 use scenarios::{Model, Phase, Workload};
 
 /// Scores with the roofline of each step, like a simulator without contention.
@@ -26,4 +26,10 @@ pub fn roofline_times(
     }
     let decodes = workload.decode_steps();
     Ok(PhaseTimes { ttft, tpot: (decodes > 0).then(|| rest / decodes as f64) })
+}
+
+/// The same for every cost model and workload.
+pub fn roofline(cost_model: CostModel<'_>, workload: Workload) -> Box<Scorer<'_>> {
+    let CostModel { machine, model, .. } = cost_model;
+    Box::new(move |placement, chunk| roofline_times(machine, model, &workload, placement, chunk))
 }

@@ -5,14 +5,15 @@
 //! each and the busiest GPU is at work for b of it, a step begins d − q·(d − b) after the one
 //! before.
 
+use crate::cost::cost_model::CostModel;
+use crate::program::{Lane, Program, Task};
 use hwprofiles::DeviceId;
-use planner::{CostModel, Lane, Program, Task};
 use scenarios::Phase;
 use std::collections::BTreeSet;
 
 /// The devices that steps of a prompt follow each other through.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct StepOverlap {
+pub struct StepOverlap {
     devices: Vec<DeviceId>,
     /// Of the time in which a device would wait, the share in which it works.
     share: f64,
@@ -49,6 +50,11 @@ impl StepOverlap {
             at.into_iter().for_each(|at| busy[at] += seconds);
         }
         busy
+    }
+
+    /// The devices.
+    pub(crate) fn devices(&self) -> &[DeviceId] {
+        &self.devices
     }
 
     /// Seconds that overlapping saves. `duration` and `busy`, the time that each device is at work,
