@@ -49,6 +49,27 @@ fn a_closed_loop_is_summed_up_in_words_and_in_numbers() {
 }
 
 #[test]
+fn the_rates_of_a_group_are_shares_of_all_its_gpus_and_idle_ones_are_told() {
+    let place = placed(TRACE);
+    let four = "--set machine=4xH100 --set tensor_parallel";
+    let day = |degree: u64| -> serde_json::Value {
+        let text = place.stdout(&format!("--json sim closed.yaml {four}={degree}"));
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let number = |day: &serde_json::Value, key: &str| day[key].as_f64().expect("a number");
+    // The same FLOP, as shares of the peak of twice as many GPUs.
+    let peak_time = |degree| {
+        let day = day(degree);
+        number(&day, "mfu") * number(&day, "duration_s") * degree as f64
+    };
+    let (two, all) = (peak_time(2), peak_time(4));
+    assert!((two / all - 1.0).abs() < 0.02, "{two} {all}");
+    let told = |degree: u64| place.stdout(&format!("sim closed.yaml {four}={degree}"));
+    assert!(told(2).contains("2 of the 4 GPUs are idle; `fulcrum capacity` puts"), "{}", told(2));
+    assert!(!told(4).contains("idle"), "{}", told(4));
+}
+
+#[test]
 fn a_closed_loop_of_equal_requests_prints_a_range_that_contains_both_ends() {
     let place = placed(TRACE);
     let text = place.stdout("sim closed.yaml");

@@ -93,11 +93,7 @@ impl ResolvedPlan {
     /// The roofline of a device; of a group of GPUs, of all of them.
     fn roof(&self, device: DeviceId) -> DeviceRoof {
         let device = self.machine.device(device);
-        let formats = self.plan.formats.weights.distinct();
-        let peak = formats
-            .filter_map(|format| Some(device.fastest_product(format)?.value))
-            .max_by(FlopPerSec::total_cmp);
-        let peak = peak.map(|rate| rate * device.ranks() as f64);
+        let peak = device.peak_rate(self.plan.formats.weights.distinct());
         DeviceRoof { peak, bandwidth: self.machine.memory(device.memory).bandwidth.value }
     }
 }

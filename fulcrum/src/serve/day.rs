@@ -4,14 +4,14 @@
 use super::engine_day::EngineDay;
 use super::engines::{EngineFleet, EnginePlan};
 use super::lockstep::{LockstepRange, with_unequal_lengths};
-use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine};
+use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine, engines_of};
 use super::prefill_pool::PrefillPool;
 use super::rebalance::{RebalancedDay, add_plans};
 use super::request_feed::repeats_prompts;
 use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
-use hwprofiles::{Seconds, write_atomically};
+use hwprofiles::{DeviceId, Machine, Seconds, write_atomically};
 use planner::{CostModel, Placement};
 use scenarios::{Requests, Serving};
 use serde_json::{Value, json};
@@ -101,6 +101,7 @@ pub(crate) fn serve_day_on(
     };
     let serving = &Serving { replicas: (machines * each).min(users), ..serving.clone() };
     let plan = format!("{chosen}, {formats}");
+    let idle = idle_gpus(&machine, &placement, each);
     let cost_model = CostModel { machine: &machine, model: scenario.model(), formats: &formats };
     let (mut engine, residency) = match sizing.engine(cost_model, &placement)? {
         SizedEngine::Fits(engine, residency) => (*engine, residency),
@@ -141,8 +142,31 @@ pub(crate) fn serve_day_on(
         scenario.engine().profile.engine,
         engine.num_blocks,
         engine.block_size,
-    ) + &residency.to_text();
+    ) + &residency.to_text()
+        + &idle;
     Ok(ServedDay { heading, plan, engine, residency, summary, requests, rebalanced, lockstep: None })
+}
+
+/// A line about the GPUs of `machine` that none of its `engines` uses; empty where all are used.
+fn idle_gpus(machine: &Machine, placement: &Placement, engines: u64) -> String {
+    let gpus = machine.identical_gpus();
+    let uses = |gpu: &DeviceId| {
+        placement
+            .sublayers()
+            .flat_map(|(.., slices)| slices)
+            .any(|it| it.decode == *gpu || it.prefill == *gpu)
+    };
+    let of_one = gpus.iter().filter(|gpu| uses(gpu)).count() as u64;
+    let groups = (engines / engines_of(&machine.division())).max(1);
+    let idle = (gpus.len() as u64).saturating_sub(of_one * groups) * machine.tensor_parallel();
+    match idle {
+        0 => String::new(),
+        idle if of_one == 0 => format!("none of the {idle} GPUs is used\n"),
+        idle => format!(
+            "{idle} of the {} GPUs are idle; `fulcrum capacity` puts engines side by side\n",
+            gpus.len() as u64 * machine.tensor_parallel(),
+        ),
+    }
 }
 
 /// Joins the records of several engines, and writes what `tables` want of them.

@@ -197,7 +197,7 @@ pub(crate) struct ServingPlacement {
 }
 
 /// How many engines there are on a group of GPUs.
-fn engines_of(division: &GroupDivision) -> u64 {
+pub(super) fn engines_of(division: &GroupDivision) -> u64 {
     division.stages * division.data
 }
 

@@ -73,6 +73,13 @@ impl Device {
         self.table(dtype).or_else(kin)?.fastest()
     }
 
+    /// The highest rate of products with weights in any of `formats`, of all GPUs of a group
+    /// together. `None` where no such rate is known.
+    pub fn peak_rate(&self, formats: impl IntoIterator<Item = DType>) -> Option<FlopPerSec> {
+        let rates = formats.into_iter().filter_map(|dtype| Some(self.fastest_product(dtype)?.value));
+        rates.max_by(FlopPerSec::total_cmp).map(|rate| rate * self.ranks() as f64)
+    }
+
     /// The time of y[m, n] = x[m, k] · W[n, k]ᵀ with the weights in a memory that is `factor` times
     /// as fast as the device's own. See [`Device::gemm_time_from`].
     pub(super) fn product_time(

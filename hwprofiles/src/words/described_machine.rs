@@ -9,6 +9,11 @@ use crate::parts::{
 use crate::units::{Bytes, Sourced};
 use crate::words::line_words::ModuleWords;
 
+/// What is assumed of systems that lend their GPU half of the memory by default: Windows (shared GPU
+/// memory) and Linux (`ttm.pages_limit`).
+const SET_TO_LEND_ALL: &str =
+    "the GPU may use all memory (Windows and Linux lend half unless told otherwise)";
+
 /// What macOS lends the GPU of a memory unless told otherwise: two thirds up to 36 GB, as Macs of
 /// 16 and 32 GB report it, and three quarters of a larger one.
 fn lent_by_macos(capacity: Bytes) -> f64 {
@@ -265,7 +270,10 @@ impl DescribedMachine {
                 assumed.push(format!("macOS lends the GPU {:.0} % of {capacity}", share * 100.0));
                 Bytes::new((capacity.as_f64() * share) as u64)
             }
-            false => capacity,
+            false => {
+                assumed.extend(unified.then(|| SET_TO_LEND_ALL.to_owned()));
+                capacity
+            }
         };
         let stated = |capacity| Some(Sourced::estimated(capacity, "stated by the person asking, or assumed"));
         let known = self.dram.take().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The times of a run and the rates that follow from them.
 
 use crate::results::configuration::RunTimes;
-use hwprofiles::{Bytes, BytesPerSec, Device, Flop, FlopPerSec, Machine, MissingRate, Seconds};
+use hwprofiles::{Bytes, BytesPerSec, Flop, FlopPerSec, Machine, MissingRate, Seconds};
 use planner::{Action, CostModel, PhasePrograms, StepSpan, Trace};
 use scenarios::{Phase, WeightFormats};
 use serde::Serialize;
@@ -78,7 +78,11 @@ impl StepRates {
         let end = Seconds::from_nanos(trace.steps.last().map_or(0, |step| step.end_ns));
         let prefill = flop / times.ttft;
         let decode = times.tpot.map(|_| bytes / (end - times.ttft));
-        let peak = best_gemm(&machine.devices, weights);
+        let peak = machine
+            .devices
+            .iter()
+            .map(|device| device.peak_rate(weights.distinct()))
+            .sum::<Option<FlopPerSec>>();
         let bandwidth = read_bandwidth(machine);
         Self {
             output_tokens_per_s: trace.output_tokens() / end.get(),
@@ -89,16 +93,6 @@ impl StepRates {
             times,
         }
     }
-}
-
-/// The sum over devices of the best measured matrix-product rate in any of the formats.
-pub(crate) fn best_gemm(devices: &[Device], weights: WeightFormats) -> Option<FlopPerSec> {
-    let rates = devices.iter().map(|device| {
-        let best = |dtype| device.fastest_product(dtype).map(|rate| rate.value);
-        let all: Option<Vec<_>> = weights.distinct().map(best).collect();
-        all?.into_iter().max_by(FlopPerSec::total_cmp)
-    });
-    rates.collect::<Option<Vec<_>>>().map(|rates| rates.into_iter().sum())
 }
 
 /// The sum of the bandwidths of all memories that are not part of another.

@@ -2,7 +2,6 @@
 
 use crate::numbers::serde_forms::in_seconds;
 use crate::results::configuration::MemoryUse;
-use crate::results::step_rates::best_gemm;
 use hwprofiles::{Bytes, Flop, FlopPerSec, Machine, Seconds};
 use planner::Trace;
 use scenarios::{Training, WeightFormats};
@@ -56,8 +55,7 @@ impl TrainingRates {
         let model = Flop::new(backward.get() + backward.get() / 2);
         let lanes = |event: &&planner::TraceEvent| event.name.starts_with("backward");
         let computes = trace.events.iter().find(lanes).and_then(|event| machine.device_named(&event.lane));
-        let best =
-            computes.and_then(|device| best_gemm(std::slice::from_ref(machine.device(device)), weights));
+        let best = computes.and_then(|device| machine.device(device).peak_rate(weights.distinct()));
         let model_rate = model / step;
         Self {
             step,

@@ -3,7 +3,6 @@
 use crate::numbers::format::{byte_rate, duration, flop_rate, flop_tick, percent, plain};
 use crate::page::block::{PageBlock, Plot, Table, TableCell, TableColumn};
 use crate::plots::chart::{AxisScale, Chart, GuideCourse, GuideLine, PlotPoint, PlotSeries};
-use crate::results::step_rates::best_gemm;
 use hwprofiles::{Bytes, DType, Flop, Machine, Seconds};
 use planner::Trace;
 use scenarios::{Phase, WeightFormats};
@@ -57,9 +56,8 @@ impl Ceilings {
             None => device.gemm.keys().copied().collect(),
         };
         let compute = formats.into_iter().filter_map(|dtype| {
-            let best = best_gemm(std::slice::from_ref(device), WeightFormats::all(dtype))?;
-            // Rates are of one rank; the FLOP of a task are of all ranks.
-            Some((format!("{dtype} products"), best.get() * device.ranks() as f64))
+            let best = device.peak_rate([dtype])?;
+            Some((format!("{dtype} products"), best.get()))
         });
         let memories = [device.memory].into_iter().chain(device.reads.iter().copied());
         let memories =

@@ -131,8 +131,8 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// The sum over the computing devices of each one's fastest measured matrix product in any of the
-/// weights' formats. `None` if a device has no measured rate.
+/// The sum over the computing devices of each one's fastest matrix product in any of the weights'
+/// formats. `None` if a device has no known rate.
 fn peak_rate(cost_model: &CostModel<'_>, programs: &PhasePrograms) -> Option<FlopPerSec> {
     let tasks = programs.prefill.tasks.iter().chain(&programs.decode.tasks);
     let device = |task: &Task| match task.lane {
@@ -140,13 +140,9 @@ fn peak_rate(cost_model: &CostModel<'_>, programs: &PhasePrograms) -> Option<Flo
         Lane::Link(_) => None,
     };
     let computing: BTreeSet<_> = tasks.filter_map(device).collect();
-    let fastest = |device: DeviceId| {
-        let device = cost_model.machine.device(device);
-        let all: Option<Vec<_>> =
-            cost_model.formats.weights.distinct().map(|dtype| device.fastest_product(dtype)).collect();
-        all?.into_iter().map(|rate| rate.value).max_by(FlopPerSec::total_cmp)
-    };
-    computing.into_iter().map(fastest).collect::<Option<Vec<_>>>().map(|rates| rates.into_iter().sum())
+    let weights = cost_model.formats.weights;
+    let fastest = |device: DeviceId| cost_model.machine.device(device).peak_rate(weights.distinct());
+    computing.into_iter().map(fastest).sum()
 }
 
 fn missing_number(unknown: &str, error: &PlannerError) -> String {
