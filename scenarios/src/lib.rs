@@ -31,6 +31,7 @@ pub use load::routing::Routing;
 pub use load::serving::{EarlierPrompts, Serving};
 pub use load::shift::{Shift, ShiftChange};
 pub use load::speculation::{MTP_MODULE, Speculation, SpeculationChoice};
+pub use load::token_count::token_count;
 pub use load::training::Training;
 pub use load::workload::Workload;
 pub use load::workload_kind::WorkloadKind;

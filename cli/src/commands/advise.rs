@@ -4,8 +4,8 @@ use crate::text::terminal::strong;
 use crate::text::terminal::{out, out_json};
 use fulcrum::{
     AdviceQuestion, AdvisedEngine, AdvisedMachine, Error, OrError, Purpose, Result, UpgradePrices,
-    token_count,
 };
+use scenarios::token_count;
 use std::path::{Path, PathBuf};
 
 /// Say what a machine can run, how fast, and what would make it faster.
@@ -63,7 +63,7 @@ impl AdviseArguments {
         let words = Some(self.words.join(" ")).filter(|words| !words.is_empty());
         let machine = match self.machine.or(words).as_deref() {
             None => this_machine()?,
-            Some(name) if name == "this" || Path::new(name).is_file() => {
+            Some(name) if name == "this" || is_file(name) => {
                 AdvisedMachine::from_machine(fulcrum::machine(name)?)
             }
             Some(words) => AdvisedMachine::from_words(words)?,
@@ -96,6 +96,12 @@ impl AdviseArguments {
             false => Ok(()),
         }
     }
+}
+
+/// Whether words are the name of a machine's file, which may be missing.
+fn is_file(words: &str) -> bool {
+    let path = Path::new(words);
+    path.is_file() || path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
 /// This machine by its measurement or its parts.

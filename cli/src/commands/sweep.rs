@@ -118,7 +118,7 @@ impl SweepArguments {
                 }
             }
         }
-        Ok(())
+        counts.require_answers()
     }
 
     /// Refuses what shards cannot do, since they know nothing of each other.

@@ -3,6 +3,7 @@
 use crate::column::column;
 use crate::killed::{killed_at, lines};
 use crate::place::Place;
+use hwprofiles::Seconds;
 use std::fs;
 use std::process::Command;
 
@@ -183,6 +184,39 @@ fn a_point_that_fails_is_a_row_and_not_the_end() {
     let tight = "sweep s.yaml --set model=llama-3.1-70b --set workload.batch=1,1000000 --set slo={ttft:1us} -o tight.csv";
     place.stdout(&tight.replace("{ttft:1us}", r#"{"ttft":"1us"}"#));
     assert!(column(&read(&place, "tight.csv"), "status").iter().all(|status| status != "ok"));
+    // Where nothing was answered, the command says so, and the table is there all the same.
+    let none = place.fulcrum("sweep s.yaml --set workload.batch=0,-1 -o none.csv");
+    let told = String::from_utf8_lossy(&none.stderr);
+    assert!(none.status.code() == Some(2) && told.contains("none of the 2 points"), "{told}");
+    assert_eq!(column(&read(&place, "none.csv"), "status"), ["invalid", "invalid"]);
+}
+
+#[test]
+fn a_sweep_with_search_is_as_good_as_plans_and_says_when_it_is_not() {
+    let place = placed();
+    let asked =
+        "sweep s.yaml --set model=qwen3-30b-a3b --set machine=rtx4090-desktop --set workload.batch=1,4";
+    let quick = place.stdout(&format!("{asked} -o quick.csv"));
+    let searched = place.stdout(&format!("{asked} --search -o searched.csv"));
+    assert!(quick.contains("without the last search of `fulcrum plan`"), "{quick}");
+    assert!(!searched.contains("without the last search"), "{searched}");
+    let times = |file: &str| -> Vec<f64> {
+        column(&read(&place, file), "e2el_s_mean").iter().map(|time| time.parse().expect("a time")).collect()
+    };
+    let (quick, searched) = (times("quick.csv"), times("searched.csv"));
+    for (at, batch) in [1, 4].into_iter().enumerate() {
+        let set =
+            format!("--set model=qwen3-30b-a3b --set machine=rtx4090-desktop --set workload.batch={batch}");
+        let plan: serde_json::Value =
+            serde_json::from_str(&place.stdout(&format!("--json plan s.yaml {set} -o p.yaml")))
+                .expect("JSON");
+        let [ttft, tpot] = ["ttft", "tpot"].map(|name| {
+            let told = plan["predicted"]["simulated"][name].as_str().expect("a time");
+            told.parse::<Seconds>().expect("a time").get()
+        });
+        assert!((searched[at] / (ttft + 7.0 * tpot) - 1.0).abs() < 1e-6, "{plan}");
+        assert!(searched[at] <= quick[at] * 1.0001, "{searched:?} {quick:?}");
+    }
 }
 
 #[test]

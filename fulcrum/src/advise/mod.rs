@@ -17,5 +17,5 @@ pub use advised_engine::AdvisedEngine;
 pub use advised_machine::AdvisedMachine;
 pub use answer::{Advice, LeftOutModel, advise};
 pub use placing::PlacementClass;
-pub use question::{AdviceQuestion, Purpose, token_count};
+pub use question::{AdviceQuestion, Purpose};
 pub use upgrade::{Upgrade, UpgradePrices};

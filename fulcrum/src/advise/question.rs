@@ -128,34 +128,3 @@ impl AdviceQuestion {
         self.context.unwrap_or_else(|| self.purpose.context().max(self.prompt.unwrap_or(0) + 512))
     }
 }
-
-/// A number of tokens as people write it: `32768`, or `32k` for 32 · 1024; from 1 to 16,777,216.
-///
-/// # Errors
-/// What would be right.
-pub fn token_count(word: &str) -> Result<u64, String> {
-    let (digits, unit) = match word.strip_suffix(['k', 'K']) {
-        Some(digits) => (digits, 1024),
-        None => (word, 1),
-    };
-    let count = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(unit));
-    count
-        .filter(|count| (1..=1 << 24).contains(count))
-        .ok_or_else(|| "a whole number from 1 to 16777216 is wanted, such as 32768 or 32k".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_are_counted_in_ones_and_in_1024s() {
-        assert_eq!(
-            ["1", "32768", "32k", "128K"].map(|word| token_count(word).ok()),
-            [1, 32_768, 32_768, 131_072].map(Some)
-        );
-        for word in ["", "k", "0", "-1", "1.5k", "32 k", "16777217", "99999999999999999999k"] {
-            assert!(token_count(word).unwrap_err().contains("32k"), "{word}");
-        }
-    }
-}

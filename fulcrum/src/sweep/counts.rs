@@ -3,6 +3,7 @@
 use super::halving::HalvingLadder;
 use super::highlights::SweepHighlights;
 use super::row::PointStatus;
+use crate::error::{Error, Result};
 use serde_json::{Map, Value, json};
 
 /// How many points came to which status, and what else a sweep found.
@@ -35,6 +36,22 @@ impl SweepCounts {
             all.insert("rungs".to_owned(), ladder.to_json());
         }
         Value::Object(all)
+    }
+
+    /// Refuses a sweep of which no point was answered. That nothing fits is an answer.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if something is wrong with all points, [`Error::Failed`] if one of them
+    /// failed as well.
+    pub fn require_answers(&self) -> Result<()> {
+        let of = |status: PointStatus| self.by_status[status as usize];
+        let answered = of(PointStatus::Ok) + of(PointStatus::Infeasible) + self.finished_before;
+        let text = || format!("none of the {} points has an answer", self.by_status.iter().sum::<u64>());
+        match (answered, of(PointStatus::Failed), of(PointStatus::Invalid)) {
+            (0, 1.., _) => Err(Error::failed(text())),
+            (0, 0, 1..) => Err(Error::input(text())),
+            _ => Ok(()),
+        }
     }
 
     /// The counts as words: `12 ok, 3 infeasible`.

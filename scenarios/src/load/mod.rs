@@ -7,6 +7,7 @@ pub(crate) mod routing;
 pub(crate) mod serving;
 pub(crate) mod shift;
 pub(crate) mod speculation;
+pub(crate) mod token_count;
 pub(crate) mod training;
 pub(crate) mod workload;
 pub(crate) mod workload_kind;

@@ -22,6 +22,7 @@ use crate::load::arrivals::{Arrivals, Length, Requests, ThinkTime};
 use crate::load::request_trace::RequestTrace;
 use crate::load::routing::Routing;
 use crate::load::shift::{Shift, ShiftChange, read_shifts};
+use crate::load::token_count::{MAX_TOKENS, tokens_of};
 use crate::load::workload::{Misfit, Workload};
 use crate::model::transformer::Model;
 use hwprofiles::{BytesPerSec, RequestsPerSec, Seconds};
@@ -31,7 +32,6 @@ use std::io::BufReader;
 use std::path::Path;
 
 const MAX_REQUESTS: u64 = 1 << 32;
-const MAX_TOKENS: u64 = 1 << 32;
 const MAX_BEAMS: u64 = 64;
 
 /// A serving workload: requests, and the replicas that they go to.
@@ -324,9 +324,8 @@ fn routing(section: &DocumentSection<'_>) -> Result<Routing, ScenarioError> {
 /// Reads `512`, `{from: 16, to: 512}` or `{mean: 900, cv: 1.2}`.
 fn length(section: &DocumentSection<'_>, key: &str) -> Result<Length, ScenarioError> {
     const WANTED: &str =
-        "tokens are wanted: a whole number above 0, {from: 16, to: 512}, or {mean: 900, cv: 1}";
+        "tokens are wanted: a whole number above 0, 32k, {from: 16, to: 512}, or {mean: 900, cv: 1}";
     let wrong = || section.wrong(key, WANTED);
-    let tokens = |value: &Value| value.as_u64().filter(|tokens| (1..=MAX_TOKENS).contains(tokens));
     match section.get(key) {
         None => Err(section.missing(key, WANTED)),
         Some(Value::Object(entries)) => {
@@ -334,7 +333,7 @@ fn length(section: &DocumentSection<'_>, key: &str) -> Result<Length, ScenarioEr
                 |keys: [&str; 2]| entries.len() == 2 && keys.iter().all(|key| entries.contains_key(*key));
             let number = |key: &str| entries[key].as_f64().filter(|number| *number > 0.0);
             if only(["from", "to"]) {
-                let ends = (tokens(&entries["from"]), tokens(&entries["to"]));
+                let ends = (tokens_of(&entries["from"]), tokens_of(&entries["to"]));
                 let (Some(from), Some(to)) = ends else { return Err(wrong()) };
                 return if from <= to { Ok(Length::Uniform { from, to }) } else { Err(wrong()) };
             }
@@ -345,7 +344,7 @@ fn length(section: &DocumentSection<'_>, key: &str) -> Result<Length, ScenarioEr
             }
             Err(wrong())
         }
-        Some(value) => tokens(value).map(Length::Fixed).ok_or_else(wrong),
+        Some(value) => tokens_of(value).map(Length::Fixed).ok_or_else(wrong),
     }
 }
 

@@ -6,12 +6,12 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
+use crate::load::token_count::MAX_TOKENS;
 use crate::load::workload::{Misfit, Workload};
 use crate::model::transformer::Model;
 use serde::{Deserialize, Serialize};
 
 const MAX_SEQUENCES: u64 = 1 << 20;
-const MAX_TOKENS: u64 = 1 << 32;
 
 /// One training step: equal sequences go forward and backward, then every parameter is updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
 use crate::load::speculation::Speculation;
+use crate::load::token_count::{MAX_TOKENS, TOKENS_WANTED, tokens_of};
 use crate::model::operators::formats::Formats;
 use crate::model::operators::layer::LayerKind;
 use crate::model::operators::operator::Operator;
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 const MAX_SEQUENCES: u64 = 1 << 20;
-const MAX_TOKENS: u64 = 1 << 32;
 /// If the bytes of a whole run stay below 2⁶³, no sum of `Bytes` within the run overflows.
 const MAX_BYTES: u128 = 1 << 63;
 
@@ -187,10 +187,15 @@ pub(crate) fn read_workload(section: &DocumentSection<'_>) -> Result<Workload, S
             .count(key, limit)?
             .ok_or_else(|| section.missing(key, &format!("a whole number from 1 to {limit} is wanted")))
     };
+    let tokens = |key: &str| match section.get(key).map(tokens_of) {
+        Some(Some(tokens)) => Ok(tokens),
+        Some(None) => Err(section.wrong(key, TOKENS_WANTED)),
+        None => Err(section.missing(key, TOKENS_WANTED)),
+    };
     Ok(Workload {
         batch: count("batch", MAX_SEQUENCES)?,
-        prompt_tokens: count("prompt_tokens", MAX_TOKENS)?,
-        output_tokens: count("output_tokens", MAX_TOKENS)?,
+        prompt_tokens: tokens("prompt_tokens")?,
+        output_tokens: tokens("output_tokens")?,
         speculation: None,
     })
 }
