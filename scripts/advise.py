@@ -77,7 +77,8 @@ def hybrids():
 
 
 def advice(run):
-    """Our decode rate and our time of the prompt; the error's text where there is none."""
+    """Our decode rate, our time of the prompt, the kind of placement, and the preset and the format that were
+    understood; the error's text where there is none."""
     machine, engine, model, quant, prompt, output, *_ = run
     word, engine = format_of(quant, engine), ENGINES.get(engine)
     if not word or not engine:
@@ -98,7 +99,7 @@ def advice(run):
     row = json.loads(done.stdout)["rows"][0]
     seconds = row["ttft"].split()
     ttft = float(seconds[0]) * {"s": 1, "ms": 1e-3, "us": 1e-6, "min": 60}[seconds[1]]
-    return row["tok_s"], ttft, row["class"]
+    return row["tok_s"], ttft, row["class"], row["model"], row["format"]
 
 
 def told(name, ratios):
@@ -121,14 +122,14 @@ def main():
         if isinstance(answer, str):
             refused[answer] += 1
             continue
-        (decode, ttft, kind), (measured, prefilled) = answer, run[6:]
+        (decode, ttft, kind, preset, word), (measured, prefilled) = answer, run[6:]
         prompt = tokens(run[4], 512) / ttft
         if run[1] == "vllm" and tokens(run[4], 512) > 4096 and not prefilled:
             tokens_out = tokens(run[5], 128)
             decode = tokens_out / (ttft + tokens_out / decode)
         for phase, ours, theirs in [("decode", decode, measured), ("prompt", prompt, prefilled)]:
             if theirs and (phase == "decode" or tokens(run[4], 512) >= 256):
-                rows.append([*run[:6], kind, phase, ours, theirs])
+                rows.append([*run[:6], kind, phase, ours, theirs, preset, word])
                 for group in ["all", kind, run[1]]:
                     groups[f"{phase}, {group}"].append(ours / theirs)
     print(f'{"":42} rows   median      p90  ratio  80 % of measured ÷ ours')
@@ -139,7 +140,8 @@ def main():
         print(f"  {count:4} {why}")
     if ASKED.rows:
         with open(ASKED.rows, "w", newline="") as file:
-            header = "machine,engine,model,quantization,prompt_tokens,output_tokens,places,phase,ours_tok_s,measured_tok_s"
+            header = ("machine,engine,model,quantization,prompt_tokens,output_tokens,places,phase,ours_tok_s,"
+                      "measured_tok_s,preset,format")
             csv.writer(file).writerows([header.split(","), *rows])
 
 

@@ -59,7 +59,10 @@ pub use pipeline::{
 };
 pub use progress::{ProgressEvent, ProgressFn, TaskStage, no_progress};
 pub use report::{ResultPage, report};
-pub use reproduce::{Published, fit_constants, reproduce, reproduce_public, reproduce_public_left_out};
+pub use reproduce::{
+    FittedRate, Published, ReachedFit, ReachedFitOptions, fit_constants, fit_reached, is_llama_bench,
+    reproduce, reproduce_public, reproduce_public_left_out,
+};
 #[cfg(feature = "run")]
 pub use run::{
     AnswerEvent, AnswerFile, AnswerSink, AnswerTimes, BatchAnswers, BatchDefaults, BatchJob, BatchRequest,

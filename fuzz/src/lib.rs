@@ -7,7 +7,7 @@
 
 use hwprofiles::{MeasuredPoints, Operations, Profile, Seconds};
 use planner::{Plan, PlanTable, Trace};
-use scenarios::published::Publication;
+use scenarios::published::{BenchRun, Publication};
 use scenarios::{Document, Gguf, Model, RequestTrace, SweepAxis};
 use server::{ChatTemplate, ServedModel};
 use sim::serving::{
@@ -22,7 +22,7 @@ use std::sync::{Arc, LazyLock};
 pub type Reader = (&'static str, fn(&[u8]) -> bool);
 
 /// All readers, in the order of their names.
-pub const READERS: [Reader; 24] = [
+pub const READERS: [Reader; 25] = [
     ("axes", axes),
     ("chat_template", chat_template),
     ("config", config),
@@ -30,6 +30,7 @@ pub const READERS: [Reader; 24] = [
     ("gguf", gguf),
     ("http_body", http_body),
     ("layer_times", layer_times),
+    ("llama_bench", llama_bench),
     ("machine", machine),
     ("machine_words", machine_words),
     ("operations", operations),
@@ -198,6 +199,23 @@ pub fn plan_table(bytes: &[u8]) -> bool {
 
 pub fn trace(bytes: &[u8]) -> bool {
     same_again(text(bytes), |text| Trace::from_json("trace.json".as_ref(), text), |it| Some(it.to_json()))
+}
+
+/// A table of `llama-bench`, and the scenario of each of its rates.
+pub fn llama_bench(bytes: &[u8]) -> bool {
+    static MODEL: LazyLock<Model> = LazyLock::new(|| Model::preset("qwen3-30b-a3b").expect("a preset"));
+    let Ok(runs) = BenchRun::read(text(bytes), "bench") else { return false };
+    for run in &runs {
+        let (_, kind) = run.named();
+        assert!(run.point.rate > 0.0 && !run.test().is_empty());
+        let kind = kind.unwrap_or_else(|| "q8_0".to_owned());
+        let scenario = run.scenario("rtx4090-desktop".into(), &MODEL, "qwen3-30b-a3b", &kind);
+        let Ok(mut scenario) = scenario else { continue };
+        scenario["workload"] = serde_json::json!({"batch": 1, "prompt_tokens": 1, "output_tokens": 1});
+        // Numbers of the table that are out of range are refused by the scenario's own reader.
+        Document::from_yaml("bench", &scenario.to_string()).expect("a document").scenario().ok();
+    }
+    true
 }
 
 /// What is read as any kind of result makes a page.

@@ -73,8 +73,8 @@ pub use parts::{
     Host, HostChange, HostChanges, InstructionSet, LaunchCosts, LinkPart, LoadedLatency, LoadedPoint,
     Loopback, LoopbackLimit, MachineBase, MachineParts, MeasuredCeilings, MeasuredGpu, MemoryModules, Numa,
     NumaNode, NumaPath, NvmePart, PageMode, PageSize, PartNames, PathRates, PointsError, Processor,
-    ReadWriteMix, ReadWriteMixes, RowShare, RowShares, SheetRates, SocketDram, SocketsChoice, StoreKind,
-    StreamCurve, StreamKind, TransferCurve,
+    ReachedRates, ReachedShares, ReadWriteMix, ReadWriteMixes, RowShare, RowShares, SheetRates, SocketDram,
+    SocketsChoice, StoreKind, StreamCurve, StreamKind, TransferCurve,
 };
 pub use rates::{
     AllReduce, AttentionFacts, AttentionFitError, AttentionKernels, AttentionPoint, AttentionRates,

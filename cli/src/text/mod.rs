@@ -1,6 +1,5 @@
 //! What people read: results in words, and the terminal.
 
-pub mod gpu_fit;
 pub mod grid;
 #[cfg(feature = "run")]
 pub mod interrupt;

@@ -121,3 +121,30 @@ fn layer_times_of_an_engine_become_points_a_small_kernel_and_a_link() {
     place.stdout("machine check fitted/rtx-4090.yaml");
     place.stdout("machine check fitted/rtx-4090-peer.yaml");
 }
+
+#[test]
+fn a_table_of_llama_bench_makes_a_machine_that_every_command_takes() {
+    let bench = "\
+| model | backend | ngl | fa | test | t/s |
+| ----- | ------- | --: | -: | ---: | --: |
+| qwen3 8B Q4_K - Medium | CUDA | 99 | 1 | pp512 | 2000.00 ± 12.91 |
+| qwen3 8B Q4_K - Medium | CUDA | 99 | 1 | tg128 | 45.00 ± 0.42 |
+";
+    let place = Place::with(&[("bench.md", bench.as_bytes())]);
+    place.refused("machine fit bench.md", 2, &["llama-bench", "--machine"]);
+    let machine = "--machine rtx-3060-12,ryzen-5600,32GB";
+    place.refused(&format!("machine fit bench.md {machine}"), 2, &["which model", "--model"]);
+    place.refused(&format!("machine fit bench.md {machine} --gpu l40s"), 2, &["--gpu"]);
+    let printed = place.stdout(&format!("machine fit bench.md {machine} --model qwen3-8b -o mine.yaml"));
+    assert!(printed.contains("the GPU reads memory at 0.9") && printed.contains("mine.yaml"), "{printed}");
+    assert!(printed.contains("two or three tell more"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
+    let rate = |machine: &str| {
+        let asked = "--model qwen3-8b --format q4_k_m --context 640 --prompt 512 --micro-batch 512";
+        let text = place.stdout(&format!("--json advise --machine {machine} {asked}"));
+        let advice: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        advice["rows"][0]["tok_s"].as_f64().expect("a rate")
+    };
+    let (promised, fitted) = (rate("rtx-3060-12,ryzen-5600,32GB"), rate("mine.yaml"));
+    assert!(promised > 1.04 * fitted && fitted > 45.0, "{promised} {fitted}");
+}

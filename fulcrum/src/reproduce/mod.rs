@@ -8,12 +8,14 @@ mod machine_numbers;
 mod policy;
 mod public_run;
 mod published_run;
+mod reached;
 mod scenario_run;
 mod testbed;
 
 pub use fit::fit_constants;
 pub use left_out::reproduce_public_left_out;
 pub use public_run::reproduce_public;
+pub use reached::{FittedRate, ReachedFit, ReachedFitOptions, fit_reached, is_llama_bench};
 
 use crate::error::{Error, ErrorContext, OrError, Result};
 use published_run::PublishedRun;

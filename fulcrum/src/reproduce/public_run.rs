@@ -67,17 +67,16 @@ pub(super) struct PublicRun {
 impl PublicRun {
     /// An error is why nothing of the setup can be answered.
     pub(super) fn new(setup: &PublicSetup, execution: &BTreeMap<String, Value>) -> Result<Self, String> {
-        let mut scenario = setup.scenario_with(execution)?;
+        let scenario = setup.scenario_with(execution)?;
+        Self::from_scenario(setup.cell("setup"), scenario).map_err(|error| error.to_string())
+    }
+
+    /// That of a scenario without a workload, which is called `name` in messages.
+    pub(super) fn from_scenario(name: &str, mut scenario: Value) -> Result<Self> {
         scenario["workload"] = json!({"batch": 1, "prompt_tokens": 1, "output_tokens": 1});
-        let read = || -> Result<PreparedScenario> {
-            let document = Document::from_yaml(setup.cell("setup"), &scenario.to_string()).or_input()?;
-            PreparedScenario::cached(&document.scenario().or_input()?, &CachedCatalog::default())
-        };
-        Ok(Self {
-            scenario: read().map_err(|error| error.to_string())?,
-            times: BTreeMap::new(),
-            placed: String::new(),
-        })
+        let document = Document::from_yaml(name, &scenario.to_string()).or_input()?;
+        let scenario = PreparedScenario::cached(&document.scenario().or_input()?, &CachedCatalog::default())?;
+        Ok(Self { scenario, times: BTreeMap::new(), placed: String::new() })
     }
 
     /// Our rate for `point`, in tokens per second.

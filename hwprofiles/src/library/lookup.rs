@@ -95,7 +95,11 @@ impl Library {
         let others = [loopback, gpu, cxl, parts.nvme.as_ref().map(|nvme| nvme.nvme.clone())];
         let made = std::iter::once(parts.base.name().to_owned()).chain(others.into_iter().flatten());
         let name = composition.name.clone().unwrap_or_else(|| made.collect::<Vec<_>>().join("+"));
-        Ok(Machine { note: composition.note.clone(), ..parts.machine(&name)? })
+        let mut machine = Machine { note: composition.note.clone(), ..parts.machine(&name)? };
+        if let Some(reached) = &names.reached {
+            reached.change(&mut machine);
+        }
+        Ok(machine)
     }
 
     /// The parts with these names. A link without a GPU is left out.

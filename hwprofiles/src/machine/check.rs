@@ -107,14 +107,13 @@ impl Machine {
                 );
                 findings.add(&key, message);
             }
-            let rate = |p: &GemmPoint| dtype.matrix_bytes(p.n, p.k) / p.time;
-            findings.too_fast(&key, rates.points().iter().map(rate), limit);
+            findings.too_fast(&key, rates.best_read(*dtype), limit);
         }
         for (dtype, rates) in &device.attention {
             let key = format!("{key}.attention.{dtype}");
             findings.noise(&key, &rates.source);
             if rates.surface().is_none() {
-                findings.too_fast(&key, rates.best_read(*dtype).into_iter(), limit);
+                findings.too_fast(&key, rates.best_read(*dtype), limit);
             }
         }
     }
@@ -201,8 +200,8 @@ impl Findings {
         }
     }
 
-    fn too_fast(&mut self, key: &str, rates: impl Iterator<Item = BytesPerSec>, limit: BytesPerSec) {
-        let fastest = rates.fold(BytesPerSec::ZERO, BytesPerSec::max);
+    fn too_fast(&mut self, key: &str, fastest: Option<BytesPerSec>, limit: BytesPerSec) {
+        let fastest = fastest.unwrap_or(BytesPerSec::ZERO);
         if fastest > limit * TOLERANCE {
             let message =
                 format!("reads {fastest}, more than its memory's {limit}: some of it lay in a cache");

@@ -89,6 +89,10 @@ pub struct DeviceDetails {
     /// Rows from which the wider instruction set is faster, by weight format.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub crossover: BTreeMap<DType, Sourced<u64>>,
+    /// What runs on this machine reached of the rate at which it computes; it counts in that rate
+    /// already, and not in what its power pays for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached_compute: Option<Sourced<Ratio>>,
     /// The time in service over which its price is written off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Sourced<Years>>,

@@ -377,9 +377,13 @@ impl EngineExecution {
             let is_wide = peak.value > MOST_OF_TWO_CHANNELS && !is_shared;
             let wide = self.server_read.as_ref().filter(|_| is_wide);
             let Some(share) = wide.or(self.host_read.as_ref()) else { continue };
-            let rate = peak.value * share.value.get();
+            let mut rate = peak.value * share.value.get();
+            let mut reason = format!("{} of the peak of {} ({})", share.value, peak.value, share.source);
+            if let Some(reached) = &memory.details.reached {
+                rate = rate * reached.value.get();
+                reason += &format!(", and {} of that ({})", reached.value, reached.source);
+            }
             let factor = Ratio::new(rate / memory.bandwidth.value);
-            let reason = format!("{} of the peak of {} ({})", share.value, peak.value, share.source);
             memory.bandwidth = Sourced::estimated(rate, &reason);
             let reads = |device: &&mut Device| device.memory == id && device.kind != DeviceKind::Gpu;
             for device in machine.devices.iter_mut().filter(reads) {
@@ -547,7 +551,7 @@ fn take<T: Clone>(known: &mut Option<T>, stated: Option<&T>) {
 fn rate_within_power(device: &Device, each: Option<&Sourced<Joules>>) -> Option<Sourced<FlopPerSec>> {
     let (power, each) = (device.power.as_ref()?.value * (1.0 / device.ranks() as f64), each?);
     let reason = format!("{power} at {} for each operation ({})", each.value, each.source);
-    Some(Sourced::estimated(power.rate_of(each.value), &reason))
+    Some(Sourced::estimated(power.rate_of(each.value) * device.reached_compute(), &reason))
 }
 
 /// Attention of prompts at the rate that the GPU's power pays for, in the place of `share` of the

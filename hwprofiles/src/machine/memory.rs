@@ -1,7 +1,7 @@
 //! What stores, and how pages are spread over several memories.
 
 use crate::rates::LoadCurve;
-use crate::units::{Bytes, BytesPerSec, Dollars, Seconds, Sourced};
+use crate::units::{Bytes, BytesPerSec, Dollars, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 
 /// Index of a memory in its machine.
@@ -72,6 +72,10 @@ pub struct MemoryDetails {
     /// The peak rate of its channels, where `bandwidth` is a share of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Sourced<BytesPerSec>>,
+    /// What runs on this machine reached of the bandwidth that its parts promise; `bandwidth` is
+    /// that already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<Sourced<Ratio>>,
     /// Write bandwidth, where it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Sourced<BytesPerSec>>,

@@ -44,10 +44,21 @@ impl Device {
         device.attention.values_mut().for_each(|rates| *rates = rates.faster(bound, factor));
         match bound {
             Bound::Compute => {
-                let cost = &mut device.details.dequantisation;
-                *cost = cost.take().map(|cost| cost.faster(factor));
+                let details = &mut device.details;
+                details.dequantisation = details.dequantisation.take().map(|cost| cost.faster(factor));
+                let library = details.widened.as_mut().map(|products| &mut products.rate);
+                let products = [details.quantised_product.as_mut(), library];
+                products.into_iter().flatten().for_each(|rate| rate.value = rate.value * factor.get());
             }
-            Bound::Memory => device.elementwise.value = device.elementwise.value * factor.get(),
+            Bound::Memory => {
+                let details = &mut device.details;
+                let reads =
+                    [&mut details.quantised_read, &mut details.state_rate, &mut details.cache_read_by_head];
+                let reads = reads.into_iter().flatten();
+                reads
+                    .chain([&mut device.elementwise])
+                    .for_each(|rate| rate.value = rate.value * factor.get());
+            }
             Bound::Launch => {
                 device.launch.value = device.launch.value / factor.get();
                 device.sync.value = device.sync.value / factor.get();

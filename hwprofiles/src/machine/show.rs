@@ -5,8 +5,8 @@ use crate::machine::footnotes::{Footnotes, paragraph};
 use crate::machine::graph::Machine;
 use crate::machine::link::Link;
 use crate::machine::memory::Memory;
-use crate::rates::{AttentionRates, GemmPoint, GemmRates};
-use crate::units::{DType, Flop, FlopPerSec, Sourced};
+use crate::rates::{AttentionRates, GemmRates};
+use crate::units::{DType, FlopPerSec, Sourced};
 use std::fmt::{self, Display};
 
 impl fmt::Display for Machine {
@@ -125,11 +125,8 @@ fn fmt_gemm(
 ) -> fmt::Result {
     let fewest = rates.points().iter().map(|p| p.m).min().unwrap_or(0);
     let most = rates.points().iter().map(|p| p.m).max().unwrap_or(0);
-    let read = |p: &GemmPoint| dtype.matrix_bytes(p.n, p.k) / p.time;
-    let flop = |p: &GemmPoint| Flop::new(2 * u128::from(p.m) * u128::from(p.n) * u128::from(p.k)) / p.time;
-    let at = |m| rates.points().iter().filter(move |p| p.m == m);
-    let reads = at(fewest).map(read).max_by(|a, b| a.total_cmp(b)).unwrap_or_default();
-    let computes = at(most).map(flop).max_by(|a, b| a.total_cmp(b)).unwrap_or_default();
+    let reads = rates.best_read(dtype).unwrap_or_default();
+    let computes = rates.fastest().map(|rate| rate.value).unwrap_or_default();
     let (reads, computes) = (format!("{reads} (m = {fewest})"), format!("{computes} (m = {most})"));
     let (points, source) = (rates.points().len(), notes.cite(&rates.source));
     writeln!(f, "  {dtype:<6} {reads:>22} {computes:>24} {points:>7}  {source}")

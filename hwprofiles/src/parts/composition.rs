@@ -13,6 +13,7 @@
 use crate::files::ProfileError;
 use crate::machine::Interleave;
 use crate::parts::modules::MemoryModules;
+use crate::parts::reached::ReachedRates;
 use crate::units::{Bytes, BytesPerSec, Seconds, Sourced};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -64,6 +65,9 @@ pub struct PartNames {
     /// A disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvme: Option<String>,
+    /// What runs on this machine reached of the rates that these parts promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<ReachedRates>,
 }
 
 impl PartNames {

@@ -89,6 +89,7 @@ impl CxlExpanders {
             price_per_gb: part.price_per_gb.clone(),
             details: MemoryDetails {
                 peak: None,
+                reached: None,
                 write: write.clone(),
                 loaded: part.loaded.clone(),
                 interleave: self.interleave,

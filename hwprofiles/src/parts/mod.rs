@@ -14,6 +14,7 @@ mod host;
 mod link;
 mod modules;
 mod nvme;
+mod reached;
 mod sockets;
 
 pub use compose::{MachineBase, MachineParts};
@@ -33,3 +34,4 @@ pub use host::{
 pub use link::{DirectionRates, LinkPart};
 pub use modules::MemoryModules;
 pub use nvme::NvmePart;
+pub use reached::{ReachedRates, ReachedShares};

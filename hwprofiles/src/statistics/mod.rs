@@ -3,6 +3,10 @@
 //! All functions take finite numbers of one unit and return that unit, or a ratio. They return
 //! `None` where the result does not exist: for no values, or after a division by zero.
 
+mod least_squares;
+
+pub use least_squares::{Prior, least_squares};
+
 /// The arithmetic mean, Σ x ÷ n.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)

@@ -9,8 +9,8 @@ use crate::parts::{
 use crate::units::{Bytes, Sourced};
 use crate::words::line_words::ModuleWords;
 
-/// What is assumed of systems that lend their GPU half of the memory by default: Windows (shared GPU
-/// memory) and Linux (`ttm.pages_limit`).
+/// What is assumed of systems that lend their GPU half of the memory by default: Windows (shared
+/// GPU memory) and Linux (`ttm.pages_limit`).
 const SET_TO_LEND_ALL: &str =
     "the GPU may use all memory (Windows and Linux lend half unless told otherwise)";
 

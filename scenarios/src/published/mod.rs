@@ -2,6 +2,7 @@
 
 mod engine_flags;
 mod expression;
+mod llama_bench;
 mod pattern;
 mod public_constants;
 mod public_runs;
@@ -10,6 +11,7 @@ mod rows;
 mod scope;
 
 pub use expression::Expression;
+pub use llama_bench::BenchRun;
 pub use pattern::{Filter, NamePattern};
 pub use public_constants::PublicConstant;
 pub use public_runs::{PublicMetric, PublicPoint, PublicSetup};

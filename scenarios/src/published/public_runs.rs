@@ -11,6 +11,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// The build of llama.cpp since which attention is one kernel without being asked for.
+pub(crate) const FUSED_BUILD: u32 = 6325;
+
 const SETUPS: &str = include_str!("../../public/setups.csv");
 const POINTS: &str = include_str!("../../public/points.csv");
 
@@ -243,7 +246,7 @@ impl PublicSetup {
     /// Whether its build computes attention by one kernel without being asked to: llama.cpp since
     /// August 2025; other engines by their own flags or always.
     fn fuses_attention(&self) -> bool {
-        let is_late = self.build().is_some_and(|build| build >= 6325) || self.is_of_2026();
+        let is_late = self.build().is_some_and(|build| build >= FUSED_BUILD) || self.is_of_2026();
         self.cell("engine") != "llama.cpp" || is_late
     }
 

@@ -7,6 +7,7 @@ mod experts;
 mod families;
 mod formats;
 mod keys;
+mod llama_bench;
 mod mixtures;
 mod no_panic;
 mod operator_laws;

@@ -15,8 +15,8 @@ use crate::rates::attention::surface::{
     decode_place, mixed_place, prefill_place,
 };
 use crate::rates::fit::kriging::{Covariance, Kriging};
-use crate::rates::fit::least_squares;
 use crate::rates::fit::parameter::{Parameter, priors, rows, six_digits};
+use crate::statistics::least_squares;
 use crate::units::DType;
 use std::collections::BTreeSet;
 use std::f64::consts::LN_2;
@@ -180,7 +180,7 @@ fn parameters<P, F: Fn(&P) -> f64>(
         let ratio = mechanism(logarithms);
         points.iter().map(|p| ratio(p).ln() / DEVIATION).collect()
     };
-    let found = least_squares::fit(&priors(parameters), residuals);
+    let found = least_squares(&priors(parameters), residuals);
     // Rounded as in the file, so that a surface reads back unchanged.
     found.into_iter().map(|logarithm| six_digits(logarithm.exp()).ln()).collect()
 }

@@ -141,11 +141,13 @@ impl AttentionRates {
         self.points_of(Phase::Decode)
             .map(|p| kv.bytes(p.shape.kv_elements()) / p.time)
             .max_by(BytesPerSec::total_cmp)
+            .map(|rate| rate * self.speedup.memory.get())
     }
 
     /// The fastest compute rate of a prefill point.
     pub fn best_rate(&self) -> Option<FlopPerSec> {
-        self.points_of(Phase::Prefill).map(|p| p.shape.flop() / p.time).max_by(FlopPerSec::total_cmp)
+        let rates = self.points_of(Phase::Prefill).map(|p| p.shape.flop() / p.time);
+        rates.max_by(FlopPerSec::total_cmp).map(|rate| rate * self.speedup.compute.get())
     }
 
     pub(super) fn points_of(&self, phase: Phase) -> impl Iterator<Item = &AttentionPoint> {

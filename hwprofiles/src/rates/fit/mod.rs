@@ -2,7 +2,6 @@
 
 pub(crate) mod kriging;
 pub(crate) mod lattice;
-pub(crate) mod least_squares;
 mod missing_fact;
 pub(crate) mod parameter;
 pub(crate) mod reading;

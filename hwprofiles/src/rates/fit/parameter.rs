@@ -1,6 +1,6 @@
 //! Parameters of a mechanism: above zero, fitted as logarithms, and named in files.
 
-use crate::rates::fit::least_squares::Prior;
+use crate::statistics::Prior;
 use serde::{Deserialize, Serialize};
 
 /// A parameter and what is known of it before anything is measured.

@@ -6,12 +6,12 @@
 //! the surface through all others.
 
 use crate::rates::fit::kriging::{Covariance, Kriging};
-use crate::rates::fit::least_squares;
 use crate::rates::fit::parameter::six_digits;
 use crate::rates::gemm::facts::GemmFacts;
 use crate::rates::gemm::mechanism::Mechanism;
 use crate::rates::gemm::point::GemmPoint;
 use crate::rates::gemm::surface::{GemmSurface, SurfaceNode, place};
+use crate::statistics::least_squares;
 use crate::units::DType;
 use std::collections::BTreeSet;
 
@@ -81,7 +81,7 @@ fn mechanism(dtype: DType, facts: &GemmFacts, points: &[GemmPoint]) -> Mechanism
         let residual = |p: &GemmPoint| (mechanism.time(p.m, p.n, p.k).0 / p.time.get()).ln() / DEVIATION;
         points.iter().map(residual).collect()
     };
-    let found = least_squares::fit(&Mechanism::priors(facts.kernels), residuals);
+    let found = least_squares(&Mechanism::priors(facts.kernels), residuals);
     // Rounded as in the file, so that a surface reads back unchanged.
     let held = found.into_iter().map(|logarithm| six_digits(logarithm.exp()).ln()).collect();
     Mechanism::new(facts, dtype, held)

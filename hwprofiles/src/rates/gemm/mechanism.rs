@@ -17,9 +17,9 @@
 //! let the fit see every parameter's effect.
 
 use crate::rates::estimate::Bound;
-use crate::rates::fit::least_squares::Prior;
 use crate::rates::fit::parameter::{Parameter, parameter, priors};
 use crate::rates::gemm::facts::{GemmFacts, GemmKernels};
+use crate::statistics::Prior;
 use crate::units::DType;
 
 /// Rows and columns of the tiles.

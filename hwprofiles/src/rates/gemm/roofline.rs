@@ -10,7 +10,13 @@ impl GemmRates {
         let rate =
             |p: &GemmPoint| Flop::new(2 * u128::from(p.m) * u128::from(p.n) * u128::from(p.k)) / p.time;
         let value = self.points().iter().map(rate).max_by(|a, b| a.get().total_cmp(&b.get()))?;
-        Some(Sourced { value, source: self.source.clone() })
+        Some(Sourced { value: value * self.speedup.compute.get(), source: self.source.clone() })
+    }
+
+    /// The fastest at which a point reads its weights, which are `dtype`.
+    pub fn best_read(&self, dtype: DType) -> Option<BytesPerSec> {
+        let rates = self.points().iter().map(|p| dtype.matrix_bytes(p.n, p.k) / p.time);
+        rates.max_by(BytesPerSec::total_cmp).map(|rate| rate * self.speedup.memory.get())
     }
 
     /// A table for max(FLOP / rate, weight bytes / bandwidth). One point on each side of the ridge

@@ -9,7 +9,7 @@ use nalgebra::{DMatrix, DVector};
 
 /// What is known of a parameter before anything is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Prior {
+pub struct Prior {
     /// Its likeliest value.
     pub mean: f64,
     /// Its standard deviation.
@@ -25,7 +25,7 @@ const ITERATIONS: usize = 60;
 
 /// The parameters that fit best. `residuals` returns one finite residual per point, in standard
 /// deviations.
-pub(crate) fn fit(priors: &[Prior], residuals: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
+pub fn least_squares(priors: &[Prior], residuals: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
     let mut here: Vec<f64> = priors.iter().map(|prior| prior.mean).collect();
     let mut misfit = Misfit::at(priors, &here, residuals(&here));
     let mut damping = 1e-2;
@@ -115,14 +115,15 @@ mod tests {
             .map(|i| (f64::from(i), 3.0 + 0.5 * f64::from(i) + if i == 7 { 40.0 } else { 0.0 }))
             .collect();
         let vague = Prior { mean: 0.0, deviation: 100.0 };
-        let found =
-            fit(&[vague, vague], |p| points.iter().map(|(x, y)| (p[0] + p[1] * x - y) / 0.1).collect());
+        let found = least_squares(&[vague, vague], |p| {
+            points.iter().map(|(x, y)| (p[0] + p[1] * x - y) / 0.1).collect()
+        });
         assert!((found[0] - 3.0).abs() < 0.1 && (found[1] - 0.5).abs() < 0.01, "{found:?}");
     }
 
     #[test]
     fn without_points_the_prior_stands() {
         let prior = Prior { mean: 2.5, deviation: 0.1 };
-        assert_eq!(fit(&[prior], |_| Vec::new()), [2.5]);
+        assert_eq!(least_squares(&[prior], |_| Vec::new()), [2.5]);
     }
 }
