@@ -31,7 +31,7 @@ def capacity(text: str, name: str) -> str: ...
 def sweep(
     text: str,
     name: str,
-    given: str,
+    given: tuple[str, bool],
     shard: tuple[int, int],
     cache: str | PathLike[str] | None,
     out: str | PathLike[str],

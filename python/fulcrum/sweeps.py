@@ -66,8 +66,12 @@ def sweep(
     executor: SweepExecutor | None = None,
     shards: int | None = None,
     cache: str | os.PathLike[str] | None = None,
+    search: bool = False,
 ) -> SweepTable:
     """Plans and simulates every combination of ``values``, a row each.
+
+    Points are planned without the search that :func:`plan` ends with; ``search`` adds it, at a tenth of
+    the speed.
 
     ``values`` has a list for each dotted path; a key with a comma, ``"workload.batch,dtype"``, has
     a list of rows and changes both together. With an ``executor``, each of ``shards`` parts is one
@@ -86,7 +90,7 @@ def sweep(
     if count < 1:
         raise _fulcrum.InputError(f"shards is {count}: one at least is wanted")
     folder = None if cache is None else os.fspath(cache)
-    tasks = [(it.text, it.name, axes, index, count, folder) for index in range(count)]
+    tasks = [(it.text, it.name, axes, index, count, folder, search) for index in range(count)]
     if executor is None:
         parts = [run_shard(*task) for task in tasks]
     else:
@@ -100,13 +104,13 @@ def sweep(
 
 
 def run_shard(
-    text: str, name: str, axes: str, index: int, of: int, cache: str | None
+    text: str, name: str, axes: str, index: int, of: int, cache: str | None, search: bool = False
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """One shard of a sweep: its table and the files beside it, by what their names end in, and the
     statuses of its rows."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "shard.csv"
-        counts = json.loads(_fulcrum.sweep(text, name, axes, (index, of), cache, out))
+        counts = json.loads(_fulcrum.sweep(text, name, (axes, search), (index, of), cache, out))
         files = {path.name.removeprefix(out.name): path.read_bytes() for path in Path(folder).iterdir()}
         return files, counts
 

@@ -56,13 +56,13 @@ pub fn capacity(py: Python<'_>, text: &str, name: &str) -> PyResult<String> {
 }
 
 /// Runs a shard of a sweep into the table `out`, and counts the statuses of its rows. `given` is a
-/// list of [keys, rows of values].
+/// list of [keys, rows of values]; with `search` each point is planned as a plan alone is.
 #[pyfunction]
 pub fn sweep(
     py: Python<'_>,
     text: &str,
     name: &str,
-    given: &str,
+    (given, search): (&str, bool),
     shard: (u64, u64),
     cache: Option<PathBuf>,
     out: PathBuf,
@@ -72,6 +72,7 @@ pub fn sweep(
         let document = document(text, name)?;
         let axes = axes(&document, given)?;
         let sweep = Sweep::new(document, axes, Some(GRID_LIMIT), cache.as_deref(), ExtraKey::None)?;
+        let sweep = if search { sweep.with_search() } else { sweep };
         let run = SweepRun { shard: SweepShard { index: shard.0, of: shard.1 }, ..SweepRun::new(&out) };
         Ok(sweep.run(run, &no_progress)?.to_json())
     })

@@ -129,6 +129,14 @@ def test_shards_have_the_bytes_of_one_machine(shards: int) -> None:
         whole.best("no_such")
 
 
+def test_a_sweep_with_search_has_the_times_of_plans() -> None:
+    question = {"machine": "rtx4090-desktop", "model": "qwen3-30b-a3b",
+                "workload": {"batch": 1, "prompt_tokens": 64, "output_tokens": 8}}
+    quick, searched = (fulcrum.sweep(question, {"workload.batch": [1]}, search=search) for search in (False, True))
+    assert searched["e2el_s_mean"][0] <= quick["e2el_s_mean"][0] * 1.0001
+    assert searched["ttft_s_mean"][0] == pytest.approx(fulcrum.plan(question).ttft_s, rel=1e-6)
+
+
 def test_tables_become_arrow_pandas_and_polars() -> None:
     table = fulcrum.sweep(SMALL, {"workload.batch": [1, 2]})
     pandas, polars, arrow = table.to_pandas(), table.to_polars(), table.to_arrow()

@@ -384,8 +384,8 @@ fn require_countable(fleet: &Fleet) -> Result<()> {
     match most <= MOST_MACHINES {
         true => Ok(()),
         false => Err(Error::input(format!(
-            "capacity.load: with its growth it takes more than {MOST_MACHINES} machines, of which each takes {} of it: ask \
-             for less",
+            "capacity.load: with its growth it takes more than {MOST_MACHINES} machines, of which each takes {:.1} of it: \
+             ask for less",
             fleet.machine.largest_load
         ))),
     }

@@ -383,13 +383,11 @@ impl EngineExecution {
                 rate = rate * reached.value.get();
                 reason += &format!(", and {} of that ({})", reached.value, reached.source);
             }
-            let factor = Ratio::new(rate / memory.bandwidth.value);
+            let factor = Ratio::new(rate / memory.bandwidth.value).unwrap_or(Ratio::ONE);
             memory.bandwidth = Sourced::estimated(rate, &reason);
             let reads = |device: &&mut Device| device.memory == id && device.kind != DeviceKind::Gpu;
             for device in machine.devices.iter_mut().filter(reads) {
-                if let Some(factor) = factor {
-                    *device = device.faster(Bound::Memory, factor);
-                }
+                *device = device.faster(Bound::Memory, factor);
             }
         }
         machine.restripe();

@@ -73,8 +73,12 @@ pub(crate) fn read_objective(root: &DocumentSection<'_>) -> Result<Objective, Sc
 /// Reads the limits under `slo`.
 pub(crate) fn read_slo(section: &DocumentSection<'_>) -> Result<Slo, ScenarioError> {
     const KEYS: [&str; 2] = ["ttft", "tpot"];
-    // Whoever writes a percentile finds where it is asked for.
-    let percentile = section.keys().find(|key| KEYS.iter().any(|known| key.contains(known) && key != known));
+    // Whoever writes a percentile or a share finds where it is asked for.
+    let is_share = |key: &str| {
+        let other = !KEYS.contains(&key) && (key == "attainment" || KEYS.iter().any(|known| key.contains(known)));
+        other || section.get(key).is_some_and(serde_json::Value::is_object)
+    };
+    let percentile = section.keys().find(|key| is_share(key));
     if let Some(key) = percentile {
         let wanted = "limits are ttft and tpot; capacity.attainment or `sweep --within` says how many requests keep them";
         return Err(section.wrong(key, wanted));

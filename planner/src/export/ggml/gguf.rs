@@ -211,3 +211,38 @@ fn pure_kind(dtype: DType) -> Option<&'static str> {
     let plain = matches!(dtype, DType::Int8 | DType::Fp8 | DType::Fp8Block | DType::Q8_0 | DType::Mxfp4);
     kind_of(dtype).filter(|_| !plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regex::Regex;
+    use scenarios::LayerKind;
+
+    #[test]
+    fn patterns_match_the_tensors_of_their_sublayer_alone() {
+        for preset in Model::preset_names() {
+            let model = Model::preset(preset).unwrap();
+            let mut seen: Vec<LayerKind> = Vec::new();
+            for layer in 0..model.layers {
+                let kind = model.kind(layer);
+                if seen.contains(&kind) {
+                    continue;
+                }
+                seen.push(kind);
+                let names = |sublayer: Sublayer| {
+                    let tensors = model.tensor_names(layer, sublayer).into_iter();
+                    tensors.filter(|tensor| tensor.numbers > 0).map(|tensor| tensor.name).collect::<Vec<_>>()
+                };
+                for &sublayer in kind.sublayers() {
+                    let Some(pattern) = tensors(model.layer(layer), sublayer) else { continue };
+                    let pattern = Regex::new(&format!(r"blk\.{layer}\.{pattern}\.")).unwrap();
+                    for &other in kind.sublayers() {
+                        for name in names(other) {
+                            assert_eq!(pattern.is_match(&name), other == sublayer, "{preset}: {pattern} {name}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
