@@ -75,7 +75,8 @@ pub(crate) fn read_slo(section: &DocumentSection<'_>) -> Result<Slo, ScenarioErr
     const KEYS: [&str; 2] = ["ttft", "tpot"];
     // Whoever writes a percentile or a share finds where it is asked for.
     let is_share = |key: &str| {
-        let other = !KEYS.contains(&key) && (key == "attainment" || KEYS.iter().any(|known| key.contains(known)));
+        let other =
+            !KEYS.contains(&key) && (key == "attainment" || KEYS.iter().any(|known| key.contains(known)));
         other || section.get(key).is_some_and(serde_json::Value::is_object)
     };
     let percentile = section.keys().find(|key| is_share(key));

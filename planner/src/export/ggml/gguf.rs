@@ -238,7 +238,11 @@ mod tests {
                     let pattern = Regex::new(&format!(r"blk\.{layer}\.{pattern}\.")).unwrap();
                     for &other in kind.sublayers() {
                         for name in names(other) {
-                            assert_eq!(pattern.is_match(&name), other == sublayer, "{preset}: {pattern} {name}");
+                            assert_eq!(
+                                pattern.is_match(&name),
+                                other == sublayer,
+                                "{preset}: {pattern} {name}"
+                            );
                         }
                     }
                 }
