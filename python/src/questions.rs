@@ -56,18 +56,19 @@ pub fn capacity(py: Python<'_>, text: &str, name: &str) -> PyResult<String> {
 }
 
 /// Runs a shard of a sweep into the table `out`, and counts the statuses of its rows. `given` is a
-/// list of [keys, rows of values]; with `search` each point is planned as a plan alone is.
+/// list of [keys, rows of values], and whether each point is planned as a plan alone is.
 #[pyfunction]
 pub fn sweep(
     py: Python<'_>,
     text: &str,
     name: &str,
-    (given, search): (&str, bool),
+    given: (String, bool),
     shard: (u64, u64),
     cache: Option<PathBuf>,
     out: PathBuf,
 ) -> PyResult<String> {
-    let given = serde_json::from_str(given).map_err(not_json)?;
+    let (given, search) = given;
+    let given = serde_json::from_str(&given).map_err(not_json)?;
     answer(py, || {
         let document = document(text, name)?;
         let axes = axes(&document, given)?;
