@@ -212,7 +212,7 @@ pub fn llama_bench(bytes: &[u8]) -> bool {
         let scenario = run.scenario("rtx4090-desktop".into(), &MODEL, "qwen3-30b-a3b", &kind);
         let Ok(mut scenario) = scenario else { continue };
         scenario["workload"] = serde_json::json!({"batch": 1, "prompt_tokens": 1, "output_tokens": 1});
-        // The scenario's reader refuses characters that YAML does not have, and numbers out of range.
+        // The scenario's reader refuses characters that YAML lacks, and numbers out of range.
         let document = Document::from_yaml("bench", &scenario.to_string());
         document.and_then(|document| document.scenario()).ok();
     }
