@@ -181,6 +181,13 @@ impl std::fmt::Display for NotPlaced {
     }
 }
 
+/// A memory that is too small for a placement.
+struct ShortMemory {
+    id: MemoryId,
+    needed: Bytes,
+    has: Bytes,
+}
+
 /// An engine on a machine, ready to place models.
 #[derive(Debug)]
 pub(super) struct EngineSite {
@@ -311,10 +318,8 @@ impl EngineSite {
             EnginePlacing::Divided | EnginePlacing::Layers => {}
         }
         let on_gpus = |places: ModelPlaces| {
-            self.splits(cost_model, places, step).iter().any(|options| {
-                let short = self.short(cost_model, options);
-                short.is_ok_and(|short| short.is_none_or(|(memory, ..)| !self.is_of_gpu(memory)))
-            })
+            let tried = self.tried(cost_model, places, step);
+            tried.is_ok_and(|tried| tried.iter().any(|(_, short)| !self.is_short_of_gpu(short.as_ref())))
         };
         if self.unified || on_gpus(all) {
             return Ok(all);
@@ -337,51 +342,59 @@ impl EngineSite {
         places: ModelPlaces,
         step: u64,
     ) -> Result<Vec<OffloadOptions>, NotPlaced> {
-        let (mut fit, mut first_short) = (vec![], None);
-        for options in self.splits(cost_model, places, step) {
-            match self.short(cost_model, &options)? {
-                None => fit.push(options),
-                Some(short) => first_short = first_short.or(Some(short)),
-            }
-        }
-        match first_short {
-            Some((memory, needed, has)) if fit.is_empty() => {
-                let memory = if self.is_of_gpu(memory) { "GPU memory" } else { "RAM" };
+        let tried = self.tried(cost_model, places, step)?;
+        let fit: Vec<_> =
+            tried.iter().filter(|(_, short)| short.is_none()).map(|(options, _)| options.clone()).collect();
+        match tried.into_iter().find_map(|(_, short)| short) {
+            Some(ShortMemory { id, needed, has }) if fit.is_empty() => {
+                let memory = if self.is_of_gpu(id) { "GPU memory" } else { "RAM" };
                 Err(NotPlaced::Short { memory, needed, has })
             }
             _ => Ok(fit),
         }
     }
 
-    /// The options of `places`, and with those that do not fit on the GPUs by themselves, the same
-    /// with other splits between them.
-    fn splits(&self, cost_model: CostModel<'_>, places: ModelPlaces, step: u64) -> Vec<OffloadOptions> {
+    /// The options of `places`, each with the memory that is short: what the engine does by itself
+    /// and, where a GPU's memory is too short for that, other splits between GPUs.
+    fn tried(
+        &self,
+        cost_model: CostModel<'_>,
+        places: ModelPlaces,
+        step: u64,
+    ) -> Result<Vec<(OffloadOptions, Option<ShortMemory>)>, NotPlaced> {
         let options = self.options(&places, cost_model.model, step);
-        let on_gpu = |short: Option<(MemoryId, Bytes, Bytes)>| {
-            short.is_some_and(|(memory, ..)| self.is_of_gpu(memory))
-        };
-        let others = match self.short(cost_model, &options) {
-            Ok(short) if on_gpu(short) && self.engine.runs_llama_server() => {
+        let short = self.short(cost_model, &options)?;
+        let others = match self.is_short_of_gpu(short.as_ref()) && self.engine.runs_llama_server() {
+            true => {
                 let capacity = |memory| self.capacity(memory);
                 filled_splits(cost_model, &options, &self.room, &capacity)
             }
-            _ => vec![],
+            false => vec![],
         };
-        std::iter::once(options).chain(others).collect()
+        let mut tried = vec![(options, short)];
+        for options in others {
+            let short = self.short(cost_model, &options)?;
+            tried.push((options, short));
+        }
+        Ok(tried)
     }
 
-    /// The first memory that is short, those of GPUs before others, with what it needs and has.
+    fn is_short_of_gpu(&self, short: Option<&ShortMemory>) -> bool {
+        short.is_some_and(|short| self.is_of_gpu(short.id))
+    }
+
+    /// The first memory that is short, those of GPUs before others.
     fn short(
         &self,
         cost_model: CostModel<'_>,
         options: &OffloadOptions,
-    ) -> Result<Option<(MemoryId, Bytes, Bytes)>, NotPlaced> {
+    ) -> Result<Option<ShortMemory>, NotPlaced> {
         let used = self.used(cost_model, options)?;
         let short = self.machine.memory_ids().filter_map(|id| {
             let (needed, has) = (used[id.0].total(), self.capacity(id));
-            (needed > has).then_some((id, needed, has))
+            (needed > has).then_some(ShortMemory { id, needed, has })
         });
-        Ok(short.min_by_key(|(id, ..)| !self.is_of_gpu(*id)))
+        Ok(short.min_by_key(|short| !self.is_of_gpu(short.id)))
     }
 
     /// Whether all memories hold a placement.

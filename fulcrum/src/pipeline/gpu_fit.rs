@@ -171,10 +171,9 @@ fn cross_validation(
 impl FittedGpu {
     /// The fit in words.
     pub fn to_text(&self) -> String {
-        let fitted = self;
-        let counts: Vec<_> = fitted.counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        let mut text = format!("{}: {}\n", fitted.part.gpu, counts.join(", "));
-        for (dtype, rates) in &fitted.part.gemm {
+        let counts: Vec<_> = self.counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let mut text = format!("{}: {}\n", self.part.gpu, counts.join(", "));
+        for (dtype, rates) in &self.part.gemm {
             let Some(surface) = rates.surface() else { continue };
             let value = |name| surface.parameters().find(|(it, ..)| *it == name).map(|(_, value, _)| value);
             let launch = value("launch").map(|it| format!("; at least {:.2} us", it * 1e6));
@@ -183,19 +182,19 @@ impl FittedGpu {
             let details = launch.into_iter().chain(share).collect::<String>();
             text += &format!("  {dtype} products: 80 % within ±{:.1} %{details}\n", surface.spread() * 100.0);
         }
-        if let Some(link) = &fitted.link {
+        if let Some(link) = &self.link {
             text += &format!(
                 "  link: {} + bytes / {} to the device, {} to the host\n",
                 link.latency.value, link.to_device.value, link.to_host.value
             );
         }
-        if let Some(time) = &fitted.part.kernel {
+        if let Some(time) = &self.part.kernel {
             text += &format!("  a small kernel: {}\n", time.value);
         }
-        if let Some(sums) = fitted.peer.as_ref().and_then(|peer| peer.all_reduce.as_ref()) {
+        if let Some(sums) = self.peer.as_ref().and_then(|peer| peer.all_reduce.as_ref()) {
             text += &format!("  all-reduce: {} a step + bytes / {}\n", sums.step.value, sums.bandwidth.value);
         }
-        match &fitted.errors {
+        match &self.errors {
             Some(errors) => {
                 text + "each fifth of the points left out and predicted from the rest:\n" + &errors.to_text()
             }
@@ -205,8 +204,7 @@ impl FittedGpu {
 
     /// The fit as JSON.
     pub fn to_json(&self) -> Value {
-        let fitted = self;
-        let surfaces = fitted.part.gemm.iter().filter_map(|(dtype, rates)| Some((dtype, rates.surface()?)));
+        let surfaces = self.part.gemm.iter().filter_map(|(dtype, rates)| Some((dtype, rates.surface()?)));
         let products: BTreeMap<_, _> = surfaces
             .map(|(dtype, surface)| {
                 let parameters: BTreeMap<_, _> = surface
@@ -217,13 +215,13 @@ impl FittedGpu {
             })
             .collect();
         json!({
-            "gpu": fitted.part.gpu,
-            "points": fitted.counts,
+            "gpu": self.part.gpu,
+            "points": self.counts,
             "products": products,
-            "link": fitted.link,
-            "peer": fitted.peer,
-            "kernel": fitted.part.kernel,
-            "left_out": fitted.errors,
+            "link": self.link,
+            "peer": self.peer,
+            "kernel": self.part.kernel,
+            "left_out": self.errors,
         })
     }
 

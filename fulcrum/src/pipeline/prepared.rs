@@ -223,16 +223,14 @@ impl PreparedScenario {
     /// There is a choice of formats or a forced placement, or nothing fits.
     fn plan_offload(&self, scenario: &Scenario) -> Result<ResolvedPlan> {
         self.require_one_format("--for")?;
-        let mut whole = scenario.clone();
-        whole.placement = Some(PlacementChoice::Offload(OffloadOptions::DEFAULT));
-        let whole = Self::new(&whole)?;
-        let engine = OffloadOptions::DEFAULT.completed_by(&self.engine().profile, self.model());
-        let planned = planner::plan_offload(&self.problem(), &whole.machines()[0], &engine, &sim::scorer);
+        let engine = self.nothing_on_cpus(OffloadOptions::DEFAULT.micro_batch);
+        let mut on_gpus = scenario.clone();
+        on_gpus.placement = Some(PlacementChoice::Offload(engine.clone()));
+        let on_gpus = Self::new(&on_gpus)?;
+        let planned = planner::plan_offload(&self.problem(), &on_gpus.machines()[0], &engine, &sim::scorer);
         let (plan, options) = planned.map_err(planner_error)?;
-        match options.is_whole_on_gpus(self.model()) {
-            true => Self::whole_on_gpus(scenario, options, plan.predicted.chosen),
-            false => self.resolve_plan(plan, 0),
-        }
+        let of = if options.is_whole_on_gpus(self.model()) { &on_gpus } else { self };
+        of.resolve_plan(plan, 0)
     }
 
     /// The options of llama.cpp that place nothing with the CPU.

@@ -13,6 +13,7 @@ use scenarios::Model;
 use scenarios::published::BenchRun;
 use serde_json::{Value, json};
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// How far rates of one model and phase on one machine are from a formula that is right for them.
@@ -27,6 +28,8 @@ const PRIOR: f64 = 0.13;
 const BELIEVED: [f64; 2] = [0.3, 1.7];
 /// A share nearer to 1 than this says nothing.
 const WORTH_SAYING: f64 = 0.01;
+/// Bytes of a file that tell what it holds.
+const BEGIN: u64 = 1 << 16;
 /// The most rates of which each is left out and predicted from the others.
 const MOST_LEFT_OUT: usize = 12;
 
@@ -72,13 +75,16 @@ pub struct FittedRate {
     pub fitted: f64,
 }
 
-/// Whether a file holds what [`fit_reached`] learns from.
+/// Whether a file holds what [`fit_reached`] learns from, by its first kilobytes.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn is_llama_bench(path: &Path) -> Result<bool> {
-    let text = read(path)?;
-    Ok(BenchRun::read(&text, &path.display().to_string()).is_ok())
+    let unreadable = || path.display().to_string();
+    let file = hwprofiles::open_input(path).or_input().within(unreadable)?;
+    let mut begin = Vec::new();
+    file.take(BEGIN).read_to_end(&mut begin).or_input().within(unreadable)?;
+    Ok(BenchRun::is_begin(&String::from_utf8_lossy(&begin)))
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -158,7 +164,9 @@ impl OwnRun {
         let model = match (known, &options.model) {
             (Some(Ok(known)), _) => known,
             (_, Some(name)) => model(name)?,
-            (Some(Err(error)), None) => return Err(error.within(&format!("{file}, without --model"))),
+            (Some(Err(error)), None) => {
+                return Err(error.within(&format!("{file} (--model says which model it is)")));
+            }
             (None, None) => return Err(missing("which model it is of", "model", "qwen3-8b")),
         };
         let format = kind.or_else(|| options.format.clone());

@@ -49,6 +49,11 @@ impl ExportTarget {
         matches!(self, Self::Vllm | Self::SgLang)
     }
 
+    /// Whether it gives each of several GPUs some of the layers.
+    pub fn divides_layers(self) -> bool {
+        matches!(self, Self::LlamaCpp | Self::IkLlamaCpp | Self::Ollama | Self::LmStudio)
+    }
+
     /// The word of the command line.
     pub fn name(self) -> &'static str {
         match self {

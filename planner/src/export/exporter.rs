@@ -15,7 +15,7 @@ use super::site::Site;
 use super::{accelerate, deepspeed, flexgen};
 
 use crate::plan::Plan;
-use hwprofiles::{DeviceId, DeviceKind, Machine};
+use hwprofiles::Machine;
 use scenarios::Model;
 
 /// `plan`, made for `machine` and `model`, as options of `engine`.
@@ -51,12 +51,7 @@ pub fn export(
         export.command = format!("{} {words}", export.command);
     }
     export.cannot.extend(stripes);
-    let works = |gpu: &DeviceId| {
-        let mut slices = export.nearest.sublayers().flat_map(|(.., slices)| slices);
-        slices.any(|slice| slice.decode == *gpu || slice.prefill == *gpu)
-    };
-    let is_gpu = |id: &DeviceId| machine.device(*id).kind == DeviceKind::Gpu;
-    if gpus > 1 && machine.device_ids().filter(is_gpu).filter(works).count() < 2 {
+    if gpus > 1 && !engine.divides_layers() {
         let first = "this is for the first alone (CUDA_VISIBLE_DEVICES=0)";
         export.cannot.push(format!("layers over the {gpus} GPUs: {first}"));
     }

@@ -42,7 +42,7 @@ enum Family {
 }
 
 /// A problem with its simulator.
-struct Site<'p, 'a> {
+struct SimulatedProblem<'p, 'a> {
     problem: Problem<'a>,
     scorer: Box<Scorer<'p>>,
 }
@@ -60,12 +60,12 @@ pub fn plan_offload(
     simulate: &FormatScorer<'_>,
 ) -> Result<(Plan, OffloadOptions), PlannerError> {
     let Problem { requirements, cost_model, .. } = *problem;
-    let site = |machine| {
+    let simulated = |machine| {
         let cost_model = CostModel { machine, ..cost_model };
         let problem = Problem { cost_model, ..*problem };
-        Site { problem, scorer: simulate(cost_model, requirements.workload) }
+        SimulatedProblem { problem, scorer: simulate(cost_model, requirements.workload) }
     };
-    let (mixed, whole) = (site(cost_model.machine), site(on_gpus));
+    let (mixed, whole) = (simulated(cost_model.machine), simulated(on_gpus));
     let of = |options: &OffloadOptions| match options.is_whole_on_gpus(cost_model.model) {
         true => &whole,
         false => &mixed,
@@ -112,7 +112,7 @@ fn best_of<'s, 'p: 's, 'a: 's>(
     goal: &Goal,
     family: Family,
     options: &OffloadOptions,
-    site: &dyn Fn(&OffloadOptions) -> &'s Site<'p, 'a>,
+    simulated: &dyn Fn(&OffloadOptions) -> &'s SimulatedProblem<'p, 'a>,
 ) -> Result<Option<(ScoredPlacement, OffloadOptions)>, PlannerError> {
     let layers = problem.cost_model.model.layers as usize;
     let most = if matches!(family, Family::Layers | Family::Small) { layers + 1 } else { layers };
@@ -126,7 +126,7 @@ fn best_of<'s, 'p: 's, 'a: 's>(
     let mut best: Option<(ScoredPlacement, OffloadOptions)> = None;
     for options in (0..BESIDE).filter_map(|less| held.checked_sub(less)).flat_map(at) {
         let Some((placement, chunk)) = fitting(problem, &options) else { continue };
-        let Site { problem, scorer } = site(&options);
+        let SimulatedProblem { problem, scorer } = simulated(&options);
         let scored = match problem.scored(goal, "options of the engine", placement, chunk, &**scorer) {
             Err(PlannerError::Lower(_)) => continue,
             scored => scored?,

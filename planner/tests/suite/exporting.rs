@@ -1,17 +1,17 @@
 //! Exports to other engines. A second reader of the options must reach the nearest placement.
 
 use crate::fixture::{Spec, formats, model};
-use hwprofiles::{Bytes, DType, DeviceId, Machine, MemoryId};
+use crate::mixture::{described, mixture};
+use hwprofiles::{DType, DeviceId, Machine, MemoryId};
 use planner::{
     CostModel, Export, ExportError, ExportTarget, LayerPlacement, PhasePrograms, PhaseTimes, Placement, Plan,
-    Problem, Slice, Slices, evaluate, export, plan_offload, prefill_chunk, usage, whole_slice,
+    Problem, Slice, Slices, evaluate, export, prefill_chunk, usage, whole_slice,
 };
 use proptest::prelude::*;
 use regex::Regex;
 use scenarios::{
-    Activation, Architecture, BlockOrder, Costs, CpuMoe, Experts, GgufFileType, Model, Norm, Objective,
-    OffloadOptions, Positions, Requirements, Slo, Sublayer, WeightClass, WeightFormat, WeightFormats, Wiring,
-    Workload,
+    Activation, Architecture, BlockOrder, Costs, GgufFileType, Model, Norm, Objective, Positions,
+    Requirements, Slo, Sublayer, WeightClass, WeightFormat, WeightFormats, Wiring, Workload,
 };
 use serde_json::Value;
 
@@ -65,18 +65,6 @@ fn plans(machine: &Machine, model: &Model) -> [Plan; 3] {
     let layer = |sublayer| on(sublayer, DRAM, GPU);
     streamed.layers = vec![LayerPlacement::from_slices(model.kind(0), layer); streamed.layers.len()];
     [there, hybrid, streamed].map(|placement| plan_of(machine, model, WORKLOAD, &placement).unwrap())
-}
-
-fn mixture(layers: u64) -> Model {
-    let mut experts = Experts::new(8, 2, 128);
-    experts.shared = 256;
-    Model {
-        name: "tiny-moe".into(),
-        architecture: Architecture::Qwen3Moe,
-        experts: Some(experts),
-        ..model(layers, 256)
-    }
-    .with_dense_layers(1)
 }
 
 /// Three plans: everything on the GPU; the experts of the first layers on the host; some experts of
@@ -270,9 +258,7 @@ fn what_an_engine_can_express_is_exported_without_loss() {
 #[test]
 fn layers_over_several_gpus_have_their_split() {
     let model = model(5, 256);
-    let words = hwprofiles::UnderstoodMachine::read("2x RTX 3090, EPYC 7532, 256 GB").unwrap();
-    let composition = hwprofiles::Composition { parts: words.names, ..Default::default() };
-    let machine = hwprofiles::Library::default().compose(&composition).unwrap();
+    let machine = described("2x RTX 3090, EPYC 7532, 256 GB");
     let gpus: Vec<_> = machine.device_ids().filter(|&id| id != HOST).collect();
     let on = |gpu: DeviceId| Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let mut there = on(gpus[1]);
@@ -588,98 +574,4 @@ fn a_name_that_would_add_lines_to_a_modelfile_is_refused() {
     let [plan, ..] = plans(&machine, &model);
     let refused = export(&plan, &machine, &model, ExportTarget::Ollama).unwrap_err();
     assert!(refused.to_string().contains("control characters"), "{refused}");
-}
-
-#[test]
-fn the_best_options_of_an_engine_are_exported_as_they_are() {
-    let experts = mixture(6);
-    let engine = OffloadOptions { op_offload: Some(OffloadOptions::ROWS), ..OffloadOptions::DEFAULT };
-    for capacity in [3_000_000, 6_000_000, 12_000_000, 80_000_000] {
-        let machine = Spec::gpu(capacity).machine(&experts);
-        let formats = formats();
-        let cost_model = CostModel { machine: &machine, model: &experts, formats: &formats };
-        let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let requirements = Requirements { workload: WORKLOAD, objective, slo, costs };
-        let problem = Problem { cost_model, draft: None, requirements };
-        let (plan, options) = plan_offload(&problem, &machine, &engine, &crate::scorer::roofline).unwrap();
-        let export = export(&plan, &machine, &experts, ExportTarget::LlamaCpp).unwrap();
-        let placement = plan.placement(&machine, &experts).unwrap();
-        assert_eq!(export.nearest.layers, placement.layers, "{options:?}: {}", export.command);
-        assert_eq!(export.nearest.head, placement.head, "{options:?}: {}", export.command);
-    }
-}
-
-#[test]
-fn experts_fill_both_gpus_and_a_second_one_is_never_slower() {
-    let experts = mixture(12);
-    let engine = OffloadOptions { op_offload: Some(OffloadOptions::ROWS), ..OffloadOptions::DEFAULT };
-    let mut spread = 0;
-    for capacity in [7, 12, 14, 16, 18, 22] {
-        let machine = |words: &str| {
-            let words = hwprofiles::UnderstoodMachine::read(words).unwrap();
-            let composition = hwprofiles::Composition { parts: words.names, ..Default::default() };
-            let mut machine = hwprofiles::Library::default().compose(&composition).unwrap();
-            for memory in &mut machine.memories[1..] {
-                memory.capacity.value = Bytes::new(capacity * 1_000_000);
-            }
-            machine
-        };
-        let planned = |machine: &Machine| {
-            let formats = formats();
-            let cost_model = CostModel { machine, model: &experts, formats: &formats };
-            let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-            let requirements = Requirements { workload: WORKLOAD, objective, slo, costs };
-            let problem = Problem { cost_model, draft: None, requirements };
-            plan_offload(&problem, machine, &engine, &crate::scorer::roofline).unwrap()
-        };
-        let (one, two) = (machine("RTX 3090, EPYC 7532, 256 GB"), machine("2x RTX 3090, EPYC 7532, 256 GB"));
-        let [(alone, _), (both, options)] = [&one, &two].map(planned);
-        let time =
-            |plan: &Plan| plan.predicted.simulated.ttft + plan.predicted.simulated.tpot.unwrap() * 31.0;
-        assert!(time(&both) <= time(&alone) * 1.001, "{capacity}: {} {}", time(&both), time(&alone));
-        let export = export(&both, &two, &experts, ExportTarget::LlamaCpp).unwrap();
-        let placement = both.placement(&two, &experts).unwrap();
-        assert_eq!((&export.nearest.layers, &export.nearest.head), (&placement.layers, &placement.head));
-        let holding = (1..=2).filter(|&gpu| {
-            // The first layer has no experts.
-            let experts = |layer: &LayerPlacement| layer.slices(Sublayer::Experts)[0].home;
-            placement.layers[1..].iter().any(|layer| experts(layer) == MemoryId(gpu))
-        });
-        spread += usize::from(holding.count() == 2 && options.cpu_moe != CpuMoe::None);
-    }
-    assert!(spread > 0, "no capacity divides experts between both GPUs and the host");
-}
-
-#[test]
-fn a_plan_for_an_engine_is_its_own_export_and_no_worse_than_the_export_of_the_free_plan() {
-    let (dense, experts) = (model(5, 256), mixture(5));
-    let (few, mut planned) = (planner::Effort::new(4), 0);
-    for (model, capacity) in [(&dense, 9_000_000), (&dense, 30_000_000), (&experts, 6_000_000)] {
-        let machine = Spec::gpu(capacity).machine(model);
-        let formats = formats();
-        let cost_model = CostModel { machine: &machine, model, formats: &formats };
-        let (objective, slo, costs) = (Objective::Latency, Slo::default(), Costs::default());
-        let requirements = Requirements { workload: WORKLOAD, objective, slo, costs };
-        let problem = Problem { cost_model, draft: None, requirements };
-        let score = |placement: &Placement, chunk| {
-            crate::scorer::roofline_times(&machine, model, &WORKLOAD, placement, chunk)
-        };
-        let latency = |plan: &Plan| {
-            let times = plan.predicted.simulated;
-            times.ttft.get() + times.tpot.unwrap().get() * (WORKLOAD.output_tokens - 1) as f64
-        };
-        let free = planner::plan_improved(&problem, few, &score).unwrap();
-        for engine in ExportTarget::ALL {
-            let Ok((plan, options)) = planner::plan_for_engine(&problem, engine, few, &score) else {
-                continue;
-            };
-            planned += 1;
-            assert_eq!(plan.placement(&machine, model).unwrap(), options.nearest, "{engine}");
-            if let Ok(rounded) = export(&free, &machine, model, engine) {
-                let rounded = evaluate(&problem, "rounded", rounded.nearest, free.prefill_chunk, &score);
-                assert!(latency(&plan) <= latency(&rounded.unwrap()), "{engine}");
-            }
-        }
-    }
-    assert!(planned > 5, "{planned}");
 }

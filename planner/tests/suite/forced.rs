@@ -1,6 +1,7 @@
 //! Placements that a scenario forces: what llama.cpp makes of its options.
 
 use crate::fixture::{Spec, formats, model};
+use crate::mixture::{described, mixture};
 use hwprofiles::{DeviceId, Machine, MemoryId, Seconds};
 use planner::{
     CostModel, Effort, ExportTarget, FORCED, ForcedPlacement, PhaseTimes, Placement, Plan, PlannerError,
@@ -8,26 +9,14 @@ use planner::{
 };
 use proptest::prelude::*;
 use scenarios::{
-    Architecture, Costs, CpuMoe, Experts, Model, Objective, OffloadOptions, Phase, Requirements, Slo,
-    Sublayer, TensorOverride, Workload,
+    Costs, CpuMoe, Model, Objective, OffloadOptions, Phase, Requirements, Slo, Sublayer, TensorOverride,
+    Workload,
 };
 
 const WORKLOAD: Workload = Workload { batch: 2, prompt_tokens: 96, output_tokens: 32, speculation: None };
 const HOST: DeviceId = DeviceId(0);
 const GPU: DeviceId = DeviceId(1);
 const HBM: MemoryId = MemoryId(1);
-
-fn mixture() -> Model {
-    let mut experts = Experts::new(8, 2, 128);
-    experts.shared = 256;
-    Model {
-        name: "tiny-moe".into(),
-        architecture: Architecture::Qwen3Moe,
-        experts: Some(experts),
-        ..model(6, 256)
-    }
-    .with_dense_layers(1)
-}
 
 fn options() -> OffloadOptions {
     OffloadOptions { op_offload: Some(u64::MAX), ..OffloadOptions::DEFAULT }
@@ -93,7 +82,7 @@ fn the_last_layers_are_on_the_gpu_and_one_more_takes_the_head() {
 
 #[test]
 fn first_layers_keep_their_experts_with_the_host() {
-    let model = mixture();
+    let model = mixture(6);
     let machine = Spec::gpu(80_000_000).machine(&model);
     for layers in 0..=6 {
         let placement =
@@ -112,7 +101,7 @@ fn first_layers_keep_their_experts_with_the_host() {
 
 #[test]
 fn the_first_pattern_wins_and_a_matrix_is_divided_by_its_tensors() {
-    let model = mixture();
+    let model = mixture(6);
     let machine = Spec::gpu(80_000_000).machine(&model);
     let by = |texts: &[&str]| {
         placed(&machine, &model, OffloadOptions { override_tensor: overrides(texts), ..options() })
@@ -135,7 +124,7 @@ fn the_first_pattern_wins_and_a_matrix_is_divided_by_its_tensors() {
 
 #[test]
 fn large_products_fetch_the_hosts_weights_and_small_ones_do_not() {
-    let model = mixture();
+    let model = mixture(6);
     let machine = Spec::gpu(80_000_000).machine(&model);
     for (rows, micro_batch, fetches) in
         [(32, 512, true), (32, 16, false), (192, 512, true), (193, 512, false)]
@@ -182,7 +171,7 @@ fn read_command(command: &str, layers: u64) -> Option<OffloadOptions> {
 
 #[test]
 fn what_is_exported_is_read_back_to_the_nearest_placement() {
-    for (model, dense) in [(model(4, 256), true), (mixture(), false)] {
+    for (model, dense) in [(model(4, 256), true), (mixture(6), false)] {
         let machine = Spec::gpu(80_000_000).machine(&model);
         let there = Placement::uniform(&model, GPU, HBM);
         let here = Placement::uniform(&model, HOST, MemoryId(0));
@@ -227,10 +216,8 @@ proptest! {
         kv_on_host in any::<bool>(),
         fetches in any::<bool>(),
     ) {
-        let model = mixture();
-        let words = hwprofiles::UnderstoodMachine::read("2x RTX 3090, EPYC 7532, 256 GB").unwrap();
-        let composition = hwprofiles::Composition { parts: words.names, ..Default::default() };
-        let machine = hwprofiles::Library::default().compose(&composition).unwrap();
+        let model = mixture(6);
+        let machine = described("2x RTX 3090, EPYC 7532, 256 GB");
         let given = OffloadOptions {
             gpu_layers: Some(gpu_layers),
             cpu_moe: CpuMoe::First(first),
@@ -264,7 +251,7 @@ fn a_placement_that_does_not_fit_says_what_is_short() {
 
 #[test]
 fn wrong_options_say_what_would_be_right() {
-    let model = mixture();
+    let model = mixture(6);
     let machine = Spec::gpu(80_000_000).machine(&model);
     let refusal = |options| {
         let refusal = ForcedPlacement::Offload(options).check(&machine, &model).expect_err("wrong");
@@ -280,7 +267,7 @@ fn wrong_options_say_what_would_be_right() {
 
 #[test]
 fn rules_and_plans_are_followed() {
-    let model = mixture();
+    let model = mixture(6);
     let machine = Spec::gpu(80_000_000).machine(&model);
     let rule = follow(&machine, &model, &ForcedPlacement::Rule(Rule::AllCpu)).expect("a plan");
     assert_eq!(rule.predicted.chosen, format!("{FORCED} (all-cpu)"));

@@ -1,6 +1,7 @@
 //! All integration tests of the planner in one program.
 
 mod cases;
+mod engine_plans;
 mod experts;
 mod exporting;
 mod fixture;
@@ -11,6 +12,7 @@ mod hazards;
 mod improvement;
 mod machine;
 mod measured_floor;
+mod mixture;
 mod planning;
 mod published;
 mod recurrences;

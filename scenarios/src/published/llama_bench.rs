@@ -42,6 +42,12 @@ pub struct BenchRun {
 }
 
 impl BenchRun {
+    /// Whether a text begins like a table of `llama-bench`, in any of its formats.
+    pub fn is_begin(text: &str) -> bool {
+        let is_header = |line: &str| line.trim_start().starts_with('|') && line.contains("t/s");
+        text.contains("avg_ts") || text.lines().any(is_header)
+    }
+
     /// The rates of a table, without those of a prompt and an answer together. `file` is the name
     /// in messages.
     ///
@@ -97,9 +103,8 @@ impl BenchRun {
         // Parts of a file in several pieces: -00001-of-00002.
         let stem = stem.split("-00001-of-").next().unwrap_or(stem);
         let divided = stem.match_indices(['-', '.']).rev().find_map(|(at, _)| {
-            let kind = stem[at + 1..].trim_start_matches("UD-").parse::<GgufFileType>().ok()?;
             let model = stem[..at].trim_end_matches("-UD");
-            Some((model.to_owned(), kind.name().to_owned()))
+            Some((model.to_owned(), kind_of_word(&stem[at + 1..])?))
         });
         match divided {
             Some((model, kind)) => (Some(model), Some(kind)),
@@ -184,8 +189,20 @@ impl BenchRun {
 /// The kind of file that a model's type ends in: `qwen3 8B Q4_K - Medium` is `q4_k_m`.
 fn kind_of_type(text: &str) -> Option<String> {
     let plain = text.replace(" - Medium", "_M").replace(" - Small", "_S").replace(" - Large", "_L");
-    let kind = |word: &str| word.parse::<GgufFileType>().ok().map(|kind| kind.name().to_owned());
-    plain.split_whitespace().rev().find_map(kind)
+    plain.split_whitespace().rev().find_map(kind_of_word)
+}
+
+/// The format of files that names call so: a kind of file, or numbers of 16 or 32 bits. Files with
+/// some larger tensors (`_XL`) are nearest to those of medium ones.
+fn kind_of_word(word: &str) -> Option<String> {
+    let word = word.to_lowercase();
+    let word = match word.strip_suffix("_xl") {
+        Some(begin) => format!("{begin}_m"),
+        None if word == "mxfp4" => GgufFileType::Mxfp4Moe.name().to_owned(),
+        None => word,
+    };
+    let is_wide = matches!(word.as_str(), "bf16" | "f16" | "f32");
+    (is_wide || word.parse::<GgufFileType>().is_ok()).then(|| word.replace('-', "_"))
 }
 
 /// Shares like `3.00/1.00` as whole numbers of hundredths.

@@ -83,11 +83,23 @@ fn names_of_files_tell_model_and_kind() {
     assert_eq!(named("Qwen3-8B-Q4_K_M.gguf"), both("Qwen3-8B", "q4_k_m"));
     assert_eq!(named(r"C:\models\gemma-3-4b-it.Q8_0.gguf"), both("gemma-3-4b-it", "q8_0"));
     assert_eq!(named("a/GLM-4.5-Air-UD-Q4_K_M-00001-of-00002.gguf"), both("GLM-4.5-Air", "q4_k_m"));
+    assert_eq!(named("gpt-oss-20b-mxfp4.gguf"), both("gpt-oss-20b", "mxfp4_moe"));
+    assert_eq!(named("Qwen3-8B-BF16.gguf"), both("Qwen3-8B", "bf16"));
+    assert_eq!(named("Qwen3-8B-UD-Q4_K_XL.gguf"), both("Qwen3-8B", "q4_k_m"));
     assert_eq!(named("model.gguf"), (None, None));
+    let of_type = |text: &str| {
+        let row = json!({"n_prompt": 8, "n_gen": 0, "avg_ts": 1, "model_type": text});
+        BenchRun::read(&row.to_string(), "own").expect("a run")[0].named().1
+    };
+    for (text, kind) in [("qwen3 8B Q5_K - Small", "q5_k_s"), ("gpt-oss 20B MXFP4 MoE", "mxfp4_moe")] {
+        assert_eq!(of_type(text).as_deref(), Some(kind));
+    }
 }
 
 #[test]
 fn what_is_no_table_says_what_is_wanted() {
+    assert!([PRINTED, CSV, &json_rows()].into_iter().all(BenchRun::is_begin));
+    assert!(!BenchRun::is_begin("dtype,m,n,k,latency_us\nbf16,1,2,3,4\n"));
     let refused = |text: &str| BenchRun::read(text, "own").expect_err(text);
     for (text, words) in [
         ("", "empty"),
