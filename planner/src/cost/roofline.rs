@@ -102,7 +102,7 @@ impl Roofline {
             let overlap = StepOverlap::new(cost_model, sketch.program());
             for steps in batch_steps.kinds(phase) {
                 let mut sums = sketch.sum(&steps, &mut probe)?;
-                // The last step counts too, which saves more than the simulator says: a bound still.
+                // The last step counts too, so this saves more than the simulator: still a bound.
                 if let Some(overlap) = &overlap {
                     let busy: Vec<_> = overlap.devices().iter().map(|device| sums[1 + device.0]).collect();
                     sums[0] -= overlap.saved(sums[0], &busy);
