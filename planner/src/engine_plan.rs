@@ -8,7 +8,7 @@ use crate::memory::overfilled;
 use crate::placement::Placement;
 use crate::plan::Plan;
 use crate::planning::{
-    Effort, Problem, ScoredPlacement, Scorer, evaluate, infeasible, is_better, plan_improved,
+    Effort, OPTIONS, Problem, ScoredPlacement, Scorer, evaluate, infeasible, is_better, plan_improved,
 };
 use crate::program::{RunExtent, prefill_chunks};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub fn plan_for_engine(
             continue;
         }
         known.push(nearest.clone());
-        let name = format!("options of {engine}");
+        let name = format!("{OPTIONS} {engine}");
         let Ok(scored) = problem.scored(&goal, &name, nearest.0, chunk, scorer) else { continue };
         if found.as_ref().is_none_or(|(best, _)| is_better(&goal, best, &scored)) {
             found = Some((scored, exported));

@@ -5,7 +5,7 @@ use super::text::{EDITED_WORDS, NOTHING, bound_words, head, list_words, range, w
 use super::worth::Worth;
 use crate::placement::{LayerGroup, NamedSlices};
 use crate::plan::{BestRule, Plan};
-use crate::planning::{EDITED, FORCED, PLANNED};
+use crate::planning::{EDITED, FORCED, OPTIONS, PLANNED};
 use crate::program::PhaseTimes;
 use crate::rules::Rule;
 use hwprofiles::{Ratio, Seconds};
@@ -121,6 +121,7 @@ fn times(text: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let verdict = match rule {
         _ if chosen.starts_with(FORCED) => "The placement is forced, not planned.".to_owned(),
         _ if chosen == EDITED => EDITED_WORDS.to_owned(),
+        _ if chosen.starts_with(OPTIONS) => "The best of what the engine can express.".to_owned(),
         _ if chosen != PLANNED => format!("Nothing that was found beats {chosen}, which is followed."),
         Some(BestRule { rule, regret, .. }) => {
             format!("The best rule with one number, {rule}, is {:.1} % worse.", percent(*regret))

@@ -27,4 +27,4 @@ pub use scorer::{FormatScorer, Scorer};
 pub use tensor_split::filled_splits;
 
 pub(crate) use infeasible::{infeasible, too_slow};
-pub(crate) use problem::{ScoredPlacement, is_better};
+pub(crate) use problem::{OPTIONS, ScoredPlacement, is_better};

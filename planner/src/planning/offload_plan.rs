@@ -11,7 +11,7 @@ use crate::memory::overfilled;
 use crate::placement::Placement;
 use crate::plan::Plan;
 use crate::planning::infeasible::infeasible;
-use crate::planning::problem::{Problem, ScoredPlacement, is_better};
+use crate::planning::problem::{OPTIONS, Problem, ScoredPlacement, is_better};
 use crate::planning::scorer::{FormatScorer, Scorer};
 use crate::planning::tensor_split::filled_splits;
 use crate::program::RunExtent;
@@ -127,7 +127,8 @@ fn best_of<'s, 'p: 's, 'a: 's>(
     for options in (0..BESIDE).filter_map(|less| held.checked_sub(less)).flat_map(at) {
         let Some((placement, chunk)) = fitting(problem, &options) else { continue };
         let SimulatedProblem { problem, scorer } = simulated(&options);
-        let scored = match problem.scored(goal, "options of the engine", placement, chunk, &**scorer) {
+        let name = format!("{OPTIONS} the engine");
+        let scored = match problem.scored(goal, &name, placement, chunk, &**scorer) {
             Err(PlannerError::Lower(_)) => continue,
             scored => scored?,
         };

@@ -19,6 +19,9 @@ pub(crate) const ENOUGH: f64 = 0.99;
 /// Name of the solver's placement in predictions.
 pub const PLANNED: &str = "planned";
 
+/// What the name of a plan within an engine's options begins with.
+pub(crate) const OPTIONS: &str = "options of";
+
 /// What is chosen in a plan that was edited by hand.
 pub const EDITED: &str = "edited";
 

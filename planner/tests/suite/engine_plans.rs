@@ -57,6 +57,8 @@ fn experts_fill_both_gpus_and_a_second_one_is_never_slower() {
         let time =
             |plan: &Plan| plan.predicted.simulated.ttft + plan.predicted.simulated.tpot.unwrap() * 31.0;
         assert!(time(&both) <= time(&alone) * 1.001, "{capacity}: {} {}", time(&both), time(&alone));
+        let brief = planner::explain(&both, &two, &experts).unwrap().brief().to_string();
+        assert!(brief.contains("The best of what the engine can express."), "{brief}");
         let export = export(&both, &two, &experts, ExportTarget::LlamaCpp).unwrap();
         let placement = both.placement(&two, &experts).unwrap();
         assert_eq!((&export.nearest.layers, &export.nearest.head), (&placement.layers, &placement.head));
