@@ -69,7 +69,7 @@ fn impossible_groupings_are_refused_by_name() {
         &["tensor_parallel: 3 does not divide the 4 GPUs of 'four': use 1 or 2 or 4"],
     );
     let one = "plan scenario.yaml --set machine=spr-h100 --set tensor_parallel=2";
-    place.refused(one, 2, &["2 does not divide the 1 GPUs of 'spr-h100': use 1"]);
+    place.refused(one, 2, &["2 does not divide the one GPU of 'spr-h100': use 1"]);
     place.refused("plan scenario.yaml --front ttft,tpot", 2, &["1, 2, 4", "--set tensor_parallel=4"]);
     let grid = "plan scenario.yaml --grid --set workload.batch=1,2 --set tensor_parallel=2";
     place.refused(grid, 2, &["2", "tensor_parallel: 4"]);

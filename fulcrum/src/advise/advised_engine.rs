@@ -47,6 +47,17 @@ pub(super) enum EnginePlacing {
     OnGpus,
 }
 
+/// How an engine divides layers among several GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LayerSplitting {
+    /// As an option says (`-ts`), and as their memories are without it.
+    ByOption,
+    /// As their memories are, or all to the first one where it has room.
+    OneIfItFits,
+    /// As their memories are.
+    AsMemories,
+}
+
 /// Kinds of GGUF files that are offered for most models, those of most bits first.
 const GGUF: [&str; 6] = ["q8_0", "q6_k", "q5_k_m", "q4_k_m", "iq3_m", "iq2_m"];
 
@@ -93,6 +104,14 @@ impl AdvisedEngine {
             Self::KTransformers => EnginePlacing::ExpertsApart,
             Self::Ollama => EnginePlacing::Layers,
             _ => EnginePlacing::Divided,
+        }
+    }
+
+    pub(super) fn splitting(self) -> LayerSplitting {
+        match self {
+            _ if self.runs_llama_server() => LayerSplitting::ByOption,
+            Self::Ollama => LayerSplitting::OneIfItFits,
+            _ => LayerSplitting::AsMemories,
         }
     }
 

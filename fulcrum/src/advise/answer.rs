@@ -273,6 +273,29 @@ mod tests {
     }
 
     #[test]
+    fn a_slower_gpu_beside_the_first_is_never_worse() {
+        let row = |machine: &str, engine, model: &str, format: &str| {
+            let asked = AdviceQuestion { engine, format: Some(format.to_owned()), ..question(Some(model)) };
+            advice(machine, &asked).rows[0].clone()
+        };
+        let (one, two) = ("RTX 4090, i7-14700K, 64 GB", "RTX 3060, RTX 4090, i7-14700K, 64 GB");
+        for (engine, model, format) in [
+            (AdvisedEngine::LlamaCpp, "qwen3-8b", "q6_k"),
+            (AdvisedEngine::LlamaCpp, "qwen3-32b", "q5_k_m"),
+            (AdvisedEngine::LlamaCpp, "llama-3.1-70b", "q4_k_m"),
+            (AdvisedEngine::LlamaCpp, "gpt-oss-120b", "mxfp4_moe"),
+            (AdvisedEngine::Ollama, "qwen3-8b", "q6_k"),
+            (AdvisedEngine::Vllm, "qwen3-8b", "fp8"),
+        ] {
+            let [alone, both] = [one, two].map(|machine| row(machine, engine, model, format));
+            assert!(both.score >= alone.score * 0.999, "{engine} {model}: {alone:#?} {both:#?}");
+        }
+        assert!(row(two, AdvisedEngine::LlamaCpp, "qwen3-8b", "q6_k").command.ends_with(" -sm none"));
+        let large = row(two, AdvisedEngine::LlamaCpp, "gpt-oss-120b", "mxfp4_moe");
+        assert!(large.command.contains(" -ts "), "{}", large.command);
+    }
+
+    #[test]
     fn larger_steps_are_chosen_where_prompts_fetch_experts() {
         let asked = |micro_batch| AdviceQuestion {
             prompt: Some(4096),

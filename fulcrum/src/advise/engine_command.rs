@@ -101,6 +101,7 @@ fn offload(placed: &PlacedModel) -> Option<String> {
     };
     let split = match &placed.tensor_split[..] {
         [] => String::new(),
+        [_, others @ ..] if others.iter().all(|part| *part == 0) => " -sm none".to_owned(),
         parts => format!(" -ts {}", parts.iter().map(u64::to_string).collect::<Vec<_>>().join(",")),
     };
     let step = match placed.micro_batch {

@@ -6,7 +6,7 @@
 //! something stays with the host, sizes of prefill steps are tried: a larger one fetches the host's
 //! weights less often and leaves less of the GPU's memory.
 
-use super::advised_engine::{AdvisedEngine, EnginePlacing};
+use super::advised_engine::{AdvisedEngine, EnginePlacing, LayerSplitting};
 use super::advised_machine::left_by_system;
 use super::question::AdviceQuestion;
 use crate::error::{Error, OrError};
@@ -32,6 +32,8 @@ const WORTH_AN_OPTION: f64 = 0.97;
 pub(super) struct ModelPlaces {
     /// GPUs that are used.
     pub gpus: u64,
+    /// GPUs that are there.
+    pub of_gpus: u64,
     /// Layers of the model.
     pub layers: u64,
     /// The last layers that are with the GPUs; with all of them, also the output projection.
@@ -61,12 +63,13 @@ impl ModelPlaces {
 
     /// Where things are, in about five words and at most 20 letters.
     pub fn words(self) -> String {
-        let Self { gpus, layers, gpu_layers, cpu_expert_layers, .. } = self;
+        let Self { gpus, of_gpus, layers, gpu_layers, cpu_expert_layers, .. } = self;
         match self.class() {
             PlacementClass::Cpu if gpus > 0 => "CPU, prompts on GPU".to_owned(),
             PlacementClass::Cpu => "all on the CPU".to_owned(),
             PlacementClass::Unified => "all in shared memory".to_owned(),
             PlacementClass::Gpu if gpus > 1 => format!("all on {gpus} GPUs"),
+            PlacementClass::Gpu if of_gpus > 1 => "all on one GPU".to_owned(),
             PlacementClass::Gpu => "all on the GPU".to_owned(),
             PlacementClass::ExpertsApart if cpu_expert_layers == layers => "experts in RAM".to_owned(),
             PlacementClass::ExpertsApart => format!("{cpu_expert_layers}/{layers} experts in RAM"),
@@ -197,7 +200,11 @@ pub(super) struct EngineSite {
     machine: Machine,
     /// The same where all layers are with GPUs.
     on_gpus: Machine,
+    /// GPUs that the engine uses, of those that are there.
     gpus: u64,
+    of_gpus: u64,
+    /// Whether all are of one kind.
+    alike: bool,
     unified: bool,
     load: Workload,
     room: Workload,
@@ -215,7 +222,9 @@ impl EngineSite {
         profile.serving.adapt_to(machine);
         let gpu_devices = machine.devices.iter().filter(|device| device.kind == DeviceKind::Gpu);
         let host = machine.devices.iter().find(|device| device.kind == DeviceKind::Cpu);
-        let gpus = gpu_devices.clone().count() as u64;
+        let (of_gpus, alike) = (gpu_devices.clone().count() as u64, machine.identical_gpus().len() as u64);
+        // Parallel GPUs are alike: others are left idle.
+        let gpus = if question.engine.placing() == EnginePlacing::OnGpus { alike } else { of_gpus };
         let unified = gpu_devices.clone().any(|gpu| host.is_some_and(|host| host.memory == gpu.memory));
         question.engine.check(machine, unified)?;
         let divided = question.engine.placing() == EnginePlacing::OnGpus && gpus > 1;
@@ -229,6 +238,8 @@ impl EngineSite {
             machine,
             on_gpus,
             gpus,
+            of_gpus,
+            alike: alike == of_gpus,
             unified,
             load,
             room,
@@ -276,7 +287,10 @@ impl EngineSite {
             let cost_model = CostModel { machine, ..cost_model };
             let times = sim::estimate(cost_model, &placement, &self.load, chunk).map_err(impossible)?;
             let micro_batch = Some(step).filter(|step| *step != self.usual_step());
-            Ok(PlacedModel { places, tensor_split: options.tensor_split, micro_batch, times })
+            let tensor_split = options.tensor_split;
+            let divides_layers = self.engine.placing() != EnginePlacing::OnGpus && !tensor_split.is_empty();
+            let gpus = if divides_layers { gpus_of(&tensor_split) } else { places.gpus };
+            Ok(PlacedModel { places: ModelPlaces { gpus, ..places }, tensor_split, micro_batch, times })
         };
         let mut best: Option<PlacedModel> = None;
         for next in self.fitting(cost_model, places, step)?.into_iter().map(timed) {
@@ -298,6 +312,7 @@ impl EngineSite {
         let layers = cost_model.model.layers;
         let all = ModelPlaces {
             gpus: self.gpus,
+            of_gpus: self.of_gpus,
             layers,
             gpu_layers: layers + 1,
             cpu_expert_layers: 0,
@@ -355,7 +370,7 @@ impl EngineSite {
     }
 
     /// The options of `places`, each with the memory that is short: what the engine does by itself
-    /// and, where a GPU's memory is too short for that, other splits between GPUs.
+    /// and, where a GPU's memory is too short for that or GPUs differ, other splits between them.
     fn tried(
         &self,
         cost_model: CostModel<'_>,
@@ -364,12 +379,21 @@ impl EngineSite {
     ) -> Result<Vec<(OffloadOptions, Option<ShortMemory>)>, NotPlaced> {
         let options = self.options(&places, cost_model.model, step);
         let short = self.short(cost_model, &options)?;
-        let others = match self.is_short_of_gpu(short.as_ref()) && self.engine.runs_llama_server() {
-            true => {
-                let capacity = |memory| self.capacity(memory);
-                filled_splits(cost_model, &options, &self.room, &capacity)
+        let capacity = |memory| self.capacity(memory);
+        let filled = || filled_splits(cost_model, &options, &self.room, &capacity);
+        let others = match self.engine.splitting() {
+            _ if self.gpus < 2 => vec![],
+            LayerSplitting::ByOption if self.alike && !self.is_short_of_gpu(short.as_ref()) => vec![],
+            LayerSplitting::ByOption => filled(),
+            LayerSplitting::OneIfItFits => {
+                let one = filled().into_iter().find(|options| gpus_of(&options.tensor_split) == 1);
+                if let Some(options) = one {
+                    let short = self.short(cost_model, &options)?;
+                    return Ok(vec![(options, short)]);
+                }
+                vec![]
             }
-            false => vec![],
+            LayerSplitting::AsMemories => vec![],
         };
         let mut tried = vec![(options, short)];
         for options in others {
@@ -454,8 +478,15 @@ impl EngineSite {
             layers if layers == places.layers => CpuMoe::All,
             layers => CpuMoe::First(layers),
         };
+        let mut tensor_split = vec![];
+        if self.engine.placing() == EnginePlacing::OnGpus && !self.alike {
+            // The like ones are one device, which is the first.
+            tensor_split = vec![0; 1 + (self.of_gpus - self.gpus) as usize];
+            tensor_split[0] = 1;
+        }
         let options = OffloadOptions {
             gpu_layers: Some(places.gpu_layers).filter(|_| self.gpus > 0),
+            tensor_split,
             cpu_moe,
             micro_batch,
             ..OffloadOptions::DEFAULT
@@ -467,6 +498,11 @@ impl EngineSite {
 #[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 fn impossible(error: impl ToString) -> NotPlaced {
     NotPlaced::Impossible(error.to_string())
+}
+
+/// How many GPUs get layers of a split.
+fn gpus_of(tensor_split: &[u64]) -> u64 {
+    tensor_split.iter().filter(|part| **part > 0).count() as u64
 }
 
 /// The least number of `from..=to` for which `holds`, or `to`; if it holds for a number, it holds
@@ -527,16 +563,24 @@ mod tests {
 
     #[test]
     fn places_are_told_in_at_most_five_words() {
-        let all = ModelPlaces { gpus: 1, layers: 48, gpu_layers: 49, cpu_expert_layers: 0, unified: false };
+        let one = ModelPlaces {
+            gpus: 1,
+            of_gpus: 1,
+            layers: 48,
+            gpu_layers: 49,
+            cpu_expert_layers: 0,
+            unified: false,
+        };
         for (places, words) in [
-            (all, "all on the GPU"),
-            (ModelPlaces { gpus: 2, ..all }, "all on 2 GPUs"),
-            (ModelPlaces { cpu_expert_layers: 23, ..all }, "23/48 experts in RAM"),
-            (ModelPlaces { cpu_expert_layers: 48, ..all }, "experts in RAM"),
-            (ModelPlaces { gpu_layers: 31, ..all }, "18/48 layers on CPU"),
-            (ModelPlaces { gpu_layers: 0, ..all }, "CPU, prompts on GPU"),
-            (ModelPlaces { gpus: 0, gpu_layers: 0, ..all }, "all on the CPU"),
-            (ModelPlaces { unified: true, ..all }, "all in shared memory"),
+            (one, "all on the GPU"),
+            (ModelPlaces { of_gpus: 2, ..one }, "all on one GPU"),
+            (ModelPlaces { gpus: 2, ..one }, "all on 2 GPUs"),
+            (ModelPlaces { cpu_expert_layers: 23, ..one }, "23/48 experts in RAM"),
+            (ModelPlaces { cpu_expert_layers: 48, ..one }, "experts in RAM"),
+            (ModelPlaces { gpu_layers: 31, ..one }, "18/48 layers on CPU"),
+            (ModelPlaces { gpu_layers: 0, ..one }, "CPU, prompts on GPU"),
+            (ModelPlaces { gpus: 0, gpu_layers: 0, ..one }, "all on the CPU"),
+            (ModelPlaces { unified: true, ..one }, "all in shared memory"),
         ] {
             assert_eq!(places.words(), words);
             assert!(words.split_whitespace().count() <= 5 && words.len() <= 20);

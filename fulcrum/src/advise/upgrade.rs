@@ -152,18 +152,18 @@ fn worth(row: &AdviceRow) -> f64 {
     row.score
 }
 
-/// Kinds of purchases: memory, faster memory, a GPU, one more of the same.
+/// Kinds of purchases: memory, faster memory, a GPU instead of the present ones, one beside them.
 const KINDS: usize = 4;
 
 fn purchases<'a>(names: &PartNames, prices: &'a UpgradePrices) -> Vec<Purchase<'a>> {
     let mut all = Vec::new();
     let Ok(Profile::Cpu(cpu)) = Library::default().profile(&names.cpu) else { return all };
-    let unified = names.gpu.is_some() && names.link.is_none();
+    let unified = names.gpus.iter().any(|gpu| gpu.host_link.is_none() && names.link.is_none());
     if cpu.dram.channels.is_some() && cpu.dram.capacity.is_none() && !cpu.dram.kind.contains("LPDDR") {
         all.extend(memory(names, &cpu, prices));
         all.extend(faster_memory(names, &cpu, prices));
     }
-    let laptop = names.gpu.as_ref().is_some_and(|gpu| gpu.part.ends_with("laptop"));
+    let laptop = names.gpus.iter().any(|gpu| gpu.part.ends_with("laptop"));
     if !unified && !laptop {
         all.extend(gpus(names, prices));
     }
@@ -232,37 +232,48 @@ fn faster_memory<'a>(names: &PartNames, cpu: &CpuPart, prices: &'a UpgradePrices
         .collect()
 }
 
-/// Each GPU that is sold instead of the present ones, and one more of the same.
+/// Each GPU that is sold instead of the present ones, and those of the same maker beside them: one
+/// program does not reach others.
 fn gpus<'a>(names: &PartNames, prices: &'a UpgradePrices) -> Vec<Purchase<'a>> {
     let link = names.link.clone().unwrap_or_else(|| "pcie4-x16".to_owned());
-    let with = |gpu: GpuChoice| PartNames { gpu: Some(gpu), link: Some(link.clone()), ..names.clone() };
-    let sold = prices.0.iter().filter(|price| price.kind == "gpu");
-    let mut all: Vec<_> = sold
-        .filter(|sold| names.gpu.as_ref().is_none_or(|gpu| gpu.part != sold.name))
-        .map(|sold| Purchase {
-            kind: 2,
-            change: match &names.gpu {
-                Some(gpu) if gpu.count == 1 => format!("{} for {}", sold.name, gpu.part),
-                Some(gpu) => format!("{} for {}x {}", sold.name, gpu.count, gpu.part),
-                None => sold.name.clone(),
-            },
-            price: sold.price,
-            source: &sold.source,
-            names: with(GpuChoice::one(&sold.name)),
-        })
-        .collect();
-    if let Some(gpu) = &names.gpu
-        && let Some(sold) = prices.price("gpu", &gpu.part)
-    {
-        all.push(Purchase {
-            kind: 3,
-            change: format!("one more {}", gpu.part),
-            price: sold.price,
-            source: &sold.source,
-            names: with(GpuChoice { count: gpu.count + 1, ..gpu.clone() }),
-        });
-    }
-    all
+    let with = |gpus: Vec<GpuChoice>| PartNames { gpus, link: Some(link.clone()), ..names.clone() };
+    let [for_present, beside_present] = match &names.gpus[..] {
+        [] => [String::new(), String::new()],
+        [one] => [format!(" for {}", one.in_words()), format!(" beside {}", one.in_words())],
+        _ => [" for all GPUs".to_owned(), " beside these".to_owned()],
+    };
+    let maker = |name: &str| match Library::default().profile(name) {
+        Ok(Profile::Gpu(gpu)) => gpu.maker(),
+        _ => None,
+    };
+    let makers: Vec<_> = names.gpus.iter().map(|gpu| maker(&gpu.part)).collect();
+    let sold = || prices.0.iter().filter(|price| price.kind == "gpu");
+    let instead = sold()
+        .filter(|sold| names.gpus.iter().all(|gpu| gpu.part != sold.name))
+        .map(|sold| (2, format!("{}{for_present}", sold.name), sold, with(vec![GpuChoice::one(&sold.name)])));
+    let like = |sold: &&UpgradePrice| !makers.is_empty() && makers.iter().all(|it| *it == maker(&sold.name));
+    let beside = sold().filter(like).map(|sold| {
+        let mut gpus = names.gpus.clone();
+        let change = match gpus.iter_mut().find(|gpu| gpu.part == sold.name) {
+            Some(same) => {
+                same.count += 1;
+                format!("one more {}", sold.name)
+            }
+            None => {
+                gpus.push(GpuChoice::one(&sold.name));
+                format!("{}{beside_present}", sold.name)
+            }
+        };
+        (3, change, sold, with(gpus))
+    });
+    let purchase = |(kind, change, sold, names): (usize, String, &'a UpgradePrice, PartNames)| Purchase {
+        kind,
+        change,
+        price: sold.price,
+        source: &sold.source,
+        names,
+    };
+    instead.chain(beside).map(purchase).collect()
 }
 
 #[cfg(test)]

@@ -168,7 +168,10 @@ fn named_source(called: &str, device: Option<&str>) -> Result<DeviceSource> {
     Ok(match library.profile(called).or_input()? {
         Profile::Gpu(part) if device.is_none() => source(part.device(MemoryId(0)), &[called, &part.gpu]),
         Profile::Composition(it) => {
-            let gpu = it.parts.gpu.as_ref().map(|gpu| gpu.part.clone()).unwrap_or_default();
+            let gpu = match &it.parts.gpus[..] {
+                [one] => one.part.clone(),
+                _ => String::new(),
+            };
             let machine = library.machine(called).or_input()?;
             source(device_of(&machine, called, device)?, &[called, &gpu])
         }

@@ -63,7 +63,7 @@ impl Library {
                 let (name, parts) = (gpu.gpu.clone(), self.parts(&server)?);
                 let peer = gpu.peer.as_deref().map(|peer| self.link(peer)).transpose()?;
                 let gpus = GpuGroup { count: gpus, peer, ..GpuGroup::one(*gpu, link) };
-                let machine = MachineParts { gpu: Some(gpus), ..parts }.machine(&name)?;
+                let machine = MachineParts { gpus: vec![gpus], ..parts }.machine(&name)?;
                 Ok(Machine { note: Some(note), ..machine })
             }
             Profile::Composition(composition) => match self.shipped(name) {
@@ -82,18 +82,19 @@ impl Library {
     /// The machine that a composition describes.
     pub fn compose(&self, composition: &Composition) -> Result<Machine, ProfileError> {
         let names = &composition.parts;
-        if names.gpu.is_none() && names.link.is_some() {
+        if names.gpus.is_empty() && names.link.is_some() {
             return Err(lonely("link", "gpu", "h100-sxm"));
         }
         let parts = self.parts(names)?;
         let loopback = parts.loopback.map(|_| "loopback".to_owned());
-        let gpu = parts.gpu.as_ref().map(|gpus| match gpus.count {
+        let gpus = parts.gpus.iter().map(|gpus| match gpus.count {
             1 => gpus.part.gpu.clone(),
             count => format!("{count}x-{}", gpus.part.gpu),
         });
         let cxl = parts.cxl.as_ref().map(|cxl| cxl.part.cxl.clone());
-        let others = [loopback, gpu, cxl, parts.nvme.as_ref().map(|nvme| nvme.nvme.clone())];
-        let made = std::iter::once(parts.base.name().to_owned()).chain(others.into_iter().flatten());
+        let nvme = parts.nvme.as_ref().map(|nvme| nvme.nvme.clone());
+        let made =
+            std::iter::once(parts.base.name().to_owned()).chain(loopback).chain(gpus).chain(cxl).chain(nvme);
         let name = composition.name.clone().unwrap_or_else(|| made.collect::<Vec<_>>().join("+"));
         let mut machine = Machine { note: composition.note.clone(), ..parts.machine(&name)? };
         if let Some(reached) = &names.reached {
@@ -104,7 +105,12 @@ impl Library {
 
     /// The parts with these names. A link without a GPU is left out.
     pub fn parts(&self, names: &PartNames) -> Result<MachineParts, ProfileError> {
-        let gpu = names.gpu.as_ref().map(|gpus| self.gpus(gpus, names.link.as_deref())).transpose()?;
+        let gpus = names.gpus.iter().enumerate().map(|(index, gpus)| {
+            // In a list the key of a GPU has its place.
+            let at = if names.gpus.len() == 1 { "gpu".to_owned() } else { format!("gpu.{index}") };
+            self.gpus(gpus, names, &at)
+        });
+        let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
         let expanders = |choice: &CxlChoice| {
             let (part, count, interleave) = (self.cxl(&choice.part)?, choice.count, choice.interleave);
             Ok::<_, ProfileError>(CxlExpanders { part, count, interleave })
@@ -112,7 +118,7 @@ impl Library {
         Ok(MachineParts {
             base: self.base(names)?,
             loopback: names.loopback,
-            gpu,
+            gpus,
             cxl: names.cxl.as_ref().map(expanders).transpose()?,
             nvme: names.nvme.as_ref().map(|name| self.nvme(name)).transpose()?,
         })
@@ -151,25 +157,36 @@ impl Library {
         }
     }
 
-    fn gpus(&self, gpus: &GpuChoice, link: Option<&str>) -> Result<GpuGroup, ProfileError> {
+    /// The GPUs of one kind, whose key in the parts is `at`.
+    fn gpus(&self, gpus: &GpuChoice, names: &PartNames, at: &str) -> Result<GpuGroup, ProfileError> {
         // Each GPU is linked with each, and no server has this many: a larger number is a typing
         // error.
         const MOST: u64 = 64;
-        if gpus.count > MOST {
-            let message = format!("{} are more than the {MOST} that a server can have here", gpus.count);
-            return Err(ProfileError::Unfit { part: "gpu.count".to_owned(), message });
+        let unfit = |key: &str, message| ProfileError::Unfit { part: format!("{at}{key}"), message };
+        let count: u64 = names.gpus.iter().map(|gpus| gpus.count).fold(0, u64::saturating_add);
+        if count > MOST {
+            let message = format!("{count} are more than the {MOST} that a server can have here");
+            return Err(unfit(".count", message));
         }
         if let (1, Some(peer)) = (gpus.count, &gpus.link) {
-            let message = format!("'{peer}' joins GPUs, and there is one: leave it out, or say `count: 2`");
-            return Err(ProfileError::Unfit { part: "gpu.link".to_owned(), message });
+            let message = match names.gpus.len() {
+                1 => format!("'{peer}' joins GPUs, and there is one: leave it out, or say `count: 2`"),
+                _ => format!("'{peer}' joins GPUs of one kind, and this is one: leave it out"),
+            };
+            return Err(unfit(".link", message));
         }
         let part = self.gpu(&gpus.part)?;
+        if part.unified && names.gpus.len() > 1 {
+            let message = format!("'{}' computes on the host's memory, which goes without others", part.gpu);
+            return Err(unfit("", message));
+        }
         let own = part.peer.as_ref().filter(|_| gpus.count > 1);
         let peer = gpus.link.as_ref().or(own).map(|peer| self.link(peer)).transpose()?;
-        check_unified(&part, link, gpus.count)?;
+        let host_link = gpus.host_link.as_deref().or(names.link.as_deref());
+        check_unified(&part, host_link, gpus.count)?;
         let chosen = gpus.issue.map(|issue| Sourced::estimated(issue, "chosen in the composition"));
         let part = GpuPart { issue: chosen.or(part.issue.clone()), ..part };
-        let link = link.map(|link| self.link(link)).transpose()?;
+        let link = host_link.map(|link| self.link(link)).transpose()?;
         Ok(GpuGroup { part, link, count: gpus.count, peer })
     }
 

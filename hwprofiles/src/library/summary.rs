@@ -1,7 +1,7 @@
 //! A profile in a few words, for lists.
 
 use crate::library::profile::Profile;
-use crate::parts::{CpuPart, GpuPart, PartNames};
+use crate::parts::{CpuPart, GpuChoice, GpuPart, PartNames};
 
 impl Profile {
     /// The profile in a few words, without its name: at most 58 columns.
@@ -44,12 +44,16 @@ fn names(parts: &PartNames) -> String {
         1 => cxl.part.clone(),
         count => format!("{count}× {}", cxl.part),
     });
-    let gpu = parts.gpu.as_ref().map(|gpu| match gpu.count {
-        1 => gpu.part.clone(),
-        count => format!("{count}× {}", gpu.part),
-    });
-    let others = [cores, capacity.map(|c| c.value.to_string()), gpu, cxl, parts.nvme.clone()];
-    std::iter::once(cpu).chain(others.into_iter().flatten()).collect::<Vec<_>>().join(", ")
+    let gpus = parts.gpus.iter().map(GpuChoice::in_words);
+    let before = [Some(cpu), cores, capacity.map(|capacity| capacity.value.to_string())];
+    let behind = [cxl, parts.nvme.clone()];
+    before
+        .into_iter()
+        .flatten()
+        .chain(gpus)
+        .chain(behind.into_iter().flatten())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn of_gpu(gpu: &GpuPart) -> String {

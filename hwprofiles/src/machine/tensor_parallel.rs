@@ -140,6 +140,10 @@ impl Machine {
         self.device_ids().filter(gpu).filter(like).collect()
     }
 
+    fn gpus(&self) -> u64 {
+        self.devices.iter().filter(|device| device.kind == DeviceKind::Gpu).map(Device::ranks).sum()
+    }
+
     /// The ranks of the first GPU; 1 without a GPU.
     pub fn tensor_parallel(&self) -> u64 {
         self.identical_gpus().first().map_or(1, |&gpu| self.device(gpu).ranks())
@@ -160,13 +164,13 @@ impl Machine {
     pub fn with_tensor_parallel(&self, degree: u64) -> Result<Self, ProfileError> {
         let degrees = self.tensor_parallel_degrees();
         if !degrees.contains(&degree) {
-            let known: Vec<_> = degrees.iter().map(u64::to_string).collect();
-            let gpus = self.identical_gpus().len() as u64 * self.tensor_parallel();
-            let message = format!(
-                "{degree} does not divide the {gpus} GPUs of '{}': use {}",
-                self.name,
-                known.join(" or ")
-            );
+            let known = degrees.iter().map(u64::to_string).collect::<Vec<_>>().join(" or ");
+            let gpus = match (self.identical_gpus().len() as u64 * self.tensor_parallel(), self.gpus()) {
+                (1, 1) => "one GPU".to_owned(),
+                (alike, all) if alike == all => format!("{all} GPUs"),
+                (alike, all) => format!("{alike} like GPUs (of {all})"),
+            };
+            let message = format!("{degree} does not divide the {gpus} of '{}': use {known}", self.name);
             return Err(ProfileError::Unfit { part: "tensor_parallel".to_owned(), message });
         }
         match degree / self.tensor_parallel() {

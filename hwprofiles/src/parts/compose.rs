@@ -10,7 +10,7 @@ use crate::parts::composition::LoopbackLimit;
 use crate::parts::cpu_sheet::CpuSheet;
 use crate::parts::cxl::CxlExpanders;
 use crate::parts::dequantisation::host_dequantisation;
-use crate::parts::gpu::GpuGroup;
+use crate::parts::gpu::{GpuGroup, add_gpus};
 use crate::parts::host::{CoreTeam, Host};
 use crate::parts::link::LinkPart;
 use crate::parts::nvme::NvmePart;
@@ -24,8 +24,8 @@ pub struct MachineParts {
     pub base: MachineBase,
     /// The loopback device's limits, where there is one.
     pub loopback: Option<LoopbackLimit>,
-    /// GPUs of one kind and their links.
-    pub gpu: Option<GpuGroup>,
+    /// GPUs and their links, by kind.
+    pub gpus: Vec<GpuGroup>,
     /// Memory behind CXL.
     pub cxl: Option<CxlExpanders>,
     /// A disk.
@@ -66,7 +66,7 @@ impl MachineParts {
 
     /// The base alone.
     pub fn from_base(base: MachineBase) -> Self {
-        Self { base, loopback: None, gpu: None, cxl: None, nvme: None }
+        Self { base, loopback: None, gpus: vec![], cxl: None, nvme: None }
     }
 
     /// The same parts with the GPU that was measured in the host, where there is one.
@@ -77,7 +77,7 @@ impl MachineParts {
             }
             MachineBase::Sheet(_) | MachineBase::Sockets { .. } => None,
         };
-        Self { gpu, ..self }
+        Self { gpus: gpu.into_iter().collect(), ..self }
     }
 
     /// The same parts with a loopback device.
@@ -115,12 +115,10 @@ impl MachineParts {
                 machine.devices.push(sheet.device(DRAM)?);
             }
         }
-        if let Some(gpus) = &self.gpu {
-            gpus.add_to(&mut machine);
-        }
+        add_gpus(&self.gpus, &mut machine);
         if let MachineBase::Sockets { link, .. } = &self.base {
-            let to_gpu = self.gpu.as_ref().and_then(|gpus| gpus.link.as_ref());
-            add_far_links(link, to_gpu.and_then(|link| link.far.as_ref()), &mut machine);
+            let far: Vec<_> = self.gpus.iter().flat_map(GpuGroup::far_rates).collect();
+            add_far_links(link, &far, &mut machine);
         }
         if let Some(expanders) = &self.cxl {
             expanders.add_to(&mut machine);

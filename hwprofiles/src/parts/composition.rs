@@ -12,9 +12,10 @@
 
 use crate::files::ProfileError;
 use crate::machine::Interleave;
+use crate::parts::gpu::{GpuChoice, gpu_choices};
 use crate::parts::modules::MemoryModules;
 use crate::parts::reached::ReachedRates;
-use crate::units::{Bytes, BytesPerSec, Seconds, Sourced};
+use crate::units::{Bytes, BytesPerSec, Sourced};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
@@ -53,10 +54,11 @@ pub struct PartNames {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loopback: Option<LoopbackLimit>,
     /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several
-    /// and the link between them. With `issue: 10 us` the host launches kernels one by one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<GpuChoice>,
-    /// The link to the GPU.
+    /// and the link between them. With `issue: 10 us` the host launches kernels one by one. GPUs of
+    /// several kinds are a list: `[rtx-4090, {part: rtx-3060-12, host_link: pcie3-x4}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "gpu", with = "gpu_choices")]
+    pub gpus: Vec<GpuChoice>,
+    /// The link to each GPU that names no `host_link`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
     /// Memory behind CXL: a name, or `{part: NAME, count: 2, interleave: {dram: 5, cxl: 2}}`.
@@ -76,7 +78,7 @@ impl PartNames {
     pub fn wrong_key(&self, error: &ProfileError) -> Option<(String, String)> {
         match error {
             ProfileError::Unknown { name, .. } | ProfileError::WrongKind { name, .. } => {
-                Some((self.key_of(name)?.to_owned(), error.to_string()))
+                Some((self.key_of(name)?, error.to_string()))
             }
             ProfileError::Unfit { part, message } => Some((part.clone(), message.clone())),
             _ => None,
@@ -84,29 +86,36 @@ impl PartNames {
     }
 
     /// The key under which `name` is written.
-    fn key_of(&self, name: &str) -> Option<&'static str> {
-        let gpu = self.gpu.as_ref();
-        let names = [
+    fn key_of(&self, name: &str) -> Option<String> {
+        let gpus = self.gpus.iter().enumerate().flat_map(|(index, gpu)| {
+            let key = if self.gpus.len() == 1 { "gpu".to_owned() } else { format!("gpu.{index}") };
+            let links = [("link", gpu.link.as_ref()), ("host_link", gpu.host_link.as_ref())];
+            let links = links.map(|(name, link)| (format!("{key}.{name}"), link));
+            std::iter::once((key, Some(&gpu.part))).chain(links)
+        });
+        let others = [
             ("cpu", Some(&self.cpu)),
-            ("gpu", gpu.map(|gpu| &gpu.part)),
-            ("gpu.link", gpu.and_then(|gpu| gpu.link.as_ref())),
             ("link", self.link.as_ref()),
             ("sockets.link", self.sockets.as_ref().and_then(|sockets| sockets.link.as_ref())),
             ("cxl", self.cxl.as_ref().map(|cxl| &cxl.part)),
             ("nvme", self.nvme.as_ref()),
         ];
-        names.into_iter().find(|(_, written)| written.is_some_and(|text| text == name)).map(|(key, _)| key)
+        let mut names = gpus.chain(others.into_iter().map(|(key, written)| (key.to_owned(), written)));
+        names.find(|(_, written)| written.is_some_and(|text| text == name)).map(|(key, _)| key)
     }
 
     /// Every name of a part.
     pub fn names_mut(&mut self) -> impl Iterator<Item = &mut String> {
-        let gpu = self.gpu.as_mut().map(|gpu| (&mut gpu.part, gpu.link.as_mut()));
-        let (gpu, peer) = gpu.map_or((None, None), |(part, peer)| (Some(part), peer));
+        let gpus = self.gpus.iter_mut().flat_map(GpuChoice::names_mut);
         let between = self.sockets.as_mut().and_then(|sockets| sockets.link.as_mut());
         let cxl = self.cxl.as_mut().map(|cxl| &mut cxl.part);
-        let others = [between, gpu, peer, self.link.as_mut(), cxl, self.nvme.as_mut()];
-        std::iter::once(&mut self.cpu).chain(others.into_iter().flatten())
+        let others = [between, self.link.as_mut(), cxl, self.nvme.as_mut()];
+        std::iter::once(&mut self.cpu).chain(gpus).chain(others.into_iter().flatten())
     }
+}
+
+pub(crate) fn one() -> u64 {
+    1
 }
 
 /// CXL expanders of one kind. In files the part's name stands for one of them.
@@ -146,75 +155,6 @@ impl<'de> Deserialize<'de> for CxlChoice {
                 let Keys { part, count, interleave } =
                     Keys::deserialize(de::value::MapAccessDeserializer::new(map))?;
                 Ok(CxlChoice { part, count, interleave })
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-/// GPUs of one kind. In files the part's name stands for one of them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GpuChoice {
-    /// The part.
-    pub part: String,
-    /// How many, each with a link of its own to the host.
-    pub count: u64,
-    /// The link between any two of them. Where absent, the part's own ([`crate::GpuPart::peer`]),
-    /// or their links to the host.
-    pub link: Option<String>,
-    /// The time that the host takes to launch one kernel; the part's where absent
-    /// ([`crate::GpuPart::issue`]).
-    pub issue: Option<Seconds>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GpuKeys {
-    part: String,
-    #[serde(default = "one", deserialize_with = "crate::units::checked")]
-    count: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    link: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    issue: Option<Seconds>,
-}
-
-pub(crate) fn one() -> u64 {
-    1
-}
-
-impl GpuChoice {
-    /// One GPU.
-    pub fn one(part: &str) -> Self {
-        Self { part: part.to_owned(), count: 1, link: None, issue: None }
-    }
-}
-
-impl Serialize for GpuChoice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { part, count, link, issue } = self.clone();
-        match (count, &link, issue) {
-            (1, None, None) => part.serialize(serializer),
-            _ => GpuKeys { part, count, link, issue }.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for GpuChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = GpuChoice;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a part, or {part: NAME, count: 4, link: nvlink3}")
-            }
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<GpuChoice, E> {
-                Ok(GpuChoice::one(name))
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GpuChoice, A::Error> {
-                let GpuKeys { part, count, link, issue } =
-                    GpuKeys::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(GpuChoice { part, count, link, issue })
             }
         }
         deserializer.deserialize_any(Visitor)

@@ -18,14 +18,12 @@ mod reached;
 mod sockets;
 
 pub use compose::{MachineBase, MachineParts};
-pub use composition::{
-    Composition, CxlChoice, DramChoice, GpuChoice, LoopbackLimit, PartNames, SocketsChoice,
-};
+pub use composition::{Composition, CxlChoice, DramChoice, LoopbackLimit, PartNames, SocketsChoice};
 pub use cpu::{CoreCurve, CorePoint, CpuPart, InstructionSet, RowShare, RowShares, SheetRates, SocketDram};
 pub use cpu_sheet::CpuSheet;
 pub use cxl::{CxlExpanders, CxlPart};
 pub use fitted::PointsError;
-pub use gpu::{AchievedShares, ExecutorCosts, GpuGroup, GpuPart};
+pub use gpu::{AchievedShares, ExecutorCosts, GpuChoice, GpuGroup, GpuPart};
 pub use host::{
     CoreTeam, Crossover, Dram, Host, HostChange, HostChanges, LaunchCosts, LoadedLatency, LoadedPoint,
     Loopback, MeasuredCeilings, MeasuredGpu, Numa, NumaNode, NumaPath, PageMode, PageSize, PathRates,

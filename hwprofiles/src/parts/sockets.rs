@@ -64,15 +64,15 @@ pub(crate) fn add_sockets(
 }
 
 /// Adds links between the memories of the other sockets and the GPUs, which are attached to the
-/// first socket. They use the GPU's wire, at the rate that its part gives for the far socket, or
-/// else at most at the rate of the link between sockets.
-pub(crate) fn add_far_links(link: &LinkPart, far: Option<&DirectionRates>, machine: &mut Machine) {
+/// first socket. They use the GPU's wire, at the rate that the link's part gives for the far socket
+/// (`far`, by GPU), or else at most at the rate of the link between sockets.
+pub(crate) fn add_far_links(link: &LinkPart, far: &[Option<&DirectionRates>], machine: &mut Machine) {
     let of_kind = |kind| -> Vec<MemoryId> {
         machine.memory_ids().filter(|&id| machine.memory(id).kind == kind && id != DRAM).collect()
     };
     let (sockets, gpus) = (of_kind(MemoryKind::Dram), of_kind(MemoryKind::Hbm));
     for &socket in &sockets {
-        for &gpu in &gpus {
+        for (&gpu, far) in gpus.iter().zip(far) {
             for (from, to) in [(socket, gpu), (gpu, socket)] {
                 let route = machine.route(from, to).unwrap_or_default();
                 let at_gpu =

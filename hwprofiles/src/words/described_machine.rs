@@ -8,6 +8,7 @@ use crate::parts::{
 };
 use crate::units::{Bytes, Sourced};
 use crate::words::line_words::ModuleWords;
+use std::cmp::Ordering;
 
 /// What is assumed of systems that lend their GPU half of the memory by default: Windows (shared
 /// GPU memory) and Linux (`ttm.pages_limit`).
@@ -47,8 +48,8 @@ impl UnderstoodMachine {
     /// Parts that do not go together.
     pub fn machine(&self, gpus: u64) -> Result<Machine, ProfileError> {
         let mut parts = self.names.clone();
-        if let Some(gpu) = parts.gpu.as_mut().filter(|gpu| gpu.count == 1) {
-            gpu.count = gpus.max(1);
+        if let [GpuChoice { count: count @ 1, .. }] = &mut parts.gpus[..] {
+            *count = gpus.max(1);
         }
         let composition = Composition { name: Some(self.parts.join(", ")), note: None, parts };
         let machine = Library::default().compose(&composition)?;
@@ -93,13 +94,24 @@ fn smallest(name: &str) -> Option<(&'static str, &'static str)> {
     similar_names(name).into_iter().filter_map(of_size).min_by_key(|(size, _)| *size).map(|(_, found)| found)
 }
 
-/// A GPU of a description.
+/// GPUs of one kind of a description.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DescribedGpu {
     pub part: GpuPart,
+    pub count: u64,
+    /// The link of each to the host, where it was said of these.
+    pub link: Option<String>,
 }
 
 impl DescribedGpu {
+    fn one(part: GpuPart) -> Self {
+        Self { part, count: 1, link: None }
+    }
+
+    fn choice(&self) -> GpuChoice {
+        GpuChoice { count: self.count, host_link: self.link.clone(), ..GpuChoice::one(&self.part.gpu) }
+    }
+
     /// Whether `bytes` is the size of its memory, as sold or as its driver says.
     pub fn holds(&self, bytes: Bytes) -> bool {
         (bytes.as_f64() / self.part.capacity.value.as_f64() - 1.0).abs() < 0.08
@@ -116,7 +128,8 @@ pub(crate) struct DescribedMachine {
     pub memory: Option<Bytes>,
     pub module_count: Option<u64>,
     pub modules: Option<ModuleWords>,
-    pub gpus: Vec<(DescribedGpu, u64)>,
+    pub gpus: Vec<DescribedGpu>,
+    /// The link of each GPU of which nothing else was said.
     pub link: Option<String>,
     /// Whether it was said that no GPU is used, that in the CPU included.
     pub no_gpu: bool,
@@ -127,10 +140,24 @@ pub(crate) struct DescribedMachine {
 }
 
 impl DescribedMachine {
-    /// One more kind of GPU. A name that begins with the one before says the same more exactly.
-    pub fn add_gpu(&mut self, part: Box<GpuPart>, count: u64) {
-        self.gpus.retain(|(known, _)| !part.gpu.starts_with(&*known.part.gpu));
-        self.gpus.push((DescribedGpu { part: *part }, count));
+    /// More GPUs: of the same kind, or of another.
+    pub fn add_gpus(&mut self, part: GpuPart, count: u64) {
+        match self.gpus.iter_mut().find(|known| known.part.gpu == part.gpu) {
+            Some(known) => known.count = known.count.saturating_add(count),
+            None => self.gpus.push(DescribedGpu { count, ..DescribedGpu::one(part) }),
+        }
+    }
+
+    /// The last GPUs again, by a name that says the same or says it more exactly; `false` where it
+    /// is the name of others.
+    pub fn repeat_gpus(&mut self, part: &GpuPart, count: u64) -> bool {
+        match self.gpus.last_mut().filter(|known| part.gpu.starts_with(&*known.part.gpu)) {
+            Some(known) => {
+                *known = DescribedGpu { part: part.clone(), count, link: known.link.take() };
+                true
+            }
+            None => false,
+        }
     }
 
     /// The parts of a machine that was named as a whole.
@@ -142,21 +169,22 @@ impl DescribedMachine {
         self.link = names.link;
         self.memory = names.dram.as_ref().and_then(|dram| dram.capacity.as_ref()).map(|it| it.value);
         self.dram = names.dram;
-        if let Some(gpu) = names.gpu
-            && let Some(PartKind::Gpu(part)) = part_kind(&gpu.part, false)
-        {
-            self.add_gpu(part, gpu.count);
+        for gpu in names.gpus {
+            if let Some(PartKind::Gpu(part)) = part_kind(&gpu.part, false) {
+                self.gpus.push(DescribedGpu { part: *part, count: gpu.count, link: gpu.host_link });
+            }
         }
     }
 
     /// What was said, in words.
     pub fn understood(&self) -> Vec<String> {
-        let gpu = |(gpu, count): &(DescribedGpu, u64)| {
+        let gpu = |DescribedGpu { part, count, link }: &DescribedGpu| {
             let many = if *count == 1 { String::new() } else { format!("{count}x ") };
-            let (name, size) = (&gpu.part.gpu, gpu.part.gigabytes_as_sold());
-            let is_told = gpu.part.unified || name.ends_with(&format!("-{size}"));
+            let (name, size) = (&part.gpu, part.gigabytes_as_sold());
+            let is_told = part.unified || name.ends_with(&format!("-{size}"));
             let size = if is_told { String::new() } else { format!(" {size} GB") };
-            format!("{many}{name}{size}")
+            let link = link.as_ref().map_or(String::new(), |link| format!(" {link}"));
+            format!("{many}{name}{size}{link}")
         };
         let sockets = self.sockets.filter(|sockets| *sockets > 1).map(|sockets| format!("{sockets}x "));
         let cpu = self.cpu.as_ref().map(|cpu| format!("{}{cpu}", sockets.unwrap_or_default()));
@@ -184,8 +212,8 @@ impl DescribedMachine {
     pub fn compose(mut self) -> Result<UnderstoodMachine, ProfileError> {
         let mut assumed = std::mem::take(&mut self.unused);
         assumed.iter_mut().for_each(|unused| *unused = format!("not used: {unused}"));
-        let gpu = self.chosen_gpu(&mut assumed);
-        let mut server = gpu.as_ref().and_then(|(gpu, _)| gpu.part.server.clone()).unwrap_or_default();
+        self.keep_used_gpus(&mut assumed);
+        let mut server = self.gpus.first().and_then(|gpu| gpu.part.server.clone()).unwrap_or_default();
         let cpu_name = match self.cpu.clone() {
             Some(cpu) => cpu,
             None if server.cpu.is_empty() => {
@@ -193,57 +221,73 @@ impl DescribedMachine {
                 return Err(ProfileError::Unclear { understood: self.understood(), wrong });
             }
             None => {
-                if gpu.as_ref().is_some_and(|(gpu, _)| !gpu.part.unified) {
+                if self.gpus.first().is_some_and(|gpu| !gpu.part.unified) {
                     assumed.push(format!("CPU {}", server.cpu));
                 }
                 std::mem::take(&mut server.cpu)
             }
         };
         let cpu = cpu(&cpu_name)?;
-        let in_cpu = || integrated(&cpu_name).filter(|_| !self.no_gpu);
-        let gpu = gpu.or_else(|| in_cpu().map(|part| (DescribedGpu { part }, 1)));
-        let unified = gpu.as_ref().is_some_and(|(gpu, _)| gpu.part.unified);
+        if self.gpus.is_empty() && !self.no_gpu {
+            self.gpus.extend(integrated(&cpu_name).map(DescribedGpu::one));
+        }
+        let unified = self.gpus.first().is_some_and(|gpu| gpu.part.unified);
         let dram = self.dram_choice(&cpu, server.dram.take(), unified, &mut assumed)?;
-        let link = match (&gpu, unified) {
-            (Some(_), false) => Some(self.link.clone().unwrap_or_else(|| {
-                let link = server.link.take().unwrap_or_else(|| USUAL_LINK.to_owned());
-                assumed.push(format!("link {link}"));
-                link
-            })),
-            _ => None,
-        };
+        let link = self.host_link(server.link.take(), &mut assumed);
         let sockets = self.sockets.filter(|sockets| *sockets > 1);
         let names = PartNames {
             cpu: cpu_name,
             sockets: sockets.map(|count| SocketsChoice { count, link: None }),
             cores: self.cores.filter(|cores| *cores < cpu.cores.value * sockets.unwrap_or(1)),
             dram: Some(dram),
-            gpu: gpu
-                .as_ref()
-                .map(|(gpu, count)| GpuChoice { count: *count, ..GpuChoice::one(&gpu.part.gpu) }),
+            gpus: self.gpus.iter().map(DescribedGpu::choice).collect(),
             link,
             ..PartNames::default()
         };
-        let mut parts = Self { gpus: gpu.into_iter().collect(), ..self }.understood();
+        let mut parts = self.understood();
         if parts.is_empty() {
             parts.push(names.cpu.clone());
         }
         Ok(UnderstoodMachine { parts, assumed, names })
     }
 
-    /// The kind of GPU that is used: one on a card rather than one in the CPU, of several the one
-    /// with most memory, and of equal ones that of the faster memory.
-    fn chosen_gpu(&mut self, assumed: &mut Vec<String>) -> Option<(DescribedGpu, u64)> {
-        let rank = |(gpu, count): &(DescribedGpu, u64)| {
-            let part = &gpu.part;
-            (!part.unified, part.capacity.value * *count, part.reached_bandwidth().value.get() as u64)
+    /// Keeps cards where there are some, or one GPU that is in a CPU; the fastest first, as drivers
+    /// number them.
+    fn keep_used_gpus(&mut self, assumed: &mut Vec<String>) {
+        let rate = |gpu: &DescribedGpu| {
+            let most = gpu.part.peak.values().map(|peak| peak.value.get()).fold(0.0, f64::max);
+            (most, gpu.part.reached_bandwidth().value.get())
         };
-        let at = (0..self.gpus.len()).max_by_key(|&at| rank(&self.gpus[at]))?;
-        let chosen = self.gpus.remove(at);
-        for (other, _) in self.gpus.drain(..) {
-            assumed.push(format!("{} left out: all GPUs are of one kind here", other.part.gpu));
+        self.gpus.sort_by(|a, b| rate(b).partial_cmp(&rate(a)).unwrap_or(Ordering::Equal));
+        let has_cards = self.gpus.iter().any(|gpu| !gpu.part.unified);
+        let mut others = self.gpus.extract_if(.., |gpu| has_cards && gpu.part.unified).collect::<Vec<_>>();
+        if !has_cards && self.gpus.len() > 1 {
+            others.extend(self.gpus.drain(1..));
         }
-        Some(chosen)
+        let told = |gpu: DescribedGpu| format!("{} left out: it is a part of a CPU", gpu.part.gpu);
+        assumed.extend(others.into_iter().map(told));
+        if self.gpus.iter().any(|gpu| gpu.part.maker() != self.gpus[0].part.maker()) {
+            assumed.push(
+                "GPUs of two makers as fast together as alone (they need Vulkan, where NVIDIA's are slower)"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// The link of GPUs on cards of which nothing else was said; that of their usual server, or
+    /// [`USUAL_LINK`], where nobody says it.
+    fn host_link(&mut self, usual: Option<String>, assumed: &mut Vec<String>) -> Option<String> {
+        if let [one] = &mut self.gpus[..] {
+            self.link = one.link.take().or(self.link.take());
+        }
+        if self.gpus.iter().all(|gpu| gpu.part.unified || gpu.link.is_some()) {
+            return None;
+        }
+        Some(self.link.clone().unwrap_or_else(|| {
+            let link = usual.unwrap_or_else(|| USUAL_LINK.to_owned());
+            assumed.push(format!("link {link}"));
+            link
+        }))
     }
 
     fn dram_choice(

@@ -140,7 +140,10 @@ impl LineReader {
         }
         if let Some((found, used)) = link(rest) {
             match found {
-                Ok(name) => self.machine.link = Some(name),
+                Ok(name) => match self.machine.gpus.last_mut().filter(|_| self.before == Before::Gpu) {
+                    Some(gpus) => gpus.link = Some(name),
+                    None => self.machine.link = Some(name),
+                },
                 Err(name) => self.wrong.push(format!("not known: the link {name}; as pcie4-x16 or oculink")),
             }
             return used;
@@ -173,8 +176,8 @@ impl LineReader {
                 return 2;
             }
             (None, Before::Gpu) => {
-                if let Some((_, count)) = self.machine.gpus.last_mut() {
-                    *count = found;
+                if let Some(gpus) = self.machine.gpus.last_mut() {
+                    gpus.count = found;
                 }
             }
             (None, Before::Cpu) => self.machine.sockets = Some(found),
@@ -216,7 +219,7 @@ impl LineReader {
         let of_gpu = self.before == Before::Gpu
             && !says_memory
             && modules.is_none()
-            && self.machine.gpus.last().is_some_and(|(gpu, _)| !gpu.part.unified && gpu.holds(bytes));
+            && self.machine.gpus.last().is_some_and(|gpu| !gpu.part.unified && gpu.holds(bytes));
         if of_gpu {
             return 0;
         }
@@ -252,7 +255,10 @@ impl LineReader {
         self.brand = None;
         match part {
             PartKind::Gpu(gpu) => {
-                self.machine.add_gpu(gpu, waiting.unwrap_or(1));
+                let count = waiting.unwrap_or(1);
+                if self.before != Before::Gpu || !self.machine.repeat_gpus(&gpu, count) {
+                    self.machine.add_gpus(*gpu, count);
+                }
                 self.before = Before::Gpu;
             }
             PartKind::Cpu(name) => {
@@ -347,6 +353,14 @@ mod tests {
             ("gaming laptop with RTX 4070, Core i7-13700H, 32 GB", "rtx-4070-laptop 8 GB, i7-13700h, 32 GB"),
             ("RTX 4060 Ti 16GB, Ryzen 7 5800X3D, PCIe 3.0 x8", "rtx-4060-ti-16, ryzen-5800x3d, pcie3-x8"),
             ("RTX 3090 x2, EPYC 7543", "2x rtx-3090 24 GB, epyc-7543"),
+            ("RTX 3090, RTX 3090, EPYC 7543", "2x rtx-3090 24 GB, epyc-7543"),
+            ("RTX 3060 + RTX 4090, i9-13900K", "rtx-4090 24 GB, rtx-3060-12, i9-13900k"),
+            (
+                "RTX 3060 pcie3-x4 + 2x RTX 3090, Ryzen 5950X, pcie4-x8",
+                "2x rtx-3090 24 GB, rtx-3060-12 pcie3-x4, ryzen-5950x, pcie4-x8",
+            ),
+            ("RTX 4060 Ti, RTX 4060, i5-13400", "rtx-4060-ti-8, rtx-4060 8 GB, i5-13400"),
+            ("Radeon 780M, RTX 4060 laptop, Ryzen 7840HS, 32 GB", "rtx-4060-laptop 8 GB, ryzen-7840hs"),
             ("Ryzen 7 7840HS, 32 GB", "radeon-780m, ryzen-7840hs"),
             ("Ryzen 7 8845HS, 32 GB", "radeon-780m, ryzen-8845hs"),
             ("Ryzen 7 7840HS, 32 GB, no GPU", "ryzen-7840hs"),

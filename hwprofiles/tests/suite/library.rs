@@ -446,3 +446,49 @@ fn gpus_are_joined_by_their_own_link_or_the_one_that_is_named() {
     assert_eq!(between("{part: h100-sxm, count: 2, link: nvlink3}"), "nvlink3");
     assert_eq!(between("{part: h100-pcie, count: 2}"), "pcie5-x16");
 }
+
+/// Two kinds of GPUs: numbered over both, each with its own link, and of one kind where it is said.
+#[test]
+fn gpus_of_several_kinds_are_a_list() {
+    let text = "parts: {cpu: ryzen-5950x, dram: {capacity: 64 GB}, link: pcie4-x16, \
+                gpu: [{part: rtx-3090, count: 2}, {part: rtx-3060-12, host_link: pcie3-x4}]}";
+    let composition: Composition = yaml::read(text, "inline").unwrap();
+    let written = serde_json::to_string(&composition).unwrap();
+    assert_eq!(serde_json::from_str::<Composition>(&written).unwrap(), composition);
+    let machine = Library::default().compose(&composition).unwrap();
+    assert_eq!(machine.check(), vec![]);
+    assert_eq!(machine.name, "ryzen-5950x+2x-rtx-3090+rtx-3060-12");
+    let gpus: Vec<_> = machine.devices.iter().filter(|it| it.kind == DeviceKind::Gpu).collect();
+    assert_eq!(gpus.iter().map(|gpu| &*gpu.name).collect::<Vec<_>>(), ["gpu0", "gpu1", "gpu2"]);
+    assert_eq!(machine.identical_gpus().len(), 2, "the 3060 is of another kind");
+    let part = |from: usize, to: usize| {
+        let link = machine.link_between(gpus[from].memory, gpus[to].memory).unwrap();
+        machine.link(link).details.part.clone().unwrap()
+    };
+    assert_eq!([part(0, 1), part(0, 2), part(2, 1)], ["pcie4-x16", "pcie3-x4", "pcie3-x4"]);
+    let host = machine.devices[0].memory;
+    let rate =
+        |gpu: usize| machine.link(machine.link_between(host, gpus[gpu].memory).unwrap()).bandwidth.value;
+    assert!(rate(2) < rate(0) * 0.2, "{} {}", rate(2), rate(0));
+}
+
+#[test]
+fn a_wrong_gpu_of_a_list_is_refused_at_its_place() {
+    let refused = |gpus: &str| {
+        let text =
+            format!("parts: {{cpu: ryzen-5950x, dram: {{capacity: 64 GB}}, link: pcie4-x16, gpu: {gpus}}}");
+        let composition: Composition = yaml::read(&text, "inline").unwrap();
+        let error = Library::default().compose(&composition).unwrap_err();
+        composition.parts.wrong_key(&error).unwrap()
+    };
+    for (gpus, key, words) in [
+        ("[rtx-3090, rtx-3061]", "gpu.1", "rtx-3060-12"),
+        ("[rtx-3090, {part: rtx-4090, host_link: pcie9}]", "gpu.1.host_link", "pcie"),
+        ("[rtx-3090, {part: rtx-4090, link: nvlink3}]", "gpu.1.link", "GPUs of one kind, and this is one"),
+        ("[rtx-3090, radeon-780m]", "gpu.1", "computes on the host's memory"),
+        ("[rtx-3090, {part: rtx-4090, count: 64}]", "gpu.0.count", "65 are more than the 64"),
+    ] {
+        let (at, message) = refused(gpus);
+        assert!(at == key && message.contains(words), "{gpus}: {at}: {message}");
+    }
+}

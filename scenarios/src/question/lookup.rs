@@ -208,7 +208,7 @@ mod tests {
         std::fs::write(folder.path().join("host.yaml"), "").expect("written");
         let parts = PartNames {
             cpu: "host.yaml".into(),
-            gpu: Some(hwprofiles::GpuChoice::one("t4")),
+            gpus: vec![hwprofiles::GpuChoice::one("t4")],
             link: Some("pcie3-x16".into()),
             ..PartNames::default()
         };
@@ -216,7 +216,7 @@ mod tests {
         let spec = MachineSpec::Parts { composition, folder: folder.path().to_owned() };
         let MachineSource::Parts(found) = spec.source() else { panic!("parts stay parts") };
         assert!(Path::new(&found.cpu).is_absolute() && Path::new(&found.cpu).is_file());
-        assert_eq!(found.gpu.as_ref().map(|gpu| gpu.part.as_str()), Some("t4"));
+        assert_eq!(found.gpus[0].part, "t4");
         let again = MachineSpec::from(MachineSource::Parts(found.clone())).source();
         assert_eq!(again, MachineSource::Parts(found));
     }

@@ -1,11 +1,12 @@
-//! Several GPUs of one kind in a machine. Each has its memory and its own link to the host, and all
-//! are linked with each other. A GPU on the host's memory has no link.
+//! The GPUs of a machine. Each has its memory and its own link to the host, and all are linked with
+//! each other. A GPU on the host's memory has no link.
 
-use crate::machine::{DRAM, Link, LinkDetails, LinkId, Machine, Memory, MemoryDetails, MemoryId, MemoryKind};
+use crate::machine::{DRAM, Device, Link, LinkDetails, Machine, Memory, MemoryDetails, MemoryId, MemoryKind};
 use crate::parts::attach::add_links;
 use crate::parts::gpu::sheet::GpuPart;
-use crate::parts::link::LinkPart;
-use crate::units::{BytesPerSec, Seconds, Sourced};
+use crate::parts::link::{DirectionRates, LinkPart};
+use crate::units::Sourced;
+use std::iter;
 
 /// GPUs of one kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,38 +27,10 @@ impl GpuGroup {
         Self { part, link, count: 1, peer: None }
     }
 
-    /// Adds devices `gpu0`, `gpu1`, … with memories `hbm0`, `hbm1`, …; without a number where there
-    /// is one.
-    pub(crate) fn add_to(&self, machine: &mut Machine) {
-        let Some(to_host) = &self.link else { return self.add_unified(machine) };
-        let number = |index: u64| if self.count == 1 { String::new() } else { index.to_string() };
-        let mut memories = Vec::new();
-        for index in 0..self.count {
-            let id = MemoryId(machine.memories.len());
-            machine.memories.push(Memory {
-                name: format!("hbm{}", number(index)),
-                kind: MemoryKind::Hbm,
-                capacity: self.part.allocatable(),
-                bandwidth: self.part.reached_bandwidth(),
-                latency: None,
-                within: None,
-                stripes: vec![],
-                price_per_gb: None,
-                details: MemoryDetails::default(),
-            });
-            let name = format!("gpu{}", number(index));
-            let mut device = self.part.device(id);
-            device.name.clone_from(&name);
-            machine.devices.push(device);
-            add_links(&name, id, to_host, machine);
-            memories.push((name, id));
-        }
-        for (from_name, from) in &memories {
-            for (to_name, to) in memories.iter().filter(|(_, to)| to != from) {
-                let link = self.between(format!("{from_name}->{to_name}"), *from, *to, to_host, machine);
-                machine.links.push(link);
-            }
-        }
+    /// What the link of each reaches on memory of another socket.
+    pub(crate) fn far_rates(&self) -> impl Iterator<Item = Option<&DirectionRates>> {
+        let far = self.link.as_ref().and_then(|link| link.far.as_ref());
+        iter::repeat_n(far, self.count as usize)
     }
 
     /// Adds the device `gpu` on host memory, whose rate is that of its faster reader.
@@ -68,35 +41,80 @@ impl GpuGroup {
         }
         machine.devices.push(self.part.device(DRAM));
     }
+}
 
-    /// From one GPU to another.
-    fn between(
-        &self,
-        name: String,
-        from: MemoryId,
-        to: MemoryId,
-        to_host: &LinkPart,
-        machine: &Machine,
-    ) -> Link {
-        match &self.peer {
-            Some(peer) => {
-                let (latency, bandwidth) = (peer.latency.clone(), peer.to_device.clone());
-                let details = LinkDetails {
-                    part: Some(peer.link.clone()),
-                    all_reduce: peer.all_reduce.clone(),
-                    ..peer.details_to_device()
-                };
-                Link { name, from, to, latency, bandwidth, wire: None, details }
-            }
-            None => {
-                let reason = format!("through the host, over {}", to_host.link);
-                let rate = to_host.to_device.value.min(to_host.to_host.value);
-                let bandwidth: Sourced<BytesPerSec> = Sourced::estimated(rate, &reason);
-                let latency: Sourced<Seconds> = Sourced::estimated(to_host.latency.value, &reason);
-                let wire: Option<LinkId> = machine.link_between(DRAM, to);
-                let details = LinkDetails { part: Some(to_host.link.clone()), ..LinkDetails::default() };
-                Link { name, from, to, latency, bandwidth, wire, details }
-            }
+/// Adds devices `gpu0`, `gpu1`, … with memories `hbm0`, `hbm1`, …, over all kinds; without a number
+/// where there is one.
+pub(crate) fn add_gpus(groups: &[GpuGroup], machine: &mut Machine) {
+    let several = groups.iter().map(|group| group.count).sum::<u64>() > 1;
+    let mut added: Vec<AddedGpu<'_>> = Vec::new();
+    for group in groups {
+        let Some(to_host) = &group.link else {
+            group.add_unified(machine);
+            continue;
+        };
+        for _ in 0..group.count {
+            let number = if several { added.len().to_string() } else { String::new() };
+            let id = MemoryId(machine.memories.len());
+            machine.memories.push(Memory {
+                name: format!("hbm{number}"),
+                kind: MemoryKind::Hbm,
+                capacity: group.part.allocatable(),
+                bandwidth: group.part.reached_bandwidth(),
+                latency: None,
+                within: None,
+                stripes: vec![],
+                price_per_gb: None,
+                details: MemoryDetails::default(),
+            });
+            let name = format!("gpu{number}");
+            machine.devices.push(Device { name: name.clone(), ..group.part.device(id) });
+            add_links(&name, id, to_host, machine);
+            added.push(AddedGpu { name, memory: id, group, to_host });
+        }
+    }
+    for from in &added {
+        for to in added.iter().filter(|to| to.memory != from.memory) {
+            machine.links.push(from.link_to(to, machine));
+        }
+    }
+}
+
+/// A GPU with a memory of its own.
+struct AddedGpu<'g> {
+    name: String,
+    memory: MemoryId,
+    group: &'g GpuGroup,
+    to_host: &'g LinkPart,
+}
+
+impl AddedGpu<'_> {
+    /// The link to another GPU: that of their kind, or through the host, at the rate of the slower
+    /// of both links.
+    fn link_to(&self, other: &Self, machine: &Machine) -> Link {
+        let (name, from, to) = (format!("{}->{}", self.name, other.name), self.memory, other.memory);
+        let of_a_kind = std::ptr::eq(self.group, other.group);
+        if let Some(peer) = self.group.peer.as_ref().filter(|_| of_a_kind) {
+            let (latency, bandwidth) = (peer.latency.clone(), peer.to_device.clone());
+            let details = LinkDetails {
+                part: Some(peer.link.clone()),
+                all_reduce: peer.all_reduce.clone(),
+                ..peer.details_to_device()
+            };
+            return Link { name, from, to, latency, bandwidth, wire: None, details };
+        }
+        let rate = |link: &LinkPart| link.to_device.value.min(link.to_host.value);
+        let slower = if rate(self.to_host) < rate(other.to_host) { self.to_host } else { other.to_host };
+        let reason = format!("through the host, over {}", slower.link);
+        let latency = self.to_host.latency.value.max(other.to_host.latency.value);
+        Link {
+            name,
+            from,
+            to,
+            latency: Sourced::estimated(latency, &reason),
+            bandwidth: Sourced::estimated(rate(slower), &reason),
+            wire: machine.link_between(DRAM, to),
+            details: LinkDetails { part: Some(slower.link.clone()), ..LinkDetails::default() },
         }
     }
 }

@@ -134,7 +134,21 @@ pub struct AchievedShares {
     pub bandwidth: Option<Sourced<Ratio>>,
 }
 
+/// Makers of GPUs, with how the names of their architectures begin.
+const MAKERS: [(&str, &[&str]); 3] = [
+    ("NVIDIA", &["maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"]),
+    ("AMD", &["polaris", "vega", "rdna", "cdna"]),
+    ("Intel", &["alchemist", "battlemage", "xe"]),
+];
+
 impl GpuPart {
+    /// Who makes it, by its architecture, among the makers of cards for anybody's desktop.
+    pub fn maker(&self) -> Option<&'static str> {
+        let architecture = self.architecture.as_deref()?;
+        let is_of = |begins: &[&str]| begins.iter().any(|name| architecture.starts_with(name));
+        MAKERS.iter().find(|(_, begins)| is_of(begins)).map(|(maker, _)| *maker)
+    }
+
     /// A GPU of which only these values are known.
     pub fn new(
         gpu: &str,
@@ -191,7 +205,7 @@ impl GpuPart {
         refuse_if(!self.also_in.is_empty() && !self.unified, &["also_in"], message)?;
         let Some(server) = &self.server else { return Ok(()) };
         let message = "the server's GPU is this one: leave `gpu` out".to_owned();
-        refuse_if(server.gpu.is_some(), &["server", "gpu"], message)?;
+        refuse_if(!server.gpus.is_empty(), &["server", "gpu"], message)?;
         let message = "the server's GPU needs a link: name one, as `link: pcie5-x16`".to_owned();
         refuse_if(server.link.is_none() && !self.unified, &["server"], message)?;
         let message = "a GPU on the host's memory has no link: leave it out".to_owned();
