@@ -55,13 +55,10 @@ fn from_installed(parts: &InstalledParts) -> Result<AdvisedMachine> {
     let cores = format!("{} cores", processor.cores.len());
     let modules = parts.modules.as_ref();
     let modules = modules.map(|it| format!("{}-{}, {} channels", it.kind, it.rate, it.count));
-    let gpus = gpu_words(&parts.gpus);
-    let link = parts.gpus.first().and_then(|gpu| gpu.link);
-    let link = link.map(|link| format!("PCIe {} x{}", link.generation, link.width));
     let memory = format!("{:.0} GB RAM", parts.memory.gigabytes());
-    let words = [gpus, Some(format!("{sockets}{cpu}")), Some(cores), Some(memory), modules, link];
-    let mut machine =
-        AdvisedMachine::from_words(&words.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
+    let others = [format!("{sockets}{cpu}"), cores, memory].into_iter().chain(modules);
+    let words: Vec<_> = parts.gpus.iter().map(gpu_words).chain(others).collect();
+    let mut machine = AdvisedMachine::from_words(&words.join(", "))?;
     machine.assumed.extend(stand_in);
     if let Some(why) = parts.no_gpus.as_ref().filter(|_| parts.gpus.is_empty()) {
         machine.assumed.push(format!("no GPU ({why}); name one with --machine"));
@@ -69,15 +66,12 @@ fn from_installed(parts: &InstalledParts) -> Result<AdvisedMachine> {
     Ok(machine)
 }
 
-/// The GPUs in words. With a size in its name a GPU is found whose memory comes in several.
-fn gpu_words(gpus: &[InstalledDevice]) -> Option<String> {
-    let first = gpus.first()?;
-    let size = format!("{} {:.0} GB", first.name, first.capacity.gibibytes());
-    let name = hwprofiles::shipped_called(&size).map_or(&*first.name, |(name, _)| name);
-    Some(match gpus.iter().filter(|gpu| gpu.name == first.name).count() {
-        1 => name.to_owned(),
-        count => format!("{count}x {name}"),
-    })
+/// A GPU and its slot in words. With a size in its name one is found whose memory comes in several.
+fn gpu_words(gpu: &InstalledDevice) -> String {
+    let size = format!("{} {:.0} GB", gpu.name, gpu.capacity.gibibytes());
+    let name = hwprofiles::shipped_called(&size).map_or(&*gpu.name, |(name, _)| name);
+    let link = gpu.link.map(|link| format!(" PCIe {} x{}", link.generation, link.width));
+    format!("{name}{}", link.unwrap_or_default())
 }
 
 fn stand_in(model: &str, features: &[String]) -> &'static str {
@@ -93,12 +87,12 @@ mod tests {
     use hwprofiles::{Bytes, Processor};
     use microbench::{InstalledModules, PciLink};
 
-    fn parts(model: &str, gpus: &[&str]) -> InstalledParts {
+    fn parts(model: &str, gpus: &[(&str, u64, u64)]) -> InstalledParts {
         let features = ["avx2", "avx512f"].map(str::to_owned).to_vec();
-        let gpu = |name: &&str| InstalledDevice {
+        let gpu = |(name, size, width): &(&str, u64, u64)| InstalledDevice {
             name: (*name).to_owned(),
-            capacity: Bytes::new(16 << 30),
-            link: Some(PciLink { generation: 4, width: 8 }),
+            capacity: Bytes::new(size << 30),
+            link: Some(PciLink { generation: 4, width: *width }),
         };
         InstalledParts {
             processor: Processor { model: model.to_owned(), cores: (0..8).collect(), features },
@@ -112,13 +106,21 @@ mod tests {
 
     #[test]
     fn parts_are_found_by_the_names_that_systems_give_them() {
-        let name = "NVIDIA GeForce RTX 4060 Ti";
-        let found = from_installed(&parts("Intel(R) Core(TM) i7-14700K", &[name, name])).expect("a machine");
-        assert_eq!(
-            found.parts.join(", "),
-            "2x rtx-4060-ti-16, i7-14700k, 8 cores, 64 GB DDR5-5200, pcie4-x8"
-        );
-        assert_eq!(found.assumed, Vec::<String>::new());
+        let (small, large) = ("NVIDIA GeForce RTX 4060 Ti", "NVIDIA GeForce RTX 4090");
+        for (gpus, told) in [
+            (
+                &[(small, 16, 8), (small, 16, 8)][..],
+                "2x rtx-4060-ti-16, i7-14700k, 8 cores, 64 GB DDR5-5200, pcie4-x8",
+            ),
+            (
+                &[(small, 16, 4), (large, 24, 16)],
+                "rtx-4090 24 GB pcie4-x16, rtx-4060-ti-16 pcie4-x4, i7-14700k, 8 cores, 64 GB DDR5-5200",
+            ),
+        ] {
+            let found = from_installed(&parts("Intel(R) Core(TM) i7-14700K", gpus)).expect("a machine");
+            assert_eq!(found.parts.join(", "), told);
+            assert_eq!(found.assumed, Vec::<String>::new());
+        }
     }
 
     #[test]

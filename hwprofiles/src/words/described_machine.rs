@@ -140,12 +140,9 @@ pub(crate) struct DescribedMachine {
 }
 
 impl DescribedMachine {
-    /// More GPUs: of the same kind, or of another.
+    /// More GPUs.
     pub fn add_gpus(&mut self, part: GpuPart, count: u64) {
-        match self.gpus.iter_mut().find(|known| known.part.gpu == part.gpu) {
-            Some(known) => known.count = known.count.saturating_add(count),
-            None => self.gpus.push(DescribedGpu { count, ..DescribedGpu::one(part) }),
-        }
+        self.gpus.push(DescribedGpu { count, ..DescribedGpu::one(part) });
     }
 
     /// The last GPUs again, by a name that says the same or says it more exactly; `false` where it
@@ -252,13 +249,21 @@ impl DescribedMachine {
     }
 
     /// Keeps cards where there are some, or one GPU that is in a CPU; the fastest first, as drivers
-    /// number them.
+    /// number them, and like ones together.
     fn keep_used_gpus(&mut self, assumed: &mut Vec<String>) {
         let rate = |gpu: &DescribedGpu| {
             let most = gpu.part.peak.values().map(|peak| peak.value.get()).fold(0.0, f64::max);
             (most, gpu.part.reached_bandwidth().value.get())
         };
         self.gpus.sort_by(|a, b| rate(b).partial_cmp(&rate(a)).unwrap_or(Ordering::Equal));
+        self.gpus.dedup_by(|gpu, before| {
+            let alike = gpu.part.gpu == before.part.gpu && gpu.link == before.link;
+            // What is a part of the CPU is there once, however often it is named.
+            if alike && !gpu.part.unified {
+                before.count = before.count.saturating_add(gpu.count);
+            }
+            alike
+        });
         let has_cards = self.gpus.iter().any(|gpu| !gpu.part.unified);
         let mut others = self.gpus.extract_if(.., |gpu| has_cards && gpu.part.unified).collect::<Vec<_>>();
         if !has_cards && self.gpus.len() > 1 {

@@ -349,11 +349,16 @@ mod tests {
                 "2x rtx-3090 24 GB, ryzen-5950x, 64 GB DDR4-3600",
             ),
             ("Mac M3 Max 128GB", "apple-m3-max, 128 GB"),
+            ("Apple M1 Max, APPLE M1 MAX 64 GB", "apple-m1-max, 64 GB"),
             ("MacBook Pro M1 Max 64 GB", "apple-m1-max, 64 GB"),
             ("gaming laptop with RTX 4070, Core i7-13700H, 32 GB", "rtx-4070-laptop 8 GB, i7-13700h, 32 GB"),
             ("RTX 4060 Ti 16GB, Ryzen 7 5800X3D, PCIe 3.0 x8", "rtx-4060-ti-16, ryzen-5800x3d, pcie3-x8"),
             ("RTX 3090 x2, EPYC 7543", "2x rtx-3090 24 GB, epyc-7543"),
             ("RTX 3090, RTX 3090, EPYC 7543", "2x rtx-3090 24 GB, epyc-7543"),
+            (
+                "RTX 3090 pcie4-x16, RTX 3090 pcie4-x4, EPYC 7543",
+                "rtx-3090 24 GB pcie4-x16, rtx-3090 24 GB pcie4-x4, epyc-7543",
+            ),
             ("RTX 3060 + RTX 4090, i9-13900K", "rtx-4090 24 GB, rtx-3060-12, i9-13900k"),
             (
                 "RTX 3060 pcie3-x4 + 2x RTX 3090, Ryzen 5950X, pcie4-x8",
