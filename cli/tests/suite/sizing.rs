@@ -199,6 +199,25 @@ fn gpus_of_one_server_are_used_in_the_best_of_the_ways() {
 }
 
 #[test]
+fn each_engine_of_a_list_is_asked_on_each_machine() {
+    let place = placed();
+    let report = found(&place, "--set engine=[vllm,sglang] --set capacity.machines=[l4]");
+    let machines = report["machines"].as_array().expect("a list");
+    let mut names: Vec<_> =
+        machines.iter().map(|machine| machine["name"].as_str().expect("a name")).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["l4 with sglang", "l4 with vllm"]);
+    assert!(report["asked"].to_string().contains("simulated with vllm and sglang"), "{report}");
+    let alone = found(&place, "--set engine=sglang --set capacity.machines=[l4]");
+    let listed = machines.iter().find(|machine| machine["name"] == "l4 with sglang").expect("it is there");
+    assert_eq!(listed["largest_load"], alone["machines"][0]["largest_load"]);
+    let wrong = "capacity c.yaml --set engine=[vllm,sglnag]";
+    place.refused(wrong, 2, &["engine is \"sglnag\": did you mean sglang?"]);
+    place.refused("capacity c.yaml --set engine=[]", 2, &["an engine or several"]);
+    place.refused("sim c.yaml --set machine=l4 --set engine=[vllm,sglang]", 2, &["engine", "capacity"]);
+}
+
+#[test]
 fn prices_of_another_currency_need_its_rate_and_day() {
     let with = |settings: &str| SCENARIO.replace("  years: 2\n", &format!("  years: 2\n{settings}"));
     let place = Place::with(&[

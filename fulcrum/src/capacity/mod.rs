@@ -129,7 +129,7 @@ fn question_in_words(question: &CapacityQuestion, scenarios: &[PreparedScenario]
             limits.collect::<Vec<_>>().join(", ")
         )
         .replace(".0000 %", " %"),
-        format!("simulated with {}", engine_in_words(&scenario.engine().profile)),
+        format!("simulated with {}", engines_in_words(scenarios)),
     ];
     for (option, scenario) in question.machines.iter().zip(scenarios) {
         if let Some(machine) = scenario.machines().iter().find(|machine| !machine.assumed.is_empty()) {
@@ -139,9 +139,17 @@ fn question_in_words(question: &CapacityQuestion, scenarios: &[PreparedScenario]
     lines
 }
 
-/// An engine's name, with its version where one was asked for.
-fn engine_in_words(EngineProfile { engine, version, .. }: &EngineProfile) -> String {
-    version.as_ref().map_or(engine.clone(), |version| format!("{engine} {version}"))
+/// The engines' names, with their versions where they were asked for.
+fn engines_in_words(scenarios: &[PreparedScenario]) -> String {
+    let mut engines: Vec<String> = Vec::new();
+    for scenario in scenarios {
+        let EngineProfile { engine, version, .. } = &scenario.engine().profile;
+        let name = version.as_ref().map_or(engine.clone(), |version| format!("{engine} {version}"));
+        if !engines.contains(&name) {
+            engines.push(name);
+        }
+    }
+    engines.join(" and ")
 }
 
 /// The question for one machine.
@@ -341,14 +349,20 @@ fn best_of(
         Ok((trial.largest(&placed, start)?, placed))
     });
     let tried: Vec<_> = tried.collect::<Result<_>>()?;
-    let arrangement = |(search, _): &(LoadSearch, ServingPlacement)| match search {
+    // Formats are told with the best one, unless it differs in them.
+    let alike = tried.windows(2).all(|pair| pair[0].1.formats == pair[1].1.formats);
+    let named = |placed: &ServingPlacement, day: &ServedDay| match alike {
+        true => placed.chosen.clone(),
+        false => day.plan.clone(),
+    };
+    let arrangement = |(search, placed): &(LoadSearch, ServingPlacement)| match search {
         LoadSearch::Within(reached) => GpuArrangement {
-            plan: reached.within.1.plan.clone(),
+            plan: named(placed, &reached.within.1),
             largest_load: Some(reached.within.0),
             fails: reached.beyond.as_ref().map(|(_, day)| trial.fails(&day.summary)),
         },
         LoadSearch::Nowhere(day) => GpuArrangement {
-            plan: day.plan.clone(),
+            plan: named(placed, day),
             largest_load: None,
             fails: Some(trial.fails(&day.summary)),
         },

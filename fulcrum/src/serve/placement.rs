@@ -2,7 +2,7 @@
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
-use hwprofiles::{Bytes, DeviceKind, GroupDivision, Machine, Ratio};
+use hwprofiles::{Bytes, Device, DeviceKind, GroupDivision, Machine, Ratio};
 use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, Formats, StatePool, Workload};
 use serde_json::{Value, json};
@@ -201,13 +201,12 @@ pub(super) fn engines_of(division: &GroupDivision) -> u64 {
     division.stages * division.data
 }
 
-/// How many stages the first GPU's group has, and how many engines share its experts, in words;
-/// nothing for one.
-fn in_parts(machine: &Machine) -> String {
-    let GroupDivision { stages, data, .. } = machine.division();
-    let stages = if stages > 1 { format!(" in {stages} stages") } else { String::new() };
+/// What the group of GPUs is that computes as `device`; `None` for one.
+fn grouped(device: &Device) -> Option<String> {
+    let GroupDivision { stages, data, .. } = device.division();
+    let in_stages = if stages > 1 { format!(" in {stages} stages") } else { String::new() };
     let engines = if data > 1 { format!(", its experts shared by {data} engines") } else { String::new() };
-    stages + &engines
+    (device.ranks() > 1).then(|| format!("{} GPUs as one{in_stages}{engines}", device.ranks()))
 }
 
 /// Sequences whose KV cache must fit on a GPU if everything is to be there.
@@ -251,10 +250,8 @@ impl ServingPlacement {
                 && groups.iter().any(|&id| machine.device(id).memory == placed.placement.head[0].home)
             {
                 placed.engines *= groups.len() as u64;
-                let gpus = match machine.tensor_parallel() {
-                    1 => "a GPU".to_owned(),
-                    ranks => format!("{ranks} GPUs as one{}", in_parts(machine)),
-                };
+                let gpu = machine.device(groups[0]);
+                let gpus = grouped(gpu).unwrap_or_else(|| "a GPU".to_owned());
                 placed.chosen = format!("{} side by side, each on {gpus}", groups.len());
             }
             let pools = scenario.serving().map_or(&[][..], |serving| &serving.prefill_engines);
@@ -283,7 +280,7 @@ impl ServingPlacement {
             let placement = Placement::uniform(model, id, device.memory);
             let cost_model = CostModel { machine, ..scenario.cost_model() };
             if sizing.has_room_for(wanted, cost_model, &placement)? {
-                let chosen = format!("all on {}{}", device.name, in_parts(machine));
+                let chosen = format!("all on {}", grouped(device).unwrap_or_else(|| device.name.clone()));
                 let (machine, formats) = (machine.with_one_engine(), *cost_model.formats);
                 let engines = engines_of(&device.division());
                 return Ok(Some(Self { machine, formats, placement, chosen, engines, prefill: None }));

@@ -83,8 +83,26 @@ fn a_value_that_json_holds_is_read_with_the_same_messages_and_its_key() {
     assert!(error.message.starts_with("'{…}' stands where a list is expected"), "{error}");
 }
 
+/// Texts, numbers, lists and maps in each other.
+fn values() -> impl Strategy<Value = Value> {
+    let text = "\\PC{0,6}|[\\x00-\\x7f]{0,12}|[a-z: ]{0,9}|\t{90,400}";
+    let scalar =
+        prop_oneof![text.prop_map(Value::from), any::<i32>().prop_map(Value::from), Just(Value::Null)];
+    scalar.prop_recursive(3, 16, 4, move |inner| {
+        let list = proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from);
+        let map = proptest::collection::btree_map(text, inner, 0..4);
+        prop_oneof![list, map.prop_map(|map| Value::Object(map.into_iter().collect()))]
+    })
+}
+
 proptest! {
     #![proptest_config(crate::cases(256))]
+
+    #[test]
+    fn what_is_written_is_read_again(value in values()) {
+        let written = hwprofiles::yaml::write(&value);
+        prop_assert_eq!(read::<Value>(&written, "t"), Ok(value), "{}", written);
+    }
 
     #[test]
     fn what_both_readers_accept_they_read_alike(text in "[-{}:,\\[\\]&*!|>%'\" \n0-9a-cx.~]{0,30}") {

@@ -113,10 +113,16 @@ impl Document {
         match section.get("machines") {
             None => Err(section.missing("machines", WANTED)),
             Some(Value::Array(all)) if !all.is_empty() => {
-                let each = all.iter().enumerate();
-                let options: Vec<_> = each
-                    .map(|(index, value)| self.machine_option(index, value, currencies))
-                    .collect::<Result<_, _>>()?;
+                let mut options = Vec::new();
+                for (engine, document) in
+                    self.with_each_engine(&DocumentSection::root(&self.source, &self.root)?)?
+                {
+                    for (index, value) in all.iter().enumerate() {
+                        let option = document.machine_option(index, value, currencies)?;
+                        let name = engine.as_ref().map(|engine| format!("{} with {engine}", option.name));
+                        options.push(MachineOption { name: name.unwrap_or(option.name), ..option });
+                    }
+                }
                 let twice = options
                     .iter()
                     .enumerate()
@@ -131,6 +137,27 @@ impl Document {
             }
             Some(_) => Err(section.wrong("machines", WANTED)),
         }
+    }
+
+    /// The document with each engine of a list, and what it is called; as it is without a list.
+    fn with_each_engine(
+        &self,
+        root: &DocumentSection<'_>,
+    ) -> Result<Vec<(Option<String>, Self)>, ScenarioError> {
+        let Some(Value::Array(engines)) = self.root.get("engine") else {
+            return Ok(vec![(None, self.clone())]);
+        };
+        let with = |engine: &Value| {
+            let called = ["name", "file"].iter().find_map(|key| engine.get(key));
+            let called = called.unwrap_or(engine).as_str().map(str::to_owned);
+            let mut document = self.clone();
+            document.set_from_document("engine", engine)?;
+            Ok((called, document))
+        };
+        if engines.is_empty() {
+            return Err(root.wrong("engine", "an engine or several are wanted, as [vllm, sglang]"));
+        }
+        engines.iter().map(with).collect()
     }
 
     fn machine_option(
@@ -228,14 +255,19 @@ fn machine_entries(value: &Value) -> Value {
 fn parts_name(parts: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     match (parts.get("gpu"), parts.get("cpu")) {
-        (Some(gpu @ Value::String(_)), _) => text(gpu),
-        (Some(gpu), _) => {
-            let count = gpu.get("count").and_then(Value::as_u64).filter(|count| *count > 1);
-            let name = gpu.get("part").and_then(text)?;
-            Some(count.map_or(name.clone(), |count| format!("{count}x {name}")))
+        (Some(Value::Array(gpus)), _) => {
+            Some(gpus.iter().map(gpu_name).collect::<Option<Vec<_>>>()?.join(" and "))
         }
+        (Some(gpu), _) => gpu_name(gpu),
         (None, cpu) => cpu.and_then(text),
     }
+}
+
+/// A name for the GPUs of one kind.
+fn gpu_name(gpu: &Value) -> Option<String> {
+    let name = gpu.get("part").unwrap_or(gpu).as_str()?;
+    let count = gpu.get("count").and_then(Value::as_u64).filter(|count| *count > 1);
+    Some(count.map_or(name.to_owned(), |count| format!("{count}x {name}")))
 }
 
 /// The requests of a scenario for which the question can be answered: a serving workload for one

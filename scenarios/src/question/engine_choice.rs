@@ -121,6 +121,11 @@ pub(crate) fn read_engine(root: &DocumentSection<'_>, folder: &Path) -> Result<E
             check_choice(&section, &choice)?;
             Ok(choice)
         }
+        Some(Value::Array(_)) => {
+            let wanted = "`fulcrum capacity` asks each of a list; one is wanted here: name it, or sweep over them \
+                          (`--set engine=vllm,sglang`)";
+            Err(root.wrong("engine", wanted))
+        }
         Some(value) => {
             let name = value.as_str().unwrap_or_default();
             let profile = EngineProfile::shipped(name);

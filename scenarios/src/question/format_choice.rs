@@ -161,10 +161,12 @@ fn too_lossy(formats: &Formats, model: &Model, limit: QualityLoss) -> Option<Str
     }
 }
 
-/// Reads `dtype`: each of its keys has one format, or a list to choose from.
+/// Reads `dtype`: each of its keys has one format, or a list to choose from. Without keys it is the
+/// format of weights.
 pub(crate) fn read_formats(root: &DocumentSection<'_>) -> Result<FormatLists, ScenarioError> {
-    if let Some(word) = root.get("dtype").and_then(Value::as_str) {
-        return Err(root.wrong("dtype", &format!("write {{weights: {word}}}")));
+    if root.get("dtype").is_some_and(|value| value.is_string() || value.is_array()) {
+        let rest = choices(root, "dtype", WeightChoice::from, file_or_format)?;
+        return Ok(FormatLists { weights: WeightLists { rest, ..Default::default() }, ..Default::default() });
     }
     let Some(section) = root.section("dtype")? else { return Ok(FormatLists::default()) };
     section.only(&["weights", "kv", "activations"])?;

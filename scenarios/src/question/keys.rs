@@ -34,6 +34,11 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "The exponent of Zipf's law by which tokens choose experts. Default 0: all experts alike.",
     ),
     key(
+        "dtype",
+        "`fp8`, `q4_k_m`, `[bf16, int4]`",
+        "The format of weights, where no other is named. As `dtype.weights`.",
+    ),
+    key(
         "dtype.weights",
         "`int4`, `q4_k_m`, `published`, `[bf16, int8, q4_k_m]`, `{default: bf16, experts: mxfp4}`",
         "The format of weights, or several to choose from, also by class. A kind of GGUF file, as `q4_k_m`, means \
@@ -146,7 +151,8 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
     key(
         "engine",
         "`fulcrum`, `vllm`, `trtllm`, `sglang`, `llama.cpp`, `ktransformers`, `{name: vllm, …}`",
-        "The engine that is simulated: a shipped one. Default `fulcrum`: without overheads that were not measured.",
+        "The engine that is simulated: a shipped one. Default `fulcrum`: without overheads that were not measured. For \
+         `capacity` it may be a list, as `[vllm, sglang]`: each machine is asked with each.",
     ),
     key("engine.name", "`vllm`", "The engine, where other keys stand beside it."),
     key(

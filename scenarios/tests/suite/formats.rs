@@ -45,6 +45,8 @@ fn lists_mean_every_combination_most_bits_first() {
 
 #[test]
 fn one_name_is_no_choice() {
+    assert_eq!(choice("int4", ""), choice("{weights: int4}", ""));
+    assert_eq!(choice("[bf16, int4]", ""), choice("{weights: [bf16, int4]}", ""));
     assert_eq!(choice("{weights: int4}", ""), choice("{weights: [int4]}", ""));
     assert_eq!(choice("{weights: int4}", "").allowed.len(), 1);
 }

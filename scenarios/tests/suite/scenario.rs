@@ -354,7 +354,7 @@ fn errors_of_a_file_name_line_key_and_value() {
         ("fulcrum-tiny", "llama-9"),
         ("fulcrum-tiny", "7"),
         ("model: fulcrum-tiny", "modle: fulcrum-tiny"),
-        ("{weights: int4}", "int4"),
+        ("{weights: int4}", "int3"),
         ("int4", "int3"),
         ("weights: int4", "activations: int4"),
         ("weights: int4", "weigths: int4"),
@@ -417,7 +417,7 @@ fn errors_of_a_setting_quote_it() {
     let cases: [&[&str]; 15] = [
         &["workload.batch"],
         &["batch=4"],
-        &["dtype=fp8"],
+        &["dtype=fp9"],
         &["dtype.weights=4bit"],
         &["=3"],
         &["workload..batch=3"],

@@ -17,6 +17,9 @@ pub fn write<T: Serialize>(value: &T) -> String {
 /// Columns of a written line.
 const WIDTH: usize = 108;
 
+/// The longest key that YAML takes before a colon without a mark of its own (1,024 characters).
+const LONGEST_KEY: usize = 1000;
+
 /// Writes the members of a map or list as lines at `indent`; a scalar as one line.
 fn emit(value: &Value, indent: usize, text: &mut String) {
     let lead = " ".repeat(indent);
@@ -43,9 +46,17 @@ fn emit(value: &Value, indent: usize, text: &mut String) {
             emit(value, deeper, text);
         }
     };
+    let key = |name: &String| match scalar(name) {
+        long if long.len() > LONGEST_KEY => format!("? {long}\n{lead}:"),
+        key => format!("{key}:"),
+    };
     match value {
-        Value::Object(map) => map.iter().for_each(|(k, v)| member(format!("{}:", scalar(k)), v, indent + 2)),
-        Value::Array(list) => list.iter().for_each(|v| member("-".to_owned(), v, indent + 2)),
+        Value::Object(map) if !map.is_empty() => {
+            map.iter().for_each(|(name, value)| member(key(name), value, indent + 2));
+        }
+        Value::Array(list) if !list.is_empty() => {
+            list.iter().for_each(|value| member("-".to_owned(), value, indent + 2));
+        }
         other => *text += &format!("{lead}{}\n", inline(other, None).unwrap_or_default()),
     }
 }
