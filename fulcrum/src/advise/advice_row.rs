@@ -2,7 +2,8 @@
 
 use super::engine_command::command;
 use super::model_catalog::CataloguedModel;
-use super::placing::{EngineSite, NotPlaced, PlacedModel, PlacementClass};
+use super::model_places::PlacementClass;
+use super::placing::{EngineSite, NotPlaced, PlacedModel};
 use super::prediction_band::{band, size_kept};
 use super::question::AdviceQuestion;
 use hwprofiles::{Bytes, Ratio, Seconds};

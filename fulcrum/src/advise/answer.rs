@@ -148,7 +148,7 @@ fn impossible(model: &str, question: &AdviceQuestion, left_out: &[LeftOutModel])
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::placing::ModelPlaces;
+    use crate::advise::model_places::ModelPlaces;
     use hwprofiles::{Bytes, Seconds};
 
     fn question(model: Option<&str>) -> AdviceQuestion {
@@ -282,6 +282,7 @@ mod tests {
         for (engine, model, format) in [
             (AdvisedEngine::LlamaCpp, "qwen3-8b", "q6_k"),
             (AdvisedEngine::LlamaCpp, "qwen3-32b", "q5_k_m"),
+            (AdvisedEngine::LlamaCpp, "gemma-4-31b", "q4_k_m"),
             (AdvisedEngine::LlamaCpp, "llama-3.1-70b", "q4_k_m"),
             (AdvisedEngine::LlamaCpp, "gpt-oss-120b", "mxfp4_moe"),
             (AdvisedEngine::Ollama, "qwen3-8b", "q6_k"),
@@ -290,6 +291,9 @@ mod tests {
             let [alone, both] = [one, two].map(|machine| row(machine, engine, model, format));
             assert!(both.score >= alone.score * 0.999, "{engine} {model}: {alone:#?} {both:#?}");
         }
+        let [two_alike, three] = ["2x RTX 3090, i7-14700K, 64 GB", "RTX 3060, 2x RTX 3090, i7-14700K, 64 GB"]
+            .map(|machine| row(machine, AdvisedEngine::LlamaCpp, "qwen3.5-35b-a3b", "q5_k_m"));
+        assert!(three.score >= two_alike.score * 0.999, "{two_alike:#?} {three:#?}");
         assert!(row(two, AdvisedEngine::LlamaCpp, "qwen3-8b", "q6_k").command.ends_with(" -sm none"));
         let large = row(two, AdvisedEngine::LlamaCpp, "gpt-oss-120b", "mxfp4_moe");
         assert!(large.command.contains(" -ts "), "{}", large.command);

@@ -1,6 +1,6 @@
 //! How far predictions of a kind of placement lie from what people measured.
 
-use super::placing::{PlacementClass, layer_slices};
+use super::model_places::{PlacementClass, layer_slices};
 use crate::pipeline::ResolvedPlan;
 use hwprofiles::{Provenance, Ratio, Seconds};
 

@@ -20,6 +20,11 @@ const WAITS: f64 = 100.0;
 /// batch.
 const ANSWERS: f64 = 20.0;
 
+/// How many times the limits on TTFT and on an answer a recorded day lasts at least, which has no
+/// more requests than were recorded.
+const RECORDED_WAITS: f64 = 10.0;
+const RECORDED_ANSWERS: f64 = 2.0;
+
 /// The most users that a scenario may have.
 const MOST_USERS: f64 = 1_048_576.0;
 
@@ -41,6 +46,8 @@ pub(crate) struct LoadTrial<'q> {
     requests: f64,
     /// How long a user's answer and thoughts may take; for requests without users, the answer.
     cycle: Seconds,
+    /// The requests of a trace, and the least time of a day of them.
+    recorded: Option<(u64, Seconds)>,
 }
 
 /// The largest load within the limits.
@@ -85,7 +92,9 @@ impl<'q> LoadTrial<'q> {
             least = (window / cycle).max(*requests as f64 / own);
             *requests = 1;
         }
-        Ok(Self { scenario, serving, unit, attainment, own, answer, requests: least, cycle })
+        let shortest = (ttft * RECORDED_WAITS).max(answer * RECORDED_ANSWERS);
+        let recorded = serving.requests.recorded().or_input()?.map(|requests| (requests, shortest));
+        Ok(Self { scenario, serving, unit, attainment, own, answer, requests: least, cycle, recorded })
     }
 
     /// A day of this load.
@@ -101,7 +110,11 @@ impl<'q> LoadTrial<'q> {
     /// From a load at which requests hardly ever meet, or one user, to more than a machine serves.
     fn range(&self) -> [f64; 2] {
         match self.unit {
-            LoadUnit::Requests => [0.02 / self.answer.get(), MOST_REQUESTS / self.answer.get()],
+            LoadUnit::Requests => {
+                let most = MOST_REQUESTS / self.answer.get();
+                let recorded = self.recorded.map(|(requests, day)| requests as f64 / day.get());
+                [0.02 / self.answer.get(), recorded.map_or(most, |recorded| most.min(recorded))]
+            }
             LoadUnit::Users => [1.0, MOST_USERS],
         }
     }
@@ -119,11 +132,16 @@ impl<'q> LoadTrial<'q> {
     pub(crate) fn largest(&self, placed: &ServingPlacement, start: f64) -> Result<LoadSearch> {
         let (mut within, mut beyond) = (None::<(f64, ServedDay)>, None::<(f64, ServedDay)>);
         let mut curve = Vec::new();
+        let [least, most] = self.range();
+        if let Some(short) = self.recorded.filter(|_| most <= least) {
+            return Err(too_short(short, least));
+        }
+        let start = start.clamp(least, most);
         let precision = match self.unit {
             LoadUnit::Requests => SearchPrecision::Share(FINE),
             LoadUnit::Users => SearchPrecision::WholeShare(FINE),
         };
-        let found = sim::search_capacity(self.range(), start, precision, |load| -> Result<bool> {
+        let found = sim::search_capacity([least, most], start, precision, |load| -> Result<bool> {
             let day = self.day(placed, load)?;
             let keeps = day.summary.slo_attainment >= self.attainment;
             let closer = |known: &Option<(f64, ServedDay)>| match known {
@@ -138,6 +156,9 @@ impl<'q> LoadTrial<'q> {
             }
             Ok(keeps)
         })?;
+        if let (Some(short), CapacityBracket::Most(load)) = (self.recorded, &found) {
+            return Err(too_short(short, *load));
+        }
         curve.sort_by(|one, other| one.load.total_cmp(&other.load));
         Ok(match (found, within, beyond) {
             (CapacityBracket::None(_), _, Some((_, day))) => LoadSearch::Nowhere(Box::new(day)),
@@ -177,4 +198,15 @@ impl<'q> LoadTrial<'q> {
         let (name, _, time) = enough.unwrap_or(("max", 1.0, times.max));
         (name, Seconds::new(time))
     }
+}
+
+/// The error of a trace whose requests do not last at the load that a machine serves.
+fn too_short((requests, day): (u64, Seconds), load: f64) -> Error {
+    let needed = (2.0 * load * day.get()).ceil();
+    Error::input(format!(
+        "workload.trace has {requests} requests, too few to find what a machine serves: at {load:.3} req/s or more they \
+         last {:.3} s, and a day takes {day} at least. Give a trace of {needed} requests or more, or {{arrivals: \
+         {{poisson: …}}}}",
+        requests as f64 / load
+    ))
 }

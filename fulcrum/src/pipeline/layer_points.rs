@@ -193,7 +193,7 @@ impl LayerFacts {
         let times = Curve { source: source.clone(), points: points.collect() };
         let step = || sourced(Seconds::new(step), source);
         let measured = Some(MeasuredAllReduce { ranks: ranks as u64, times });
-        let all_reduce = Some(AllReduce { step: step(), bandwidth: rate(), measured });
+        let all_reduce = Some(AllReduce { step: step(), bandwidth: rate(), by_pair: false, measured });
         Some(LinkPart { all_reduce, ..LinkPart::new(link, step(), rate(), rate()) })
     }
 }

@@ -75,7 +75,8 @@ impl ServedDay {
 pub fn serve_day(scenario: &PreparedScenario, tables: DayTables<'_>) -> Result<ServedDay> {
     let missing = || Error::input("workload: requests that come and go are wanted");
     let serving = scenario.serving().ok_or_else(missing)?;
-    let placed = ServingPlacement::new(scenario)?;
+    let (placed, machines) = ServingPlacement::new(scenario)?.side_by_side(serving.replicas);
+    let serving = &Serving { replicas: machines, ..serving.clone() };
     let mut day = serve_day_on(scenario, serving, placed.clone(), tables)?;
     if let Some(unequal) = with_unequal_lengths(serving) {
         let spread = serve_day_on(scenario, &unequal, placed, DayTables::default())?.summary;
@@ -84,7 +85,8 @@ pub fn serve_day(scenario: &PreparedScenario, tables: DayTables<'_>) -> Result<S
     Ok(day)
 }
 
-/// The same for other requests, where everything is placed already.
+/// The same for other requests, where everything is placed already. The replicas of `serving` are
+/// machines.
 pub(crate) fn serve_day_on(
     scenario: &PreparedScenario,
     serving: &Serving,
@@ -163,7 +165,7 @@ fn idle_gpus(machine: &Machine, placement: &Placement, engines: u64) -> String {
         0 => String::new(),
         idle if of_one == 0 => format!("none of the {idle} GPUs is used\n"),
         idle => format!(
-            "{idle} of the {} GPUs are idle; `fulcrum capacity` puts engines side by side\n",
+            "{idle} of the {} GPUs are idle; `workload.replicas` puts engines side by side\n",
             gpus.len() as u64 * machine.tensor_parallel(),
         ),
     }

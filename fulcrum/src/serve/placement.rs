@@ -2,7 +2,7 @@
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
-use hwprofiles::{Bytes, Device, DeviceKind, GroupDivision, Machine, Ratio};
+use hwprofiles::{Bytes, Device, DeviceId, DeviceKind, GroupDivision, Machine, Ratio};
 use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, Formats, StatePool, Workload};
 use serde_json::{Value, json};
@@ -222,6 +222,31 @@ impl ServingPlacement {
         Ok(Self { prefill, ..Self::of_all_engines(scenario)? })
     }
 
+    /// The same for `replicas` engines, and how many machines hold them: as many side by side as
+    /// there are groups of like GPUs, and as fill machines evenly.
+    pub(crate) fn side_by_side(self, replicas: u64) -> (Self, u64) {
+        let groups = self.machine.identical_gpus();
+        let is_alone = |gpu: DeviceId| {
+            let mut slices = self.placement.sublayers().flat_map(|(.., slices)| slices);
+            let home = self.machine.device(gpu).memory;
+            slices.all(|slice| slice.home == home && slice.prefill == gpu && slice.decode == gpu)
+        };
+        let most = if groups.iter().any(|&gpu| is_alone(gpu)) { groups.len() as u64 } else { 1 };
+        let together = (1..=most).rev().find(|count| replicas.is_multiple_of(*count)).unwrap_or(1);
+        (self.on_groups(together), replicas / together)
+    }
+
+    /// The same with an engine on each of several groups of GPUs.
+    fn on_groups(mut self, count: u64) -> Self {
+        if count > 1 {
+            let gpu = self.machine.device(self.machine.identical_gpus()[0]);
+            let gpus = grouped(gpu).unwrap_or_else(|| "a GPU".to_owned());
+            self.engines *= count;
+            self.chosen = format!("{count} side by side, each on {gpus}");
+        }
+        self
+    }
+
     fn of_all_engines(scenario: &PreparedScenario) -> Result<Self> {
         if scenario.is_forced() {
             return Self::planned(scenario);
@@ -246,13 +271,8 @@ impl ServingPlacement {
             let Some(mut placed) = Self::on_a_gpu(scenario, machine)? else { continue };
             let groups = machine.identical_gpus();
             // An engine on a GPU of another kind is alone.
-            if groups.len() > 1
-                && groups.iter().any(|&id| machine.device(id).memory == placed.placement.head[0].home)
-            {
-                placed.engines *= groups.len() as u64;
-                let gpu = machine.device(groups[0]);
-                let gpus = grouped(gpu).unwrap_or_else(|| "a GPU".to_owned());
-                placed.chosen = format!("{} side by side, each on {gpus}", groups.len());
+            if groups.iter().any(|&id| machine.device(id).memory == placed.placement.head[0].home) {
+                placed = placed.on_groups(groups.len() as u64);
             }
             let pools = scenario.serving().map_or(&[][..], |serving| &serving.prefill_engines);
             let divided = |&engines: &u64| {

@@ -529,10 +529,11 @@ impl EngineExecution {
         let of_link = |(name, _): &(&String, &EngineAllReduce)| link.starts_with(name.as_str());
         let own = self.all_reduce.iter().filter(of_link).max_by_key(|(name, _)| name.len());
         let Some((_, EngineAllReduce { step, bandwidth })) = own else { return };
-        let AllReduce { step: known_step, bandwidth: known_bandwidth, .. } = &ranks.all_reduce;
+        let known = &ranks.all_reduce;
         ranks.all_reduce = AllReduce {
-            step: step.clone().unwrap_or_else(|| known_step.clone()),
-            bandwidth: bandwidth.clone().unwrap_or_else(|| known_bandwidth.clone()),
+            step: step.clone().unwrap_or_else(|| known.step.clone()),
+            bandwidth: bandwidth.clone().unwrap_or_else(|| known.bandwidth.clone()),
+            by_pair: known.by_pair && bandwidth.is_none(),
             measured: None,
         };
     }

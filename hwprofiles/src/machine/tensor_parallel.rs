@@ -364,8 +364,12 @@ impl<'m> Grouping<'m> {
         let ends = [0, 1].map(|member| self.machine.device(self.groups[0][member]).memory);
         let link = self.machine.link_between(ends[0], ends[1]).expect("twins are linked");
         let link = self.machine.link(link);
-        let plain =
-            || AllReduce { step: link.latency.clone(), bandwidth: link.bandwidth.clone(), measured: None };
+        let plain = || AllReduce {
+            step: link.latency.clone(),
+            bandwidth: link.bandwidth.clone(),
+            by_pair: false,
+            measured: None,
+        };
         (link.details.all_reduce.clone().unwrap_or_else(plain), link.details.part.clone())
     }
 

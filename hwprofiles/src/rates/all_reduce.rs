@@ -22,6 +22,10 @@ pub struct AllReduce {
     /// β: the rate at which each rank sends while all ranks do.
     #[serde(deserialize_with = "crate::units::checked")]
     pub bandwidth: Sourced<BytesPerSec>,
+    /// Whether every pair of GPUs has a link of its own, whose rate β is: a rank of N then sends
+    /// over N − 1 links at once, at (N − 1)·β.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_pair: bool,
     /// Measured times against bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredAllReduce>,
@@ -59,7 +63,29 @@ impl AllReduce {
 
     fn formula(&self, bytes: Bytes, ranks: u64) -> Seconds {
         let ranks = ranks as f64;
+        let links = if self.by_pair { ranks - 1.0 } else { 1.0 };
         self.step.value * (2.0 * ranks.log2())
-            + (bytes / self.bandwidth.value) * (2.0 * (ranks - 1.0) / ranks)
+            + (bytes / self.bandwidth.value) * (2.0 * (ranks - 1.0) / ranks / links)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a link between each pair, two GPUs take what they take over one link, and eight send
+    /// over seven links at once.
+    #[test]
+    fn a_link_for_each_pair_adds_up() {
+        let estimated = |value| Sourced::estimated(value, "a test");
+        let bandwidth = Sourced::estimated(BytesPerSec::new(5e10), "a test");
+        let one = AllReduce { step: estimated(Seconds::ZERO), bandwidth, by_pair: false, measured: None };
+        let each = AllReduce { by_pair: true, ..one.clone() };
+        let bytes = Bytes::new(1 << 26);
+        assert_eq!(each.time(bytes, 2), one.time(bytes, 2));
+        for ranks in [3, 4, 8] {
+            let (shared, own) = (one.time(bytes, ranks).get(), each.time(bytes, ranks).get());
+            assert!((shared / own / (ranks - 1) as f64 - 1.0).abs() < 1e-12, "{ranks}: {shared} {own}");
+        }
     }
 }

@@ -101,11 +101,15 @@ pub(crate) struct DescribedGpu {
     pub count: u64,
     /// The link of each to the host, where it was said of these.
     pub link: Option<String>,
+    /// The lanes of the slot of each, where no more was said of its link.
+    pub lanes: Option<u64>,
+    /// Whether the count stands behind the name: `RTX 3060 x4`.
+    pub counted_behind: bool,
 }
 
 impl DescribedGpu {
     fn one(part: GpuPart) -> Self {
-        Self { part, count: 1, link: None }
+        Self { part, count: 1, link: None, lanes: None, counted_behind: false }
     }
 
     fn choice(&self) -> GpuChoice {
@@ -150,7 +154,7 @@ impl DescribedMachine {
     pub fn repeat_gpus(&mut self, part: &GpuPart, count: u64) -> bool {
         match self.gpus.last_mut().filter(|known| part.gpu.starts_with(&*known.part.gpu)) {
             Some(known) => {
-                *known = DescribedGpu { part: part.clone(), count, link: known.link.take() };
+                *known = DescribedGpu { part: part.clone(), count, ..known.clone() };
                 true
             }
             None => false,
@@ -168,14 +172,15 @@ impl DescribedMachine {
         self.dram = names.dram;
         for gpu in names.gpus {
             if let Some(PartKind::Gpu(part)) = part_kind(&gpu.part, false) {
-                self.gpus.push(DescribedGpu { part: *part, count: gpu.count, link: gpu.host_link });
+                let one = DescribedGpu::one(*part);
+                self.gpus.push(DescribedGpu { count: gpu.count, link: gpu.host_link, ..one });
             }
         }
     }
 
     /// What was said, in words.
     pub fn understood(&self) -> Vec<String> {
-        let gpu = |DescribedGpu { part, count, link }: &DescribedGpu| {
+        let gpu = |DescribedGpu { part, count, link, .. }: &DescribedGpu| {
             let many = if *count == 1 { String::new() } else { format!("{count}x ") };
             let (name, size) = (&part.gpu, part.gigabytes_as_sold());
             let is_told = part.unified || name.ends_with(&format!("-{size}"));
@@ -209,6 +214,7 @@ impl DescribedMachine {
     pub fn compose(mut self) -> Result<UnderstoodMachine, ProfileError> {
         let mut assumed = std::mem::take(&mut self.unused);
         assumed.iter_mut().for_each(|unused| *unused = format!("not used: {unused}"));
+        self.find_lanes(&mut assumed);
         self.keep_used_gpus(&mut assumed);
         let mut server = self.gpus.first().and_then(|gpu| gpu.part.server.clone()).unwrap_or_default();
         let cpu_name = match self.cpu.clone() {
@@ -246,6 +252,29 @@ impl DescribedMachine {
             parts.push(names.cpu.clone());
         }
         Ok(UnderstoodMachine { parts, assumed, names })
+    }
+
+    /// Makes links of lanes, also of counts behind names that are rather lanes: `RTX 4090 x16`, and
+    /// `RTX 3060 x4` beside another card.
+    fn find_lanes(&mut self, assumed: &mut Vec<String>) {
+        let several = self.gpus.len() > 1;
+        let generation = self.link.as_deref().and_then(|link| link.strip_prefix("pcie")?.get(..1));
+        for gpu in &mut self.gpus {
+            let (name, count) = (&gpu.part.gpu, gpu.count);
+            if gpu.counted_behind && (count == 16 || several && matches!(count, 1 | 4 | 8)) {
+                (gpu.lanes, gpu.count) = (Some(count), 1);
+            } else if gpu.counted_behind && matches!(count, 4 | 8) && gpu.part.peer.is_none() {
+                assumed.push(format!("{count} GPUs; the lanes of one are said as pcie4-x{count}"));
+            }
+            let Some(lanes) = gpu.lanes.filter(|_| gpu.link.is_none()) else { continue };
+            let link = if lanes == 1 {
+                "pcie3-x1".to_owned()
+            } else {
+                format!("pcie{}-x{lanes}", generation.unwrap_or("4"))
+            };
+            assumed.push(format!("{name} on {link}"));
+            gpu.link = Some(link);
+        }
     }
 
     /// Keeps cards where there are some, or one GPU that is in a CPU; the fastest first, as drivers

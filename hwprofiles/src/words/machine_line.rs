@@ -13,7 +13,7 @@ const LONGEST: usize = 8;
 const MOST_LETTERS: usize = 500;
 
 /// Words that describe a machine and say nothing that is modelled here.
-const IDLE: &str = "a an the my of on in one pc rig box machine computer desktop tower server workstation \
+const IDLE: &str = "a an the my of on in via one pc rig box machine computer desktop tower server workstation \
     gaming laptop notebook mobile max-q mac macbook pro studio mini air imac cpu gpu gpus graphics ram memory vram \
     ssd nvme hdd disk storage psu os windows win10 win11 linux ubuntu debian fedora arch macos wsl wsl2 @ \
     channel channels dual-channel socket sockets dimm dimms ecc unified cores core threads speed mhz mts ghz at \
@@ -136,7 +136,7 @@ impl LineReader {
             return 2;
         }
         if let Some(found) = count(word) {
-            return self.counted(found, next);
+            return self.counted(found, word.starts_with('x'), next);
         }
         if let Some((found, used)) = link(rest) {
             match found {
@@ -168,16 +168,23 @@ impl LineReader {
         self.part(rest)
     }
 
-    /// A count: behind a GPU it is that GPU's, before channels it counts them.
-    fn counted(&mut self, found: u64, next: Option<&str>) -> usize {
+    /// A count: behind a GPU it is that GPU's, before channels and lanes it counts them. `x4` is
+    /// `behind` a name, `4x` before one.
+    fn counted(&mut self, found: u64, behind: bool, next: Option<&str>) -> usize {
         match (next, self.before) {
+            (Some("slot" | "lane" | "lanes"), Before::Gpu) if matches!(found, 1 | 4 | 8 | 16) => {
+                if let Some(gpus) = self.machine.gpus.last_mut() {
+                    gpus.lanes = Some(found);
+                }
+                return 2;
+            }
             (Some("channel" | "channels"), _) => {
                 self.machine.module_count = Some(found);
                 return 2;
             }
             (None, Before::Gpu) => {
                 if let Some(gpus) = self.machine.gpus.last_mut() {
-                    gpus.count = found;
+                    (gpus.count, gpus.counted_behind) = (found, behind);
                 }
             }
             (None, Before::Cpu) => self.machine.sockets = Some(found),
@@ -364,6 +371,18 @@ mod tests {
                 "RTX 3060 pcie3-x4 + 2x RTX 3090, Ryzen 5950X, pcie4-x8",
                 "2x rtx-3090 24 GB, rtx-3060-12 pcie3-x4, ryzen-5950x, pcie4-x8",
             ),
+            (
+                "RTX 4090 x16 + RTX 3060 x4, i7-13700K",
+                "rtx-4090 24 GB pcie4-x16, rtx-3060-12 pcie4-x4, i7-13700k",
+            ),
+            (
+                "RTX 4090, RTX 3060 in a x4 slot, i7-13700K, PCIe 3.0 x16",
+                "rtx-4090 24 GB, rtx-3060-12 pcie3-x4, i7-13700k, pcie3-x16",
+            ),
+            ("RTX 4090 via PCIe 4.0 x4, i7-13700K", "rtx-4090 24 GB, i7-13700k, pcie4-x4"),
+            ("RTX 4090 x16, i7-13700K", "rtx-4090 24 GB, i7-13700k, pcie4-x16"),
+            ("RTX 3090 x4, EPYC 7543", "4x rtx-3090 24 GB, epyc-7543"),
+            ("H100 x8", "8x h100-sxm 80 GB"),
             ("RTX 4060 Ti, RTX 4060, i5-13400", "rtx-4060-ti-8, rtx-4060 8 GB, i5-13400"),
             ("Radeon 780M, RTX 4060 laptop, Ryzen 7840HS, 32 GB", "rtx-4060-laptop 8 GB, ryzen-7840hs"),
             ("Ryzen 7 7840HS, 32 GB", "radeon-780m, ryzen-7840hs"),

@@ -97,6 +97,7 @@ fn every_number_of_a_part_says_where_it_came_from() {
                 "unified",
                 "also_in",
                 "inline_ecc",
+                "by_pair",
             ];
             assert!(words.contains(&key), "{name}: {} = {} has no source", entry.key, entry.value);
         }
@@ -445,6 +446,7 @@ fn gpus_are_joined_by_their_own_link_or_the_one_that_is_named() {
     assert_eq!(between("{part: h100-sxm, count: 2}"), "nvlink4");
     assert_eq!(between("{part: h100-sxm, count: 2, link: nvlink3}"), "nvlink3");
     assert_eq!(between("{part: h100-pcie, count: 2}"), "pcie5-x16");
+    assert_eq!(between("{part: mi300x, count: 8}"), "infinity-fabric3");
 }
 
 /// Two kinds of GPUs: numbered over both, each with its own link, and of one kind where it is said.
@@ -490,5 +492,26 @@ fn a_wrong_gpu_of_a_list_is_refused_at_its_place() {
     ] {
         let (at, message) = refused(gpus);
         assert!(at == key && message.contains(words), "{gpus}: {at}: {message}");
+    }
+}
+
+/// GPUs of servers are joined by more than the host's link, and their all-reduces do not become
+/// slower where more of them divide the same bytes.
+#[test]
+fn accelerators_of_servers_have_links_of_their_own() {
+    for name in ["h100-sxm", "h200-sxm", "b200-sxm", "gb200", "mi300x", "mi355x", "gaudi3", "a100-sxm"] {
+        let machine = Library::default().machine_with(name, 8).unwrap();
+        let rank = |count| {
+            let grouped = machine.with_tensor_parallel(count).unwrap();
+            let gpu = grouped.device(grouped.identical_gpus()[0]).clone();
+            let ranks = gpu.ranks.unwrap();
+            let host = grouped.link(grouped.link_between(grouped.devices[0].memory, gpu.memory).unwrap());
+            let of_one = host.bandwidth.value.get() / count as f64;
+            assert!(ranks.all_reduce.bandwidth.value.get() > of_one * 0.7, "{name}");
+            assert_ne!(ranks.link, host.details.part, "{name}");
+            ranks.all_reduce.time(Bytes::new(64 << 20), count).get()
+        };
+        let [two, eight] = [2, 8].map(rank);
+        assert!(eight < two * 2.0, "{name}: {two} {eight}");
     }
 }

@@ -14,10 +14,10 @@ use crate::planning::infeasible::infeasible;
 use crate::planning::problem::{OPTIONS, Problem, ScoredPlacement, is_better};
 use crate::planning::scorer::{FormatScorer, Scorer};
 use crate::planning::tensor_split::filled_splits;
-use crate::program::RunExtent;
+use crate::program::{PhaseTimes, RunExtent};
 use crate::rules::{Offload, layer_pattern};
 use crate::search::Goal;
-use hwprofiles::Machine;
+use hwprofiles::{Bytes, Machine, Seconds};
 use rayon::prelude::*;
 use scenarios::{CpuMoe, OffloadOptions, TensorOverride};
 use std::collections::BTreeMap;
@@ -74,6 +74,7 @@ pub fn plan_offload(
     let found = ways(problem, engine);
     let found = found.par_iter().map(|(family, options)| best_of(problem, &goal, *family, options, &of));
     let found = found.collect::<Result<Vec<_>, _>>()?;
+    let missed = missed_limit(&goal, &found);
     let mut best: Option<(ScoredPlacement, OffloadOptions)> = None;
     for (scored, options) in found.into_iter().flatten() {
         if best.as_ref().is_none_or(|(best, _)| is_better(&goal, best, &scored)) {
@@ -81,9 +82,27 @@ pub fn plan_offload(
         }
     }
     let Some((scored, options)) = best else { return Err(infeasible(problem)?) };
+    if let Some(missed) = missed {
+        return Err(missed);
+    }
     let problem = of(&options).problem;
     let plan = problem.finished_plan(&goal, scored, None, None, BTreeMap::new(), BTreeMap::new())?;
     Ok((plan, options))
+}
+
+/// The limit that no placement keeps, or none together with the other one.
+fn missed_limit(goal: &Goal, found: &[Option<(ScoredPlacement, OffloadOptions)>]) -> Option<PlannerError> {
+    let times: Vec<PhaseTimes> = found.iter().flatten().map(|(scored, _)| scored.times).collect();
+    if times.iter().any(|times| goal.keeps(times)) {
+        return None;
+    }
+    let ttft = (goal.slo.ttft, times.iter().map(|times| times.ttft).reduce(Seconds::min));
+    let in_time = times.iter().filter(|times| goal.slo.ttft.is_none_or(|limit| times.ttft <= limit));
+    let tpot = (goal.slo.tpot, in_time.filter_map(|times| times.tpot).reduce(Seconds::min));
+    let limits = [("slo.ttft", ttft), ("slo.tpot", tpot)].into_iter();
+    let mut missed = limits.filter_map(|(what, (limit, best))| Some((what, limit?, best?)));
+    let (what, limit, best) = missed.find(|(_, limit, best)| best > limit)?;
+    Some(PlannerError::TooSlow { what, limit, best, given: "with the engine's options" })
 }
 
 /// Every family with the tokens of a step and the rows of fetched weights that are tried.
@@ -142,8 +161,8 @@ fn best_of<'s, 'p: 's, 'a: 's>(
 /// `options`, and the same with other splits between several GPUs.
 fn splits(problem: &Problem<'_>, options: OffloadOptions) -> Vec<OffloadOptions> {
     let Problem { cost_model, requirements, .. } = *problem;
-    let capacity = |id| cost_model.machine.memory(id).capacity.value;
-    let others = filled_splits(cost_model, &options, &requirements.workload, &capacity);
+    let room = |id| [cost_model.machine.memory(id).capacity.value, Bytes::ZERO];
+    let others = filled_splits(cost_model, &options, &requirements.workload, &room);
     std::iter::once(options).chain(others).collect()
 }
 

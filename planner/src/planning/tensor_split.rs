@@ -9,8 +9,8 @@ use hwprofiles::{Bytes, Machine, MemoryId};
 use scenarios::{OffloadOptions, Sublayer, Workload};
 
 /// `options` with splits (`-ts`) that fill one GPU after the other, from the first one on and from
-/// the last one on. `capacity` is what each memory has for the model. Empty where there are not
-/// several GPUs, or the options do not fit by any split.
+/// the last one on. `room` is what each memory has for the model, and the least of it that is kept
+/// for activations. Empty where there are not several GPUs, or the options do not fit by any split.
 ///
 /// By default an engine deals layers out as memories are, whatever their matrices: of a mixture
 /// whose first layers keep their experts with the host, the first GPU gets almost nothing.
@@ -18,7 +18,7 @@ pub fn filled_splits(
     cost_model: CostModel<'_>,
     options: &OffloadOptions,
     workload: &Workload,
-    capacity: &dyn Fn(MemoryId) -> Bytes,
+    room: &dyn Fn(MemoryId) -> [Bytes; 2],
 ) -> Vec<OffloadOptions> {
     let Ok(offload) = Offload::new(cost_model.machine, cost_model.model, options) else { return vec![] };
     let gpus = memories(cost_model.machine, &offload);
@@ -27,11 +27,12 @@ pub fn filled_splits(
     }
     let extent = RunExtent::from_workload(workload, offload.chunk(workload));
     let placement = offload.placement(workload);
-    let Some((units, beside)) = bytes_of_units(cost_model, &offload, &placement, &extent) else {
+    let rooms: Vec<[Bytes; 2]> = gpus.iter().map(|&memory| room(memory)).collect();
+    let Some((units, beside)) = bytes_of_units(cost_model, &offload, (&placement, &rooms), &extent) else {
         return vec![];
     };
     let rooms: Vec<Bytes> =
-        gpus.iter().zip(beside).map(|(&memory, beside)| capacity(memory).saturating_sub(beside)).collect();
+        rooms.iter().zip(beside).map(|([capacity, _], beside)| capacity.saturating_sub(beside)).collect();
     let from_first = filled(&units, &rooms);
     let reversed = |all: &[Bytes]| all.iter().rev().copied().collect::<Vec<_>>();
     let from_last = filled(&reversed(&units), &reversed(&rooms)).map(|mut split| {
@@ -48,7 +49,7 @@ pub fn filled_splits(
 fn bytes_of_units(
     cost_model: CostModel<'_>,
     offload: &Offload<'_>,
-    placement: &Placement,
+    (placement, rooms): (&Placement, &[[Bytes; 2]]),
     extent: &RunExtent,
 ) -> Option<(Vec<Bytes>, Vec<Bytes>)> {
     let CostModel { machine, model, formats } = cost_model;
@@ -68,8 +69,13 @@ fn bytes_of_units(
     let bytes = |layer: &LayerPlacement| {
         different.iter().find(|(other, _)| *other == layer).map_or(Bytes::ZERO, |(_, bytes)| *bytes)
     };
-    let used = footprint(cost_model, extent, placement).ok()?;
-    let mut beside: Vec<Bytes> = gpus.iter().map(|gpu| used[gpu.0].total()).collect();
+    let mut used = footprint(cost_model, extent, placement).ok()?;
+    let beside = gpus.iter().zip(rooms).map(|(gpu, [_, kept])| {
+        let used = &mut used[gpu.0];
+        used.activations = used.activations.max(*kept);
+        used.total()
+    });
+    let mut beside: Vec<Bytes> = beside.collect();
     let mut units = Vec::new();
     for unit in 0..=model.layers {
         let Some(gpu) = offload.gpu_of(unit) else { continue };

@@ -12,6 +12,10 @@ use hwprofiles::Bytes;
 /// Patterns of a group that are searched first.
 const PROMISING: usize = 256;
 
+/// The most patterns of a group that are searched where no solution is known, which says nothing of
+/// the patterns that could be in one.
+const MOST: usize = 4096;
+
 /// The columns of a search space with the dual prices that bound it best.
 #[derive(Debug)]
 pub(crate) struct PricedProblem<'s> {
@@ -76,12 +80,17 @@ impl<'s> PricedProblem<'s> {
         if !(budget.all || reached.is_infinite()) {
             return Ok(SolveResult { bound: first.bound.min(floor), ..first });
         }
-        let could = pool.within(&self.prices, reached - floor);
+        let could = match reached.is_infinite() {
+            true => pool.nearest(&self.prices, MOST),
+            false => pool.within(&self.prices, reached - floor),
+        };
         let all = self.problem(pool.kinds(&could), budget).solve_below(reached)?;
-        Ok(match all.solution {
-            Some(_) => all,
-            None => SolveResult { solution: first.solution, ..all },
-        })
+        let reached = all.solution.as_ref().map_or(reached, |solution| solution.value);
+        let bound = match pool.has_others_within(&could, &self.prices, reached - floor) {
+            true => all.bound.min(floor),
+            false => all.bound,
+        };
+        Ok(SolveResult { solution: all.solution.or(first.solution), bound })
     }
 
     /// The program with every permitted pattern written out.

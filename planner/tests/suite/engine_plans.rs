@@ -102,3 +102,28 @@ fn a_plan_for_an_engine_is_its_own_export_and_no_worse_than_the_export_of_the_fr
     }
     assert!(planned > 5, "{planned}");
 }
+
+#[test]
+fn limits_that_no_options_keep_are_refused_with_the_least_time() {
+    let experts = mixture(6);
+    let machine = Spec::gpu(6_000_000).machine(&experts);
+    let formats = formats();
+    let free = problem(&machine, &experts, &formats);
+    let planned = |slo: Slo| {
+        let problem = Problem { requirements: Requirements { slo, ..free.requirements }, ..free };
+        plan_offload(&problem, &machine, &OffloadOptions::DEFAULT, &crate::scorer::roofline)
+    };
+    let (plan, _) = planned(Slo::default()).unwrap();
+    let times = plan.predicted.simulated;
+    let tpot = times.tpot.unwrap();
+    for (slo, key) in [
+        (Slo { ttft: Some(times.ttft * 0.1), tpot: None }, "slo.ttft"),
+        (Slo { ttft: None, tpot: Some(tpot * 0.1) }, "slo.tpot"),
+        (Slo { ttft: Some(times.ttft * 2.0), tpot: Some(tpot * 0.1) }, "slo.tpot"),
+    ] {
+        let told = planned(slo).unwrap_err().to_string();
+        assert!(told.starts_with(key) && told.contains("with the engine's options"), "{told}");
+    }
+    let kept = planned(Slo { ttft: Some(times.ttft * 1.01), tpot: Some(tpot * 1.01) }).unwrap().0;
+    assert!(kept.predicted.simulated.ttft <= times.ttft * 1.01);
+}

@@ -6,6 +6,7 @@ use crate::load::request_trace::RequestTrace;
 use hwprofiles::{Ratio, RequestsPerSec};
 use std::fmt;
 use std::io::BufReader;
+use std::path::Path;
 
 /// The unit of an offered load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,21 +87,22 @@ impl Requests {
             Requests::Closed { concurrency, .. } => Some(*concurrency as f64),
             Requests::Open { arrivals, .. } => Some(arrivals.rate()),
             Requests::Trace { path, requests, speedup } => {
-                let unreadable = |reason| ScenarioError::Unreadable { path: path.clone(), reason };
-                let file = BufReader::new(hwprofiles::open_input(path).map_err(unreadable)?);
-                let name = path.display().to_string();
-                let trace = RequestTrace::new(file, &name).map_err(ScenarioError::Trace)?;
-                let (mut count, mut first, mut last) = (0_u64, None, 0.0);
-                for request in trace.take(requests.map_or(usize::MAX, |count| count as usize)) {
-                    last = request.map_err(ScenarioError::Trace)?.at.get();
-                    first = first.or(Some(last));
-                    count += 1;
-                }
-                let time = last - first.unwrap_or(0.0);
+                let (count, time) = trace_extent(path, *requests)?;
                 (time > 0.0).then(|| (count - 1) as f64 / time * speedup)
             }
         };
         Ok(amount.map(|amount| OfferedLoad { amount, unit: self.load_unit() }))
+    }
+
+    /// How many requests a trace has; `None` for requests that are drawn, which have no end.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub fn recorded(&self) -> Result<Option<u64>, ScenarioError> {
+        match self {
+            Requests::Trace { path, requests, .. } => Ok(Some(trace_extent(path, *requests)?.0)),
+            Requests::Closed { .. } | Requests::Open { .. } => Ok(None),
+        }
     }
 
     /// The same requests with `factor` times the rate, or `factor` times the users. Random requests
@@ -120,4 +122,18 @@ impl Requests {
         }
         same
     }
+}
+
+/// The number of the first `most` requests of a trace, and the seconds from the first to the last.
+fn trace_extent(path: &Path, most: Option<u64>) -> Result<(u64, f64), ScenarioError> {
+    let unreadable = |reason| ScenarioError::Unreadable { path: path.to_owned(), reason };
+    let file = BufReader::new(hwprofiles::open_input(path).map_err(unreadable)?);
+    let trace = RequestTrace::new(file, &path.display().to_string()).map_err(ScenarioError::Trace)?;
+    let (mut count, mut first, mut last) = (0, None, 0.0);
+    for request in trace.take(most.map_or(usize::MAX, |count| count as usize)) {
+        last = request.map_err(ScenarioError::Trace)?.at.get();
+        first = first.or(Some(last));
+        count += 1;
+    }
+    Ok((count, last - first.unwrap_or(0.0)))
 }

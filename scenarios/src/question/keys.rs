@@ -127,7 +127,11 @@ pub const SCENARIO_KEYS: &[ScenarioKey] = &[
         "How fast the KV cache goes from one to the other. Default: the link between the GPUs of a machine.",
     ),
     key("workload.seed", "`7`", "The seed of random lengths and arrivals. Default 1."),
-    key("workload.replicas", "`4`", "Engines that share the requests. Default 1."),
+    key(
+        "workload.replicas",
+        "`4`",
+        "Engines that share the requests, side by side where a machine has GPUs for several. Default 1.",
+    ),
     key(
         "workload.router",
         "`round_robin`, `least_requests`, `two_choices`, `cache_aware`",

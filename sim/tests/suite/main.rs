@@ -15,6 +15,7 @@ mod one_device;
 mod overlap;
 mod published;
 mod second_level;
+mod shipped_gpus;
 mod slo;
 mod sockets;
 mod swap;
