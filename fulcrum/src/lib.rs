@@ -46,7 +46,7 @@ mod wrong_place;
 
 pub use advise::{
     Advice, AdviceQuestion, AdviceRow, AdvisedEngine, AdvisedMachine, LeftOutModel, PlacementClass, Purpose,
-    Upgrade, UpgradePrices, advise,
+    Upgrade, UpgradePrices, WithoutGpus, advise,
 };
 pub use capacity::capacity;
 pub use error::{Error, ErrorDetail, OrError, Result};

@@ -111,7 +111,8 @@ pub enum PlannerError {
     /// A forced placement needs more of a memory than its capacity.
     #[error(
         "the forced placement does not fit: memory '{memory}' would have to hold {needed} and holds {capacity}, \
-         {short} short"
+         {short} short{}",
+        split_in_words(split.as_deref())
     )]
     ForcedTooLarge {
         /// Name of the memory.
@@ -122,6 +123,8 @@ pub enum PlannerError {
         capacity: Bytes,
         /// Bytes that it lacks.
         short: Bytes,
+        /// By GPU, the layers of a `tensor_split` with which it fits.
+        split: Option<Vec<u64>>,
     },
     /// A rule that a scenario forces cannot be followed.
     #[error("placement.rule: {rule} cannot be followed: {reason}")]
@@ -165,6 +168,10 @@ impl PlannerError {
             _ => false,
         }
     }
+}
+
+fn split_in_words(split: Option<&[u64]>) -> String {
+    split.map_or(String::new(), |split| format!("; it fits with tensor_split: {split:?}"))
 }
 
 fn named(reasons: &[(Variant, PlannerError)]) -> &'static str {

@@ -137,7 +137,13 @@ impl SimArguments {
             true => outln!("{}", day.to_json()),
             false => out!("{day}"),
         }
-        Ok(())
+        match &day.summary.requests {
+            requests if requests.completed == 0 => {
+                let reasons: Vec<_> = requests.rejected_for.keys().map(String::as_str).collect();
+                Err(Error::infeasible(format!("no request was answered: {}", reasons.join(", "))))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The tables of a day; refuses what a day does not have.

@@ -12,7 +12,8 @@ pub fn summary(table: &PlanTable) -> String {
     let sharing = &table.sharing;
     let heading = format!(
         "{} on {}: {} cells, {} output tokens, {} placements. To share the homes of weights changes the \
-         objective by {:+.1} % on average and {:+.1} % at worst; {:.1} % of the mean is proven.",
+         objective by {:+.1} % on average and {:+.1} % at worst; {:.1} % of the mean is proven. `own` is the best \
+         that was found for the cell alone, without the last search of `fulcrum plan`.",
         table.model.name,
         table.machine.name,
         table.cells.len(),
@@ -23,7 +24,7 @@ pub fn summary(table: &PlanTable) -> String {
         sharing.proven.get() * 100.0,
     );
     text += &(wrapped("", &heading, 0, TERMINAL_COLUMNS).join("\n") + "\n");
-    let columns = ["batch", "prompt", "chunk", "plan", "TTFT", "TPOT", "alone", "alone", "switch"];
+    let columns = ["batch", "prompt", "chunk", "plan", "TTFT", "TPOT", "own TTFT", "own TPOT", "switch"];
     push_row(&mut text, columns.map(str::to_owned));
     for cell in &table.cells {
         push_row(&mut text, row(cell));

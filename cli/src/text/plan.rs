@@ -2,25 +2,27 @@
 
 use super::phase_times::{tpot, ttft};
 use fulcrum::ResolvedPlan;
+use hwprofiles::{TERMINAL_COLUMNS, wrapped};
 use planner::PhaseTimes;
 use scenarios::Workload;
 
-/// One line about a plan: model, machine, load and what was chosen.
+/// What a plan is of: model, machine, load and what was chosen.
 pub fn heading(planned: &ResolvedPlan) -> String {
     heading_of_load(planned, &planned.plan.workload)
 }
 
 /// The same for a run of another size.
 pub fn heading_of_load(planned: &ResolvedPlan, load: &Workload) -> String {
-    format!(
-        "{} on {}: batch {}, {} prompt + {} output tokens, {}\n",
+    let heading = format!(
+        "{} on {}: batch {}, prompt {}, output {}, {}",
         planned.model.name,
         planned.machine.name,
         load.batch,
         load.prompt_tokens,
         load.output_tokens,
         planned.plan.predicted.chosen
-    )
+    );
+    wrapped("", &heading, 2, TERMINAL_COLUMNS).join("\n") + "\n"
 }
 
 /// What to expect of a plan, beside what the simple rules would do.

@@ -110,7 +110,7 @@ workload: {batch: 1, prompt_tokens: 64, output_tokens: 8}
 ";
     let place = Place::with(&[("s.yaml", scenario.as_bytes())]);
     let shown = place.stdout("plan s.yaml -o plan.yaml");
-    let told = "llama-3.2-1b on rtx-3060-12, 32 GB: batch 1, 64 prompt + 8 output tokens, ";
+    let told = "llama-3.2-1b on rtx-3060-12, 32 GB: batch 1, prompt 64, output 8, ";
     assert!(shown.starts_with(told) && shown.contains("\nassumed: CPU "), "{shown}");
     // The plan names the machine in the same words.
     assert!(place.stdout("explain plan.yaml").starts_with("llama-3.2-1b on rtx-3060-12, 32 GB"));

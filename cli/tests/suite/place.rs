@@ -50,7 +50,7 @@ impl Place {
 
     /// Runs a command that must fail with this exit status, with one error that has each of the
     /// words, and without a result. Nothing in the folder may change.
-    pub fn refused(&self, arguments: &str, status: i32, words: &[&str]) {
+    pub fn refused(&self, arguments: &str, status: i32, words: &[&str]) -> String {
         let before = self.files();
         let output = self.fulcrum(arguments);
         let message = String::from_utf8(output.stderr).expect("text");
@@ -63,6 +63,7 @@ impl Place {
         }
         assert_eq!(self.files(), before, "fulcrum {arguments} must leave everything as it was");
         assert!(output.stdout.is_empty(), "no result where there is none");
+        message
     }
 
     fn files(&self) -> Vec<(PathBuf, Option<Vec<u8>>)> {

@@ -183,7 +183,7 @@ fn an_interrupt_ends_the_run_between_steps_and_its_result_is_printed() {
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("interrupted after") && err.contains("tokens"), "{err}");
-    assert!(out.contains("output tokens") && out.contains("TTFT"), "what was done is told: {out}");
+    assert!(out.contains(", output ") && out.contains("TTFT"), "what was done is told: {out}");
 }
 
 #[test]

@@ -65,8 +65,12 @@ fn the_rates_of_a_group_are_shares_of_all_its_gpus_and_idle_ones_are_told() {
     let (two, all) = (peak_time(2), peak_time(4));
     assert!((two / all - 1.0).abs() < 0.02, "{two} {all}");
     let told = |degree: u64| place.stdout(&format!("sim closed.yaml {four}={degree}"));
-    assert!(told(2).contains("2 of the 4 GPUs are idle; `fulcrum capacity` puts"), "{}", told(2));
+    assert!(told(2).contains("2 of the 4 GPUs are idle; `workload.replicas` puts"), "{}", told(2));
     assert!(!told(4).contains("idle"), "{}", told(4));
+    let both = place.stdout(&format!("sim closed.yaml {four}=2 --set workload.replicas=2"));
+    assert!(!both.contains("idle") && !both.contains("× 2"), "two engines fill one machine: {both}");
+    let four_engines = place.stdout(&format!("sim closed.yaml {four}=2 --set workload.replicas=4"));
+    assert!(four_engines.contains("× 2"), "{four_engines}");
 }
 
 #[test]

@@ -219,3 +219,24 @@ fn prompts_and_answers_on_different_engines() {
         place.refused("sim wrong.yaml", 2, &words);
     }
 }
+
+/// A split by memories puts too much on a card whose layers keep their experts; the error says one
+/// that fits.
+#[test]
+fn options_that_do_not_fit_by_memories_are_told_a_split_that_does() {
+    let scenario = "machine: RTX 4090, RTX 3060 pcie4-x4, i7-13700K, 96 GB
+model: gpt-oss-120b
+engine: llama.cpp
+workload: {batch: 1, prompt_tokens: 2048, output_tokens: 64}
+placement: {gpu_layers: 99, cpu_moe_layers: 22}
+";
+    let place = Place::with(&[("scenario.yaml", scenario.as_bytes())]);
+    let told = place.refused("sim scenario.yaml", 3, &["it fits with tensor_split: ["]);
+    let split = told.split("tensor_split: ").nth(1).and_then(|rest| rest.split(']').next()).expect("a split");
+    let forced = format!("--set placement.tensor_split={}]", split.replace(' ', ""));
+    assert!(place.stdout(&format!("sim scenario.yaml {forced}")).contains("TPOT"));
+    // The formats are those of its only GGUF file.
+    place.stdout(&format!("plan scenario.yaml {forced} -o plan.yaml"));
+    let plan = std::fs::read_to_string(place.path("plan.yaml")).expect("written");
+    assert!(plan.contains("mxfp4_moe"), "{plan}");
+}

@@ -61,7 +61,7 @@ sweep:
     let printed = place.stdout("sweep s.yaml --set workload.batch=3 -o some.csv");
     assert!(printed.contains("2 ok"), "{printed}");
     // Other commands read the scenario without its lists.
-    assert!(place.stdout("sim s.yaml").contains("batch 1, 64 prompt"));
+    assert!(place.stdout("sim s.yaml").contains("batch 1, prompt 64"));
     for (wrong, words) in [
         ("workload.batch: []", ["sweep.workload.batch", "a list"]),
         ("workload.batch: 8..1", ["sweep.workload.batch", "range"]),

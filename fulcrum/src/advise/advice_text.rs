@@ -2,7 +2,7 @@
 
 use super::advice_row::AdviceRow;
 use super::answer::Advice;
-use super::upgrade::Upgrade;
+use super::upgrade::{Upgrade, WithoutGpus};
 use hwprofiles::{Seconds, TERMINAL_COLUMNS, wrapped};
 use std::fmt::Write;
 
@@ -129,13 +129,28 @@ fn rest(advice: &Advice, shown: usize) -> String {
     text
 }
 
-/// What one purchase brings.
+/// What each kind of GPU is worth, and what one purchase brings.
 fn upgrades(advice: &Advice) -> String {
+    let without = |WithoutGpus { gpus, row }: &WithoutGpus| match row {
+        Some(row) => format!(
+            "Without {gpus}: {}, {} tok/s, TTFT {}, {}\n",
+            format_word(row),
+            rate(row.tok_s),
+            time(row.ttft),
+            row.places
+        ),
+        None => format!("Without {gpus} it does not fit\n"),
+    };
+    let without: String = advice.without.iter().map(without).collect();
+    let without = if without.is_empty() { without } else { format!("\n{without}") };
     if advice.upgrades.is_empty() {
-        return "\nNo single upgrade that is priced makes it better by 5 %.\n".to_owned();
+        return without + "\nNo single upgrade that is priced makes it better by 5 %.\n";
     }
-    let mut text =
-        format!("\n{:<31}{:>6} {:<7}{:>5} {:>7}  where\n", "One upgrade", "USD", "format", "tok/s", "TTFT");
+    let mut text = without
+        + &format!(
+            "\n{:<31}{:>6} {:<7}{:>5} {:>7}  where\n",
+            "One upgrade", "USD", "format", "tok/s", "TTFT"
+        );
     for Upgrade { change, price, row, .. } in &advice.upgrades {
         let _ = writeln!(
             text,

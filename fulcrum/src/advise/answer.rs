@@ -6,7 +6,7 @@ use super::advised_machine::AdvisedMachine;
 use super::model_catalog::CataloguedModel;
 use super::placing::{EngineSite, NotPlaced};
 use super::question::{AdviceQuestion, Purpose};
-use super::upgrade::{Upgrade, UpgradePrices, upgrades};
+use super::upgrade::{Upgrade, UpgradePrices, WithoutGpus, upgrades, without_each_kind};
 use crate::error::{Error, Result};
 use rayon::prelude::*;
 use scenarios::Workload;
@@ -36,6 +36,8 @@ pub struct Advice {
     pub left_out: Vec<LeftOutModel>,
     /// What one upgrade brings, where one model is asked about.
     pub upgrades: Vec<Upgrade>,
+    /// What each kind of GPU is worth, where one model is asked about and there are several kinds.
+    pub without: Vec<WithoutGpus>,
 }
 
 /// A model that does not run.
@@ -94,9 +96,12 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
         Some(_) => {}
         None => keep_best_formats(&mut rows, &mut left_out),
     }
-    let upgrades = match &one {
-        Some(entry) => upgrades(machine, question, entry, &rows, prices, newest),
-        None => vec![],
+    let (upgrades, without) = match &one {
+        Some(entry) => (
+            upgrades(machine, question, entry, &rows, prices, newest),
+            without_each_kind(machine, question, entry, newest),
+        ),
+        None => (vec![], vec![]),
     };
     Ok(Advice {
         parts: machine.parts.clone(),
@@ -109,6 +114,7 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
         rows,
         left_out,
         upgrades,
+        without,
     })
 }
 

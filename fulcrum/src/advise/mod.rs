@@ -19,4 +19,4 @@ pub use advised_machine::AdvisedMachine;
 pub use answer::{Advice, LeftOutModel, advise};
 pub use model_places::PlacementClass;
 pub use question::{AdviceQuestion, Purpose};
-pub use upgrade::{Upgrade, UpgradePrices};
+pub use upgrade::{Upgrade, UpgradePrices, WithoutGpus};

@@ -95,6 +95,46 @@ impl UpgradePrices {
     }
 }
 
+/// What runs best without one kind of the machine's GPUs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WithoutGpus {
+    /// The GPUs that are left out.
+    pub gpus: String,
+    /// The best that then runs; `None` where nothing does.
+    pub row: Option<AdviceRow>,
+}
+
+/// What runs best without each kind of GPU, where there are several.
+pub(super) fn without_each_kind(
+    machine: &AdvisedMachine,
+    question: &AdviceQuestion,
+    entry: &CataloguedModel,
+    newest: u64,
+) -> Vec<WithoutGpus> {
+    let kinds = machine.composition.iter().filter(|names| names.gpus.len() > 1);
+    let removals = kinds.flat_map(|names| (0..names.gpus.len()).map(move |index| (names, index)));
+    let without = |(names, index): (&PartNames, usize)| {
+        let mut fewer = names.clone();
+        let gpus = fewer.gpus.remove(index).in_words();
+        WithoutGpus { gpus, row: best_row(fewer, question, entry, newest) }
+    };
+    removals.map(without).collect()
+}
+
+/// The best that runs on a machine of these parts.
+fn best_row(
+    names: PartNames,
+    question: &AdviceQuestion,
+    entry: &CataloguedModel,
+    newest: u64,
+) -> Option<AdviceRow> {
+    let machine = AdvisedMachine::composed(names, vec![], vec![]).ok()?;
+    let site = EngineSite::new(&machine.machine, question).ok()?;
+    let formats = question.formats(entry.own_format());
+    let rows = formats.iter().filter_map(|format| outcome(&site, question, entry, format, newest).ok());
+    rows.max_by(|a, b| worth(a).total_cmp(&worth(b)))
+}
+
 /// A purchase, and the machine after it.
 struct Purchase<'a> {
     kind: usize,
@@ -116,13 +156,7 @@ pub(super) fn upgrades(
 ) -> Vec<Upgrade> {
     let Some(names) = &machine.composition else { return vec![] };
     let bought = purchases(names, prices);
-    let judged = bought.par_iter().map(|purchase| {
-        let machine = AdvisedMachine::composed(purchase.names.clone(), vec![], vec![]).ok()?;
-        let site = EngineSite::new(&machine.machine, question).ok()?;
-        let formats = question.formats(entry.own_format());
-        let rows = formats.iter().filter_map(|format| outcome(&site, question, entry, format, newest).ok());
-        rows.max_by(|a, b| worth(a).total_cmp(&worth(b)))
-    });
+    let judged = bought.par_iter().map(|purchase| best_row(purchase.names.clone(), question, entry, newest));
     let judged: Vec<Option<AdviceRow>> = judged.collect();
     let mut found: Vec<(usize, Upgrade)> = bought
         .into_iter()

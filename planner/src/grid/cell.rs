@@ -227,7 +227,10 @@ impl<'a> PlannedCell<'a> {
             true => self.best_within(shared, scorer)?,
             false => None,
         };
-        let (own_value, own_times) = (own.value, own.times);
+        // What was found with shared homes may be the best that was found for the cell.
+        let is_better = |within: &&PlacedCell| within.kept >= own.kept && within.value < own.value;
+        let best = within.as_ref().filter(is_better).unwrap_or(&own);
+        let (own_value, own_times) = (best.value, best.times);
         let here = within.unwrap_or(own);
         let cost = (here.value + self.weigh(shared_cost.switch)) / own_value;
         Ok(ScoredCell {

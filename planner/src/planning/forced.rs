@@ -4,11 +4,13 @@ use crate::cost::CostModel;
 use crate::error::PlannerError;
 use crate::placement::{Placement, PlanError};
 use crate::plan::{Identity, Plan};
+use crate::planning::offload_plan::fitting;
 use crate::planning::problem::{Problem, ScoredPlacement};
 use crate::planning::scorer::Scorer;
+use crate::planning::tensor_split::filled_splits;
 use crate::rules::{Offload, Rule};
 use crate::search::Goal;
-use hwprofiles::Machine;
+use hwprofiles::{Bytes, Machine};
 use scenarios::{Model, OffloadOptions, Requirements, Workload};
 use std::collections::BTreeMap;
 
@@ -74,10 +76,19 @@ impl Problem<'_> {
                 needed,
                 capacity,
                 short: needed.saturating_sub(capacity),
+                split: self.fitting_split(forced),
             },
             other => other,
         };
         Ok((plan.map_err(unfit)?, value))
+    }
+
+    /// A `tensor_split` with which forced options fit, where that is what they lack.
+    fn fitting_split(&self, forced: &ForcedPlacement) -> Option<Vec<u64>> {
+        let ForcedPlacement::Offload(options) = forced else { return None };
+        let room = |memory| [self.cost_model.machine.memory(memory).capacity.value, Bytes::ZERO];
+        let splits = filled_splits(self.cost_model, options, &self.requirements.workload, &room);
+        Some(splits.into_iter().find(|options| fitting(self, options).is_some())?.tensor_split)
     }
 
     fn forced_candidate(

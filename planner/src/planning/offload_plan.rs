@@ -167,7 +167,7 @@ fn splits(problem: &Problem<'_>, options: OffloadOptions) -> Vec<OffloadOptions>
 }
 
 /// The placement of `options` with its prefill chunk, if they are possible and it fits.
-fn fitting(problem: &Problem<'_>, options: &OffloadOptions) -> Option<(Placement, u64)> {
+pub(crate) fn fitting(problem: &Problem<'_>, options: &OffloadOptions) -> Option<(Placement, u64)> {
     let Problem { cost_model, requirements, .. } = *problem;
     let offload = Offload::new(cost_model.machine, cost_model.model, options).ok()?;
     let (placement, chunk) =

@@ -244,7 +244,9 @@ fn a_placement_that_does_not_fit_says_what_is_short() {
     let machine = Spec::gpu(1_000_000).machine(&model);
     let forced = ForcedPlacement::Offload(OffloadOptions { gpu_layers: Some(9), ..options() });
     let error = follow(&machine, &model, &forced).expect_err("too large");
-    let PlannerError::ForcedTooLarge { memory, needed, capacity, short } = &error else { panic!("{error}") };
+    let PlannerError::ForcedTooLarge { memory, needed, capacity, short, .. } = &error else {
+        panic!("{error}")
+    };
     assert_eq!((memory.as_str(), *short), (machine.memory(HBM).name.as_str(), *needed - *capacity));
     assert!(error.is_infeasible() && error.to_string().contains("short"), "{error}");
 }

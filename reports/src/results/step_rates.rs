@@ -103,7 +103,7 @@ fn read_bandwidth(machine: &Machine) -> BytesPerSec {
 impl fmt::Display for StepRates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: Option<f64>, rate: &str| {
-            share.map_or(String::new(), |s| format!(", {:.0} % of the measured {rate}", s * 100.0))
+            share.map_or(String::new(), |s| format!(", {:.0} % of the {rate}", s * 100.0))
         };
         writeln!(
             f,

@@ -57,8 +57,12 @@ impl Document {
         let mut document = self.clone();
         for setting in settings {
             let [value] = &setting.values[..] else {
-                let reason =
-                    format!("one value is wanted, not {}: lists are for sweeps", setting.values.len());
+                let reason = format!(
+                    "one value is wanted, not {}: lists are for sweeps, and a text with commas stands in quotes \
+                     (--set '{}=\"…\"')",
+                    setting.values.len(),
+                    setting.key
+                );
                 return Err(ScenarioError::Setting { text: setting.to_string(), reason });
             };
             document.set_from_command_line(&setting.key, value)?;

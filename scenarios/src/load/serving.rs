@@ -405,7 +405,7 @@ fn arrivals(section: &DocumentSection<'_>) -> Result<Arrivals, ScenarioError> {
 
 /// Reads `5 req/s`, or the number alone.
 fn rate(value: &Value) -> Result<f64, String> {
-    const WANTED: &str = "a rate above 0 is wanted, like \"5 req/s\"";
+    const WANTED: &str = "a rate above 0 and up to 100 million a second is wanted, like \"5 req/s\"";
     let number = match value {
         Value::String(text) => match text.strip_suffix("/s").and_then(|text| text.trim().parse().ok()) {
             Some(number) => number,

@@ -37,6 +37,11 @@ impl Default for EngineProfile {
 }
 
 impl EngineProfile {
+    /// Whether it reads GGUF files.
+    pub fn reads_gguf(&self) -> bool {
+        matches!(&*self.engine, "llama.cpp" | "ik_llama.cpp")
+    }
+
     /// The names of the shipped engines.
     pub fn names() -> impl Iterator<Item = &'static str> {
         SHIPPED.into_iter().map(|(name, _)| name)

@@ -7,7 +7,8 @@ use crate::load::speculation::{MTP_MODULE, Speculation, SpeculationChoice};
 use crate::load::training::Training;
 use crate::load::workload::{Misfit, Workload};
 use crate::load::workload_kind::WorkloadKind;
-use crate::model::operators::formats::{Formats, WeightClass};
+use crate::model::formats::file_type::GgufFileType;
+use crate::model::operators::formats::{Formats, WeightClass, WeightFormats};
 use crate::model::transformer::Model;
 use crate::question::engine_choice::EngineChoice;
 use crate::question::format_choice::FormatChoice;
@@ -232,9 +233,16 @@ impl Scenario {
         self.wrong("speculative.draft", format!("{MTP_MODULE:?}"), wanted)
     }
 
+    /// The formats of the only GGUF file of a model, where the engine reads such files.
+    fn only_file(&self, model: &Model) -> Option<WeightFormats> {
+        let repository = Model::gguf_repository(&model.name).filter(|_| self.engine.profile.reads_gguf())?;
+        GgufFileType::find(repository.only?)?.formats(model).ok()
+    }
+
     /// The formats that may be chosen for `model`; at least one must remain.
     fn format_choice(&self, model: &Model) -> Result<FormatChoice, ScenarioError> {
-        let weights = model.published.as_deref().map_or(model.dtype.into(), |published| (*published).into());
+        let published = model.published.as_deref().map(|published| (*published).into());
+        let weights = self.only_file(model).or(published).unwrap_or(model.dtype.into());
         let serving = &self.engine.profile.serving;
         let default = Formats { weights, kv: serving.kv, activations: serving.activations };
         if model.experts.is_none()

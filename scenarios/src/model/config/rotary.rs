@@ -112,7 +112,13 @@ fn rotated_columns(
     ];
     let mut written = keys.into_iter().filter_map(|(at, key)| Some((at?, key)));
     let Some((at, key)) = written.find(|(at, key)| at.get(key).is_some()) else {
-        return Ok(share_columns(default_share(family), model).filter(|&width| width < model.head_dim));
+        let width = share_columns(default_share(family), model).ok_or_else(|| {
+            let key = if config.writes("head_dim") { "head_dim" } else { "hidden_size" };
+            let wanted =
+                format!("rotary positions turn pairs of a head's columns, and it has {}", model.head_dim);
+            config.wrong(key, &wanted)
+        })?;
+        return Ok(Some(width).filter(|&width| width < model.head_dim));
     };
     let factor = at.positive(key)?.unwrap_or(1.0);
     if family.rotated.is_none() && factor != 1.0 {

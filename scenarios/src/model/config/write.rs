@@ -106,10 +106,7 @@ impl Model {
             }
             Architecture::Gemma2 | Architecture::Gemma3 => self.write_gemma(&mut config),
             Architecture::Gemma3n => self.write_gemma3n(&mut config),
-            Architecture::Qwen3Moe => {
-                config["attention_bias"] = json!(self.qkv_bias);
-                config["mlp_only_layers"] = json!(self.dense_layers());
-            }
+            Architecture::Qwen3Moe => config["attention_bias"] = json!(self.qkv_bias),
             Architecture::Phi3 => config["partial_rotary_factor"] = json!(self.rotated_share()),
             Architecture::Mixtral | Architecture::DeepSeekV2 | Architecture::DeepSeekV3 => {}
             Architecture::Glm4Moe | Architecture::MiniMaxM2 => self.write_partly_rotated(&mut config),
@@ -141,6 +138,7 @@ impl Model {
                 config["num_experts"] = json!(experts.count);
                 config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
+                config["mlp_only_layers"] = json!(self.dense_layers());
                 // Families with shared experts have them where no key says how wide they are.
                 if experts.shared > 0 || self.architecture != Architecture::Qwen3Moe {
                     config["shared_expert_intermediate_size"] = json!(experts.shared);
