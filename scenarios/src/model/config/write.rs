@@ -132,6 +132,7 @@ impl Model {
                 config["intermediate_size"] = json!(experts.intermediate);
                 if self.architecture == Architecture::MiniMaxM2 {
                     config["shared_intermediate_size"] = json!(experts.shared);
+                    config["routed_scaling_factor"] = json!(experts.weight_scale);
                 }
             }
             Architecture::Qwen3Moe | Architecture::Qwen3Next | Architecture::Qwen35 => {
