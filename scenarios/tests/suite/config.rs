@@ -338,3 +338,16 @@ fn a_mistyped_size_is_no_default() {
     let both = r#"{"model_type": "qwen3", "num_key_value_heads": 8, "num_kv_heads": 8}"#;
     assert_eq!(Model::from_config_json("both", "config.json", both).expect("it is read").kv_heads, 8);
 }
+
+#[test]
+fn layers_without_experts_and_the_scale_of_experts_are_written_back() {
+    let model = Model::preset("minimax-m2.5").unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&model.to_config_json().unwrap()).unwrap();
+    let layers = model.layers as usize;
+    config["moe_layer_freq"] = (0..layers).map(|layer| u8::from(layer > 2 && layer != 9)).collect();
+    config["routed_scaling_factor"] = serde_json::json!(2.0);
+    let read = |text: &str| Model::from_config_json("again", "config.json", text).unwrap();
+    let first = read(&config.to_string());
+    assert!(first.layer(9).experts.is_none() && first.layer(10).experts.is_some());
+    assert_eq!(read(&first.to_config_json().unwrap()), first);
+}

@@ -133,6 +133,8 @@ impl Model {
                 if self.architecture == Architecture::MiniMaxM2 {
                     config["shared_intermediate_size"] = json!(experts.shared);
                     config["routed_scaling_factor"] = json!(experts.weight_scale);
+                    let sparse = |layer| u8::from(self.layer(layer).experts.is_some());
+                    config["moe_layer_freq"] = (0..self.layers).map(sparse).collect();
                 }
             }
             Architecture::Qwen3Moe | Architecture::Qwen3Next | Architecture::Qwen35 => {
