@@ -137,13 +137,12 @@ impl SimArguments {
             true => outln!("{}", day.to_json()),
             false => out!("{day}"),
         }
-        match &day.summary.requests {
-            requests if requests.completed == 0 => {
-                let reasons: Vec<_> = requests.rejected_for.keys().map(String::as_str).collect();
-                Err(Error::infeasible(format!("no request was answered: {}", reasons.join(", "))))
-            }
-            _ => Ok(()),
+        let requests = &day.summary.requests;
+        if requests.completed == 0 {
+            let reasons: Vec<_> = requests.rejected_for.keys().map(String::as_str).collect();
+            return Err(Error::infeasible(format!("no request was answered: {}", reasons.join(", "))));
         }
+        Ok(())
     }
 
     /// The tables of a day; refuses what a day does not have.

@@ -13,8 +13,8 @@ use super::question::AdviceQuestion;
 use crate::error::{Error, OrError};
 use hwprofiles::{Bytes, DeviceKind, Machine, MemoryId};
 use planner::{
-    CostModel, MemoryUsage, PhaseTimes, Placement, PlannerError, RunExtent, filled_splits, footprint,
-    offloaded,
+    CostModel, MemoryRoom, MemoryUsage, PhaseTimes, Placement, PlannerError, RunExtent, filled_splits,
+    footprint, offloaded,
 };
 use scenarios::{CpuMoe, EngineProfile, Formats, Model, OffloadOptions, Workload};
 
@@ -266,7 +266,7 @@ impl EngineSite {
     ) -> Result<Vec<(OffloadOptions, Option<ShortMemory>)>, NotPlaced> {
         let options = self.options(&places, cost_model.model, step);
         let short = self.short(cost_model, &options)?;
-        let room = |memory| [self.capacity(memory), self.kept_free(memory)];
+        let room = |id| MemoryRoom { capacity: self.capacity(id), kept_free: self.kept_free(id) };
         let filled = || filled_splits(cost_model, &options, &self.room, &room);
         let others = match self.engine.splitting() {
             _ if self.gpus < 2 => vec![],

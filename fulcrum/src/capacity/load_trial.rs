@@ -5,7 +5,7 @@ use crate::pipeline::PreparedScenario;
 use crate::serve::{DayTables, ServedDay, ServingPlacement, serve_day_on};
 use hwprofiles::{Ratio, Seconds};
 use reports::capacity::LoadPoint;
-use scenarios::{LoadUnit, Requests, Serving};
+use scenarios::{LoadUnit, OfferedLoad, Requests, Serving};
 use sim::serving::{LatencyStats, Summary};
 use sim::{CapacityBracket, SearchPrecision};
 
@@ -20,9 +20,11 @@ const WAITS: f64 = 100.0;
 /// batch.
 const ANSWERS: f64 = 20.0;
 
-/// How many times the limits on TTFT and on an answer a recorded day lasts at least, which has no
-/// more requests than were recorded.
+/// How many times the limit on TTFT the day of a trace lasts at least. It is shorter than a day of
+/// drawn requests may be, since there are no more than were recorded.
 const RECORDED_WAITS: f64 = 10.0;
+
+/// How many times the limit on an answer the day of a trace lasts at least.
 const RECORDED_ANSWERS: f64 = 2.0;
 
 /// The most users that a scenario may have.
@@ -74,7 +76,7 @@ impl<'q> LoadTrial<'q> {
     pub(crate) fn new(scenario: &'q PreparedScenario, serving: &Serving, attainment: f64) -> Result<Self> {
         let own = serving.requests.offered_load().or_input()?;
         let no_load = || Error::input("the trace's requests come all at once: that is no load");
-        let own = own.ok_or_else(no_load)?.amount;
+        let OfferedLoad { amount: own, recorded, .. } = own.ok_or_else(no_load)?;
         let slo = scenario.slo();
         let ttft = slo.ttft.ok_or_else(|| Error::input("slo.ttft is missing"))?;
         let output = match &serving.requests {
@@ -93,7 +95,7 @@ impl<'q> LoadTrial<'q> {
             *requests = 1;
         }
         let shortest = (ttft * RECORDED_WAITS).max(answer * RECORDED_ANSWERS);
-        let recorded = serving.requests.recorded().or_input()?.map(|requests| (requests, shortest));
+        let recorded = recorded.map(|requests| (requests, shortest));
         Ok(Self { scenario, serving, unit, attainment, own, answer, requests: least, cycle, recorded })
     }
 

@@ -75,7 +75,7 @@ impl ServedDay {
 pub fn serve_day(scenario: &PreparedScenario, tables: DayTables<'_>) -> Result<ServedDay> {
     let missing = || Error::input("workload: requests that come and go are wanted");
     let serving = scenario.serving().ok_or_else(missing)?;
-    let (placed, machines) = ServingPlacement::new(scenario)?.side_by_side(serving.replicas);
+    let (placed, machines) = ServingPlacement::new(scenario)?.side_by_side(serving);
     let serving = &Serving { replicas: machines, ..serving.clone() };
     let mut day = serve_day_on(scenario, serving, placed.clone(), tables)?;
     if let Some(unequal) = with_unequal_lengths(serving) {

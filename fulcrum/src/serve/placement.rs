@@ -4,7 +4,7 @@ use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
 use hwprofiles::{Bytes, Device, DeviceId, DeviceKind, GroupDivision, Machine, Ratio};
 use planner::{CostModel, Placement};
-use scenarios::{EngineChoice, Formats, StatePool, Workload};
+use scenarios::{EngineChoice, Formats, Serving, StatePool, Workload};
 use serde_json::{Value, json};
 use sim::serving::{
     EngineMemory, KvCapacity, KvCapacityError, KvOffload, MemoryShare, NoKvRoom, ServingEngine,
@@ -222,16 +222,19 @@ impl ServingPlacement {
         Ok(Self { prefill, ..Self::of_all_engines(scenario)? })
     }
 
-    /// The same for `replicas` engines, and how many machines hold them: as many side by side as
-    /// there are groups of like GPUs, and as fill machines evenly.
-    pub(crate) fn side_by_side(self, replicas: u64) -> (Self, u64) {
+    /// The same for all engines of `serving`, and how many machines hold them: as many side by side
+    /// as there are groups of like GPUs, and as fill machines evenly. Engines that may use the host
+    /// have a machine each.
+    pub(crate) fn side_by_side(self, serving: &Serving) -> (Self, u64) {
+        let replicas = serving.replicas;
         let groups = self.machine.identical_gpus();
         let is_alone = |gpu: DeviceId| {
             let mut slices = self.placement.sublayers().flat_map(|(.., slices)| slices);
             let home = self.machine.device(gpu).memory;
             slices.all(|slice| slice.home == home && slice.prefill == gpu && slice.decode == gpu)
         };
-        let most = if groups.iter().any(|&gpu| is_alone(gpu)) { groups.len() as u64 } else { 1 };
+        let stays_alone = !serving.rebalance && groups.iter().any(|&gpu| is_alone(gpu));
+        let most = if stays_alone { groups.len() as u64 } else { 1 };
         let together = (1..=most).rev().find(|count| replicas.is_multiple_of(*count)).unwrap_or(1);
         (self.on_groups(together), replicas / together)
     }

@@ -105,11 +105,8 @@ impl Library {
 
     /// The parts with these names. A link without a GPU is left out.
     pub fn parts(&self, names: &PartNames) -> Result<MachineParts, ProfileError> {
-        let gpus = names.gpus.iter().enumerate().map(|(index, gpus)| {
-            // In a list the key of a GPU has its place.
-            let at = if names.gpus.len() == 1 { "gpu".to_owned() } else { format!("gpu.{index}") };
-            self.gpus(gpus, names, &at)
-        });
+        let gpus = names.gpus.iter().enumerate();
+        let gpus = gpus.map(|(index, gpus)| self.gpus(gpus, names, &names.gpu_key(index)));
         let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
         let expanders = |choice: &CxlChoice| {
             let (part, count, interleave) = (self.cxl(&choice.part)?, choice.count, choice.interleave);

@@ -44,16 +44,13 @@ fn names(parts: &PartNames) -> String {
         1 => cxl.part.clone(),
         count => format!("{count}× {}", cxl.part),
     });
-    let gpus = parts.gpus.iter().map(GpuChoice::in_words);
-    let before = [Some(cpu), cores, capacity.map(|capacity| capacity.value.to_string())];
-    let behind = [cxl, parts.nvme.clone()];
-    before
-        .into_iter()
-        .flatten()
-        .chain(gpus)
-        .chain(behind.into_iter().flatten())
-        .collect::<Vec<_>>()
-        .join(", ")
+    let mut all = vec![cpu];
+    all.extend(cores);
+    all.extend(capacity.map(|capacity| capacity.value.to_string()));
+    all.extend(parts.gpus.iter().map(GpuChoice::in_words));
+    all.extend(cxl);
+    all.extend(parts.nvme.clone());
+    all.join(", ")
 }
 
 fn of_gpu(gpu: &GpuPart) -> String {

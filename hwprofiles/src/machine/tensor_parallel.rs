@@ -168,7 +168,8 @@ impl Machine {
             let gpus = match (self.identical_gpus().len() as u64 * self.tensor_parallel(), self.gpus()) {
                 (1, 1) => "one GPU".to_owned(),
                 (alike, all) if alike == all => format!("{all} GPUs"),
-                (alike, all) => format!("{alike} like GPUs (of {all})"),
+                (1, _) => "one GPU of the first kind".to_owned(),
+                (alike, _) => format!("{alike} GPUs of the first kind"),
             };
             let message = format!("{degree} does not divide the {gpus} of '{}': use {known}", self.name);
             return Err(ProfileError::Unfit { part: "tensor_parallel".to_owned(), message });

@@ -85,10 +85,15 @@ impl PartNames {
         }
     }
 
+    /// The key of one kind of GPUs, which has its place where there is a list of them.
+    pub(crate) fn gpu_key(&self, index: usize) -> String {
+        if self.gpus.len() == 1 { "gpu".to_owned() } else { format!("gpu.{index}") }
+    }
+
     /// The key under which `name` is written.
     fn key_of(&self, name: &str) -> Option<String> {
         let gpus = self.gpus.iter().enumerate().flat_map(|(index, gpu)| {
-            let key = if self.gpus.len() == 1 { "gpu".to_owned() } else { format!("gpu.{index}") };
+            let key = self.gpu_key(index);
             let links = [("link", gpu.link.as_ref()), ("host_link", gpu.host_link.as_ref())];
             let links = links.map(|(name, link)| (format!("{key}.{name}"), link));
             std::iter::once((key, Some(&gpu.part))).chain(links)

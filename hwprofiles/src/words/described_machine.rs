@@ -264,16 +264,13 @@ impl DescribedMachine {
             if gpu.counted_behind && (count == 16 || several && matches!(count, 1 | 4 | 8)) {
                 (gpu.lanes, gpu.count) = (Some(count), 1);
             } else if gpu.counted_behind && matches!(count, 4 | 8) && gpu.part.peer.is_none() {
-                assumed.push(format!("{count} GPUs; the lanes of one are said as pcie4-x{count}"));
+                assumed.push(format!("{count} of {name} (the lanes of one are said as pcie4-x{count})"));
             }
             let Some(lanes) = gpu.lanes.filter(|_| gpu.link.is_none()) else { continue };
-            let link = if lanes == 1 {
-                "pcie3-x1".to_owned()
-            } else {
-                format!("pcie{}-x{lanes}", generation.unwrap_or("4"))
-            };
+            let names = [generation.unwrap_or("4"), "4", "3"].map(|it| format!("pcie{it}-x{lanes}"));
+            let Some((link, _)) = names.iter().find_map(|name| shipped_called(name)) else { continue };
             assumed.push(format!("{name} on {link}"));
-            gpu.link = Some(link);
+            gpu.link = Some(link.to_owned());
         }
     }
 

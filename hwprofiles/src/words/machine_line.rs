@@ -379,6 +379,10 @@ mod tests {
                 "RTX 4090, RTX 3060 in a x4 slot, i7-13700K, PCIe 3.0 x16",
                 "rtx-4090 24 GB, rtx-3060-12 pcie3-x4, i7-13700k, pcie3-x16",
             ),
+            (
+                "RTX 4090, RTX 3060 x4, i7-13700K, PCIe 6.0 x16",
+                "rtx-4090 24 GB, rtx-3060-12 pcie4-x4, i7-13700k, pcie6-x16",
+            ),
             ("RTX 4090 via PCIe 4.0 x4, i7-13700K", "rtx-4090 24 GB, i7-13700k, pcie4-x4"),
             ("RTX 4090 x16, i7-13700K", "rtx-4090 24 GB, i7-13700k, pcie4-x16"),
             ("RTX 3090 x4, EPYC 7543", "4x rtx-3090 24 GB, epyc-7543"),

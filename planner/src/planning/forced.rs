@@ -7,7 +7,7 @@ use crate::plan::{Identity, Plan};
 use crate::planning::offload_plan::fitting;
 use crate::planning::problem::{Problem, ScoredPlacement};
 use crate::planning::scorer::Scorer;
-use crate::planning::tensor_split::filled_splits;
+use crate::planning::tensor_split::{MemoryRoom, filled_splits};
 use crate::rules::{Offload, Rule};
 use crate::search::Goal;
 use hwprofiles::{Bytes, Machine};
@@ -86,7 +86,10 @@ impl Problem<'_> {
     /// A `tensor_split` with which forced options fit, where that is what they lack.
     fn fitting_split(&self, forced: &ForcedPlacement) -> Option<Vec<u64>> {
         let ForcedPlacement::Offload(options) = forced else { return None };
-        let room = |memory| [self.cost_model.machine.memory(memory).capacity.value, Bytes::ZERO];
+        let room = |memory| MemoryRoom {
+            capacity: self.cost_model.machine.memory(memory).capacity.value,
+            kept_free: Bytes::ZERO,
+        };
         let splits = filled_splits(self.cost_model, options, &self.requirements.workload, &room);
         Some(splits.into_iter().find(|options| fitting(self, options).is_some())?.tensor_split)
     }

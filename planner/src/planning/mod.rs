@@ -24,7 +24,7 @@ pub use offload_plan::plan_offload;
 pub use planner::{evaluate, evaluate_edited, follow, plan, plan_improved};
 pub use problem::{EDITED, PLANNED, Problem};
 pub use scorer::{FormatScorer, Scorer};
-pub use tensor_split::filled_splits;
+pub use tensor_split::{MemoryRoom, filled_splits};
 
 pub(crate) use infeasible::{infeasible, too_slow};
 pub(crate) use problem::{OPTIONS, ScoredPlacement, is_better};

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::planning::infeasible::infeasible;
 use crate::planning::problem::{OPTIONS, Problem, ScoredPlacement, is_better};
 use crate::planning::scorer::{FormatScorer, Scorer};
-use crate::planning::tensor_split::filled_splits;
+use crate::planning::tensor_split::{MemoryRoom, filled_splits};
 use crate::program::{PhaseTimes, RunExtent};
 use crate::rules::{Offload, layer_pattern};
 use crate::search::Goal;
@@ -161,7 +161,8 @@ fn best_of<'s, 'p: 's, 'a: 's>(
 /// `options`, and the same with other splits between several GPUs.
 fn splits(problem: &Problem<'_>, options: OffloadOptions) -> Vec<OffloadOptions> {
     let Problem { cost_model, requirements, .. } = *problem;
-    let room = |id| [cost_model.machine.memory(id).capacity.value, Bytes::ZERO];
+    let room =
+        |id| MemoryRoom { capacity: cost_model.machine.memory(id).capacity.value, kept_free: Bytes::ZERO };
     let others = filled_splits(cost_model, &options, &requirements.workload, &room);
     std::iter::once(options).chain(others).collect()
 }

@@ -8,9 +8,17 @@ use crate::rules::Offload;
 use hwprofiles::{Bytes, Machine, MemoryId};
 use scenarios::{OffloadOptions, Sublayer, Workload};
 
+/// What a memory has for a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryRoom {
+    /// All of it.
+    pub capacity: Bytes,
+    /// The least of it that an engine keeps for activations.
+    pub kept_free: Bytes,
+}
+
 /// `options` with splits (`-ts`) that fill one GPU after the other, from the first one on and from
-/// the last one on. `room` is what each memory has for the model, and the least of it that is kept
-/// for activations. Empty where there are not several GPUs, or the options do not fit by any split.
+/// the last one on. Empty where there are not several GPUs, or the options do not fit by any split.
 ///
 /// By default an engine deals layers out as memories are, whatever their matrices: of a mixture
 /// whose first layers keep their experts with the host, the first GPU gets almost nothing.
@@ -18,7 +26,7 @@ pub fn filled_splits(
     cost_model: CostModel<'_>,
     options: &OffloadOptions,
     workload: &Workload,
-    room: &dyn Fn(MemoryId) -> [Bytes; 2],
+    room: &dyn Fn(MemoryId) -> MemoryRoom,
 ) -> Vec<OffloadOptions> {
     let Ok(offload) = Offload::new(cost_model.machine, cost_model.model, options) else { return vec![] };
     let gpus = memories(cost_model.machine, &offload);
@@ -27,12 +35,12 @@ pub fn filled_splits(
     }
     let extent = RunExtent::from_workload(workload, offload.chunk(workload));
     let placement = offload.placement(workload);
-    let rooms: Vec<[Bytes; 2]> = gpus.iter().map(|&memory| room(memory)).collect();
+    let rooms: Vec<MemoryRoom> = gpus.iter().map(|&memory| room(memory)).collect();
     let Some((units, beside)) = bytes_of_units(cost_model, &offload, (&placement, &rooms), &extent) else {
         return vec![];
     };
     let rooms: Vec<Bytes> =
-        rooms.iter().zip(beside).map(|([capacity, _], beside)| capacity.saturating_sub(beside)).collect();
+        rooms.iter().zip(beside).map(|(room, beside)| room.capacity.saturating_sub(beside)).collect();
     let from_first = filled(&units, &rooms);
     let reversed = |all: &[Bytes]| all.iter().rev().copied().collect::<Vec<_>>();
     let from_last = filled(&reversed(&units), &reversed(&rooms)).map(|mut split| {
@@ -49,7 +57,7 @@ pub fn filled_splits(
 fn bytes_of_units(
     cost_model: CostModel<'_>,
     offload: &Offload<'_>,
-    (placement, rooms): (&Placement, &[[Bytes; 2]]),
+    (placement, rooms): (&Placement, &[MemoryRoom]),
     extent: &RunExtent,
 ) -> Option<(Vec<Bytes>, Vec<Bytes>)> {
     let CostModel { machine, model, formats } = cost_model;
@@ -70,9 +78,9 @@ fn bytes_of_units(
         different.iter().find(|(other, _)| *other == layer).map_or(Bytes::ZERO, |(_, bytes)| *bytes)
     };
     let mut used = footprint(cost_model, extent, placement).ok()?;
-    let beside = gpus.iter().zip(rooms).map(|(gpu, [_, kept])| {
+    let beside = gpus.iter().zip(rooms).map(|(gpu, room)| {
         let used = &mut used[gpu.0];
-        used.activations = used.activations.max(*kept);
+        used.activations = used.activations.max(room.kept_free);
         used.total()
     });
     let mut beside: Vec<Bytes> = beside.collect();

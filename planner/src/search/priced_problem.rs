@@ -80,17 +80,22 @@ impl<'s> PricedProblem<'s> {
         if !(budget.all || reached.is_infinite()) {
             return Ok(SolveResult { bound: first.bound.min(floor), ..first });
         }
-        let could = match reached.is_infinite() {
-            true => pool.nearest(&self.prices, MOST),
-            false => pool.within(&self.prices, reached - floor),
-        };
+        if reached.is_infinite() {
+            let many = pool.nearest(&self.prices, MOST);
+            let found = self.problem(pool.kinds(&many), budget).solve_below(reached)?;
+            let reached = found.solution.as_ref().map_or(reached, |solution| solution.value);
+            let is_open = pool.has_others_within(&many, &self.prices, reached - floor);
+            return Ok(SolveResult {
+                bound: if is_open { found.bound.min(floor) } else { found.bound },
+                ..found
+            });
+        }
+        let could = pool.within(&self.prices, reached - floor);
         let all = self.problem(pool.kinds(&could), budget).solve_below(reached)?;
-        let reached = all.solution.as_ref().map_or(reached, |solution| solution.value);
-        let bound = match pool.has_others_within(&could, &self.prices, reached - floor) {
-            true => all.bound.min(floor),
-            false => all.bound,
-        };
-        Ok(SolveResult { solution: all.solution.or(first.solution), bound })
+        Ok(match all.solution {
+            Some(_) => all,
+            None => SolveResult { solution: first.solution, ..all },
+        })
     }
 
     /// The program with every permitted pattern written out.

@@ -114,9 +114,7 @@ impl Document {
             None => Err(section.missing("machines", WANTED)),
             Some(Value::Array(all)) if !all.is_empty() => {
                 let mut options = Vec::new();
-                for (engine, document) in
-                    self.with_each_engine(&DocumentSection::root(&self.source, &self.root)?)?
-                {
+                for (engine, document) in self.with_each_engine()? {
                     for (index, value) in all.iter().enumerate() {
                         let option = document.machine_option(index, value, currencies)?;
                         let name = engine.as_ref().map(|engine| format!("{} with {engine}", option.name));
@@ -140,10 +138,7 @@ impl Document {
     }
 
     /// The document with each engine of a list, and what it is called; as it is without a list.
-    fn with_each_engine(
-        &self,
-        root: &DocumentSection<'_>,
-    ) -> Result<Vec<(Option<String>, Self)>, ScenarioError> {
+    fn with_each_engine(&self) -> Result<Vec<(Option<String>, Self)>, ScenarioError> {
         let Some(Value::Array(engines)) = self.root.get("engine") else {
             return Ok(vec![(None, self.clone())]);
         };
@@ -155,6 +150,7 @@ impl Document {
             Ok((called, document))
         };
         if engines.is_empty() {
+            let root = DocumentSection::root(&self.source, &self.root)?;
             return Err(root.wrong("engine", "an engine or several are wanted, as [vllm, sglang]"));
         }
         engines.iter().map(with).collect()
@@ -318,7 +314,7 @@ fn read_load(section: &DocumentSection<'_>, requests: &Requests) -> Result<Offer
         }
     };
     match amount {
-        Some(amount) => Ok(OfferedLoad { amount, unit }),
+        Some(amount) => Ok(OfferedLoad { amount, unit, recorded: None }),
         None => requests.offered_load()?.ok_or_else(|| {
             section.missing(
                 "load",

@@ -34,6 +34,8 @@ pub struct OfferedLoad {
     pub amount: f64,
     /// The unit.
     pub unit: LoadUnit,
+    /// How many requests a trace has; `None` for requests that are drawn, which have no end.
+    pub recorded: Option<u64>,
 }
 
 impl fmt::Display for OfferedLoad {
@@ -83,26 +85,15 @@ impl Requests {
     /// # Errors
     /// The trace cannot be read.
     pub fn offered_load(&self) -> Result<Option<OfferedLoad>, ScenarioError> {
-        let amount = match self {
-            Requests::Closed { concurrency, .. } => Some(*concurrency as f64),
-            Requests::Open { arrivals, .. } => Some(arrivals.rate()),
+        let (amount, recorded) = match self {
+            Requests::Closed { concurrency, .. } => (Some(*concurrency as f64), None),
+            Requests::Open { arrivals, .. } => (Some(arrivals.rate()), None),
             Requests::Trace { path, requests, speedup } => {
                 let (count, time) = trace_extent(path, *requests)?;
-                (time > 0.0).then(|| (count - 1) as f64 / time * speedup)
+                ((time > 0.0).then(|| (count - 1) as f64 / time * speedup), Some(count))
             }
         };
-        Ok(amount.map(|amount| OfferedLoad { amount, unit: self.load_unit() }))
-    }
-
-    /// How many requests a trace has; `None` for requests that are drawn, which have no end.
-    ///
-    /// # Errors
-    /// The trace cannot be read.
-    pub fn recorded(&self) -> Result<Option<u64>, ScenarioError> {
-        match self {
-            Requests::Trace { path, requests, .. } => Ok(Some(trace_extent(path, *requests)?.0)),
-            Requests::Closed { .. } | Requests::Open { .. } => Ok(None),
-        }
+        Ok(amount.map(|amount| OfferedLoad { amount, unit: self.load_unit(), recorded }))
     }
 
     /// The same requests with `factor` times the rate, or `factor` times the users. Random requests
