@@ -362,8 +362,8 @@ impl CostModel<'_> {
         let product = |[m, n, k]: [u64; 3]| {
             weights.mean_time(|dtype| {
                 let time = match dense(dtype, [m, n, k])? {
-                    // An engine adds a row of zeros where its library is slow with one row, as it is
-                    // with fp8 on a B200.
+                    // An engine adds a row of zeros where its library is slow with one row, as with
+                    // fp8 on a B200.
                     one if m == 1 && device.kind == DeviceKind::Gpu => {
                         let two = dense(dtype, [2, n, k])?;
                         if two.time < one.time { two } else { one }
