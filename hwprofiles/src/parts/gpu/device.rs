@@ -132,6 +132,17 @@ fn waiting(power: &Sourced<Watts>) -> Sourced<Watts> {
 
 const OF_PEAK_RATE: f64 = 0.6;
 
+/// The share of its peak that fp8 reaches, as a part of the share of 16-bit floats: the median of
+/// H100, H200, GH200, GB200 and B200 (0.88, 0.91, 0.93, 0.99, 1.05), whose shares of both are known.
+const OF_SHARE_FP8: f64 = 0.93;
+
+/// The share of its peak that fp8 is expected to reach where 16-bit floats reach `share` of theirs.
+fn share_of_fp8(share: &Sourced<Ratio>) -> Option<Sourced<Ratio>> {
+    let rounded = (share.value.get() * OF_SHARE_FP8 * 1e3).round() / 1e3;
+    let reason = format!("{OF_SHARE_FP8} of the share of 16-bit floats ({})", share.source);
+    Ratio::new(rounded).map(|share| Sourced::estimated(share, &reason))
+}
+
 /// The share of the peak that long streams reach where nothing is known of a GPU: on an RTX 4090
 /// 0.90 and 0.92 (attention, products), on an H100 and an H200 0.86 and 0.87.
 const OF_PEAK_BANDWIDTH: f64 = 0.88;
@@ -155,21 +166,23 @@ impl GpuPart {
             let fastest = formats.iter().find_map(|format| self.gemm.get(format)?.fastest())?;
             return Some(reached(&fastest, None, OF_PEAK_RATE, |peak, share| peak * share));
         };
-        Some(reached(peak, self.achieved_share(*format), OF_PEAK_RATE, |peak, share| peak * share))
+        Some(reached(peak, self.achieved_share(*format).as_ref(), OF_PEAK_RATE, |peak, share| peak * share))
     }
 
     /// The share of the peak that long products were seen to reach. bf16 and f16 use the same
-    /// units: where their peaks are equal, the share of one stands for the other.
-    fn achieved_share(&self, format: DType) -> Option<&Sourced<Ratio>> {
+    /// units: where their peaks are equal, the share of one stands for the other. Without a share of
+    /// its own, fp8 reaches [`OF_SHARE_FP8`] of theirs.
+    fn achieved_share(&self, format: DType) -> Option<Sourced<Ratio>> {
         let shares = &self.achieved.as_ref()?.gemm;
-        let twin = match format {
-            DType::Bf16 => DType::F16,
-            DType::F16 => DType::Bf16,
-            _ => return shares.get(&format),
-        };
         let peak = |format: DType| self.peak.get(&format).map(|peak| peak.value);
-        let of_twin = || shares.get(&twin).filter(|_| peak(format) == peak(twin));
-        shares.get(&format).or_else(of_twin)
+        let of_twin = |twin: DType| shares.get(&twin).filter(|_| peak(format) == peak(twin)).cloned();
+        let own = shares.get(&format).cloned();
+        own.or_else(|| match format {
+            DType::Bf16 => of_twin(DType::F16),
+            DType::F16 => of_twin(DType::Bf16),
+            DType::Fp8 => shares.get(&DType::Bf16).or_else(|| shares.get(&DType::F16)).and_then(share_of_fp8),
+            _ => None,
+        })
     }
 
     /// The bandwidth that streams are expected to reach: the measured one, where there is one.
