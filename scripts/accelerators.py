@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Simulates batches of requests of LLM-Inference-Bench on A100s and H100s, and prints how far the times are off.
+"""Simulates the runs of LLM-Inference-Bench on A100, H100, MI250 and Gaudi 2, and prints how far the times are off.
 
     cargo build --release --bin fulcrum && scripts/accelerators.py [--engines scenarios/engines] [--rows rows.csv] [FULCRUM]
 
 Each row of sim/data/llm_inference_bench.csv is a number of requests of one length that arrive together. The table names
-no versions: the engines are those of 2024.
+no versions: the engines are those of 2024. Its GPUs of MI250 are dies, two to a card: its scripts give vLLM twice as many
+ranks as the table has cards.
+
+With llama.cpp (llama-bench -pg N,N -b B) a row is one request whose prompt enters in steps of B tokens.
 
 Its scripts for DeepSpeed-MII repeat one prompt (Deepspeed-MII/A100/pipeline.py), so that all requests choose the same
 experts. Those of TensorRT-LLM do so as well: batches of 16 of Mixtral-8x7B take less time for each token than reading all
@@ -22,9 +25,9 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-VERSIONS = {"vllm": ", version: 0.5", "trtllm": ", version: 0.11"}
+VERSIONS = {"vllm": ", version: 0.5", "trtllm": ", version: 0.11", "llama.cpp": ', version: "3700"'}
 # The engines whose batches repeat one prompt.
-REPEATED = ("trtllm", "deepspeed-mii")
+REPEATED = ("trtllm", "deepspeed-mii", "optimum-habana")
 
 
 def measured():
@@ -39,22 +42,36 @@ def measured():
     return [row for row in rows if float(row["seconds"]) >= max(shorter(row), default=0.0)]
 
 
+def batch(row):
+    """The scenario of requests that arrive together."""
+    repeated = row["engine"] in REPEATED and "Mixtral" in row["model"] and row["batch"] != "1"
+    return f"""machine: {row["gpu"]}
+dtype: {{weights: bf16, kv: bf16}}
+tensor_parallel: {row["gpus"]}
+workload: {{concurrency: {row["batch"]}, requests: {row["batch"]}, {lengths(row)}}}
+{"expert_skew: 8" if repeated else ""}
+"""
+
+
+def one_request(row):
+    """The scenario of a request whose prompt enters in steps of so many tokens, on GPUs that compute the layers in turn."""
+    return f"""machine: {{gpu: {{part: {row["gpu"]}, count: {row["gpus"]}}}, cpu: epyc-7742, dram: {{capacity: 512 GB}}, link: pcie4-x16}}
+dtype: f16
+workload: {{concurrency: 1, requests: 1, {lengths(row)}}}
+placement: {{gpu_layers: 99, micro_batch: {row["batch"]}}}
+"""
+
+
+def lengths(row):
+    return f'prompt_tokens: {row["tokens"]}, output_tokens: {row["tokens"]}'
+
+
 def ratio(row, options):
     """Our time divided by the measured one; the error's text where there is none."""
     engine = row["engine"]
     file = f"file: {options.engines.resolve()}/{engine}.yaml" if options.engines else f"name: {engine}"
-    skew = "expert_skew: 8\n" if engine in REPEATED and "Mixtral" in row["model"] and row["batch"] != "1" else ""
-    scenario = f"""machine: {row["gpu"]}
-model: {row["model"]}
-{skew}dtype: {{weights: bf16, kv: bf16}}
-tensor_parallel: {row["gpus"]}
-workload:
-  concurrency: {row["batch"]}
-  requests: {row["batch"]}
-  prompt_tokens: {row["tokens"]}
-  output_tokens: {row["tokens"]}
-engine: {{{file}{VERSIONS.get(engine, "")}}}
-"""
+    scenario = (one_request if engine == "llama.cpp" else batch)(row)
+    scenario += f'model: {row["model"]}\nengine: {{{file}{VERSIONS.get(engine, "")}}}\n'
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(scenario)
         file.flush()

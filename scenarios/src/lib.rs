@@ -36,7 +36,7 @@ pub use load::training::Training;
 pub use load::workload::Workload;
 pub use load::workload_kind::WorkloadKind;
 pub use model::architecture::{Activation, Architecture, Norm};
-pub use model::config::gguf_repository::GgufRepository;
+pub use model::config::repositories::GgufRepository;
 pub use model::experts::{ExpertTraffic, Experts, RouterScoring};
 pub use model::formats::file_type::GgufFileType;
 pub use model::formats::published::PublishedFormats;

@@ -4,6 +4,7 @@ use super::advised_engine::AdvisedEngine;
 use super::model_catalog::CataloguedModel;
 use super::placing::PlacedModel;
 use super::question::AdviceQuestion;
+use scenarios::Model;
 
 /// The command, or the settings where an engine has no command line.
 pub(super) fn command(
@@ -55,17 +56,14 @@ pub(super) fn command(
             };
             let sequences =
                 if room.batch > 1 { format!(" --max-num-seqs {}", room.batch) } else { String::new() };
-            format!(
-                "vllm serve {name}{} --max-model-len {}{parallel}{sequences}",
-                quantisation("-", format),
-                room.context()
-            )
+            let checkpoint = checkpoint(name, format);
+            format!("vllm serve {checkpoint} --max-model-len {}{parallel}{sequences}", room.context())
         }
         AdvisedEngine::Sglang => {
             let parallel = if places.gpus > 1 { format!(" --tp {}", places.gpus) } else { String::new() };
             format!(
-                "python -m sglang.launch_server --model-path {name}{} --context-length {}{parallel}",
-                quantisation("-", format),
+                "python -m sglang.launch_server --model-path {} --context-length {}{parallel}",
+                checkpoint(name, format),
                 room.context()
             )
         }
@@ -113,13 +111,16 @@ fn offload(placed: &PlacedModel) -> Option<String> {
     Some(format!("-ngl {layers}{experts}{split}{step}"))
 }
 
-/// What a repository's name ends in where its weights are in `format`.
-fn quantisation(before: &str, format: &str) -> String {
+/// The checkpoint of a model in `format`: its maker's repository where that is known, which vLLM
+/// and SGLang round to fp8 as they load it. Other formats are in repositories of other names.
+fn checkpoint(name: &str, format: &str) -> String {
+    let known = Model::checkpoint_repository(name).unwrap_or(name);
     match format {
-        "fp8" => format!("{before}FP8"),
-        "int4_g128" => format!("{before}AWQ"),
-        "nvfp4" => format!("{before}NVFP4"),
-        _ => String::new(),
+        "fp8" => format!("{known} --quantization fp8"),
+        "int4_g128" if known.starts_with("Qwen/") => format!("{known}-AWQ"),
+        "int4_g128" => format!("{name}-AWQ"),
+        "nvfp4" => format!("{name}-NVFP4"),
+        _ => known.to_owned(),
     }
 }
 

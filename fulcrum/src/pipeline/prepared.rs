@@ -310,6 +310,16 @@ impl PreparedScenario {
             .map_err(planner_error)
     }
 
+    /// The most tokens that the engine's devices compute at once, where a step may have more: what
+    /// `placement` says, or the engine's own (`-ub` of llama.cpp).
+    pub(crate) fn micro_batch(&self) -> Option<u64> {
+        let offload = self.engine().profile.execution.op_offload.as_ref()?;
+        match &self.resolved.placement {
+            Some(PlacementChoice::Offload(options)) => Some(options.micro_batch),
+            _ => Some(offload.micro_batch.value),
+        }
+    }
+
     /// Whether the scenario forces a placement.
     pub(crate) fn is_forced(&self) -> bool {
         self.forced.is_some()

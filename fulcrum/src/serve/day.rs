@@ -202,3 +202,39 @@ fn joined(
     let kept = served.filter(|_| tables.keeps_requests).unwrap_or_default();
     Ok((tally.summary(0, 0), used, kept))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{parse_scenario, plan, simulate};
+
+    /// One request alone has the first token when a run of one sequence has it: both enter the
+    /// prompt in micro-batches of the engine, and both let them follow each other through GPUs.
+    #[test]
+    fn a_request_alone_takes_as_long_as_a_run_of_one_sequence() {
+        let scenario = |gpus: u64, load: &str, placement: &str, micro_batch: u64| {
+            let text = format!(
+                "{{machine: {{gpu: {{part: rtx-3090, count: {gpus}}}, cpu: epyc-7543, link: pcie4-x16,
+                    dram: {{capacity: 128 GB}}}},
+                  model: qwen3-30b-a3b, dtype: q4_k_m, engine: llama.cpp,
+                  workload: {{{load}, prompt_tokens: 1536, output_tokens: 4}},
+                  placement: {{{placement}, micro_batch: {micro_batch}}}}}"
+            );
+            parse_scenario(&text).expect("a scenario")
+        };
+        for (gpus, placement) in [(1, "cpu_moe_layers: 30"), (1, "gpu_layers: 99"), (2, "gpu_layers: 99")] {
+            for micro_batch in [128, 512, 1024] {
+                let scenario = |load| scenario(gpus, load, placement, micro_batch);
+                let run = simulate(&plan(&scenario("batch: 1")).expect("it fits")).expect("it runs");
+                let alone = scenario("concurrency: 1, requests: 1");
+                let alone = PreparedScenario::new(&alone).expect("a scenario");
+                let day = serve_day(&alone, DayTables::default()).expect("it runs");
+                let [served, run] = [day.summary.ttft_s.mean, run.ttft_ns() as f64 * 1e-9];
+                assert!(
+                    (served / run - 1.0).abs() < 0.02,
+                    "{gpus}, {placement}, {micro_batch}: {served} s served, {run} s alone"
+                );
+            }
+        }
+    }
+}

@@ -52,8 +52,10 @@ impl<'q> EngineFleet<'q> {
         mut plans: Vec<EnginePlan>,
     ) -> Result<Self> {
         share_sequence_blocks(&mut plans);
-        let lower =
-            |plan: &EnginePlan| PhasePrograms::lower(&machine, scenario.model(), &plan.placement).or_input();
+        let lower = |plan: &EnginePlan| {
+            let programs = PhasePrograms::lower(&machine, scenario.model(), &plan.placement).or_input()?;
+            Ok(programs.in_micro_batches(scenario.micro_batch()))
+        };
         let programs: Vec<_> = plans.iter().map(lower).collect::<Result<_>>()?;
         let slo = scenario.slo();
         let limits = SloLimits { ttft: slo.ttft, tpot: slo.tpot };

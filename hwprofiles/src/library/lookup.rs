@@ -196,6 +196,9 @@ impl Library {
     }
 
     fn link(&self, name: &str) -> Result<LinkPart, ProfileError> {
+        if let Some(link) = LinkPart::stated(name) {
+            return Ok(link);
+        }
         match self.profile(name)? {
             Profile::Link(link) => Ok(*link),
             Profile::Host(host) => Ok(measured_gpu(name, *host)?.link),

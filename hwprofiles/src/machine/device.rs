@@ -108,6 +108,10 @@ pub struct DeviceDetails {
     /// The rate at which an engine's kernels read quantised weights, dequantisation included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantised_read: Option<Sourced<BytesPerSec>>,
+    /// The rate at which an engine's kernels read other weights, where products are slower than
+    /// their tables say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub float_read: Option<Sourced<BytesPerSec>>,
     /// The most that an engine's kernels reach in products with quantised weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantised_product: Option<Sourced<FlopPerSec>>,

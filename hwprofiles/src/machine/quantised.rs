@@ -101,7 +101,10 @@ impl Device {
         let has_own_rate = is_unpacked && details.quantised_product.is_some();
         let known = if has_own_rate { Product { m: 1, ..product } } else { product };
         // An engine's rate of reading holds dequantisation.
-        let own_read = details.quantised_read.as_ref().filter(|_| is_unpacked);
+        let own_read = match dtype.is_quantised() {
+            true => details.quantised_read.as_ref().filter(|_| is_unpacked),
+            false => details.float_read.as_ref(),
+        };
         let cost = details.dequantisation.as_ref().filter(|_| own_read.is_none());
         let estimate = self.known_product(dtype, known, factor, cost)?;
         let read = own_read.map(|rate| dtype.matrix_bytes(n, k) / (rate.value * factor.get().min(1.0)));

@@ -52,12 +52,14 @@ impl Device {
             }
             Bound::Memory => {
                 let details = &mut device.details;
-                let reads =
-                    [&mut details.quantised_read, &mut details.state_rate, &mut details.cache_read_by_head];
-                let reads = reads.into_iter().flatten();
-                reads
-                    .chain([&mut device.elementwise])
-                    .for_each(|rate| rate.value = rate.value * factor.get());
+                let reads = [
+                    &mut details.quantised_read,
+                    &mut details.float_read,
+                    &mut details.state_rate,
+                    &mut details.cache_read_by_head,
+                ];
+                let rates = reads.into_iter().flatten().chain([&mut device.elementwise]);
+                rates.for_each(|rate| rate.value = rate.value * factor.get());
             }
             Bound::Launch => {
                 device.launch.value = device.launch.value / factor.get();

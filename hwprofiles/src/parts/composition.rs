@@ -16,7 +16,8 @@ use crate::parts::gpu::{GpuChoice, gpu_choices};
 use crate::parts::modules::MemoryModules;
 use crate::parts::reached::ReachedRates;
 use crate::units::{Bytes, BytesPerSec, Sourced};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::de::{self, IntoDeserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// A composition as written: parts by name. [`crate::Library::parts`] looks the names up.
@@ -47,8 +48,8 @@ pub struct PartNames {
     /// The cores of a datasheet CPU that are used, over all sockets; all where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u64>,
-    /// The memory modules of a datasheet CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The memory modules of a datasheet CPU; a size alone stands for all.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "size_or_keys")]
     pub dram: Option<DramChoice>,
     /// A loopback device on the last core, with this much memory behind a link this slow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +59,8 @@ pub struct PartNames {
     /// several kinds are a list: `[rtx-4090, {part: rtx-3060-12, host_link: pcie3-x4}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "gpu", with = "gpu_choices")]
     pub gpus: Vec<GpuChoice>,
-    /// The link to each GPU that names no `host_link`.
+    /// The link to each GPU that names no `host_link`: a name, or what copies reach each way, with
+    /// the latency where it is known (`120 GB/s, 1 us`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
     /// Memory behind CXL: a name, or `{part: NAME, count: 2, interleave: {dram: 5, cxl: 2}}`.
@@ -195,6 +197,25 @@ pub struct DramChoice {
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modules: Option<MemoryModules>,
+}
+
+/// A memory by its size alone, `64 GB`, or by its keys.
+fn size_or_keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DramChoice>, D::Error> {
+    struct Visitor;
+    impl<'de> de::Visitor<'de> for Visitor {
+        type Value = DramChoice;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a size, as 64 GB, or {capacity: 64 GB, bandwidth: 89.6 GB/s}")
+        }
+        fn visit_str<E: de::Error>(self, size: &str) -> Result<DramChoice, E> {
+            let capacity = crate::units::stated(size.into_deserializer())?;
+            Ok(DramChoice { capacity, ..DramChoice::default() })
+        }
+        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<DramChoice, A::Error> {
+            DramChoice::deserialize(de::value::MapAccessDeserializer::new(map))
+        }
+    }
+    deserializer.deserialize_any(Visitor).map(Some)
 }
 
 impl DramChoice {

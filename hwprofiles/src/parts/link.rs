@@ -53,6 +53,9 @@ pub struct LinkPart {
     pub all_reduce: Option<AllReduce>,
 }
 
+/// α of a link of which only the rate was said: that of the shipped PCIe links.
+const USUAL_LATENCY: Seconds = Seconds::new(6e-6);
+
 /// A rate each way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,6 +91,20 @@ impl LinkPart {
             dram_traffic: None,
             all_reduce: None,
         }
+    }
+
+    /// The link that is said by what copies reach each way, and its latency where that is known:
+    /// `120 GB/s` or `120 GB/s, 1 us`. `None` for a name.
+    pub(crate) fn stated(text: &str) -> Option<Self> {
+        let (rate, latency) = text.split_once(',').map_or((text, None), |(rate, rest)| (rate, Some(rest)));
+        let rate: BytesPerSec = rate.trim().parse().ok().filter(|rate| *rate > BytesPerSec::new(0.0))?;
+        let said = "as stated by the person asking";
+        let latency = match latency {
+            Some(latency) => Sourced::estimated(latency.trim().parse().ok()?, said),
+            None => Sourced::estimated(USUAL_LATENCY, "α of an asynchronous copy over PCIe"),
+        };
+        let rate = Sourced::estimated(rate, said);
+        Some(Self::new(text, latency, rate.clone(), rate))
     }
 
     pub(crate) fn check(&self) -> Result<(), Refusal> {

@@ -216,6 +216,7 @@ impl DescribedMachine {
         assumed.iter_mut().for_each(|unused| *unused = format!("not used: {unused}"));
         self.find_lanes(&mut assumed);
         self.keep_used_gpus(&mut assumed);
+        self.count_dies(&mut assumed);
         let mut server = self.gpus.first().and_then(|gpu| gpu.part.server.clone()).unwrap_or_default();
         let cpu_name = match self.cpu.clone() {
             Some(cpu) => cpu,
@@ -302,6 +303,18 @@ impl DescribedMachine {
                 "GPUs of two makers as fast together as alone (they need Vulkan, where NVIDIA's are slower)"
                     .to_owned(),
             );
+        }
+    }
+
+    /// Takes the dies of cards for GPUs where drivers do.
+    fn count_dies(&mut self, assumed: &mut Vec<String>) {
+        for gpu in &mut self.gpus {
+            let Some(PartKind::Gpu(die)) = gpu.part.dies.as_ref().and_then(|die| part_kind(die, false))
+            else {
+                continue;
+            };
+            assumed.push(format!("each {} is two GPUs to drivers, {}", gpu.part.gpu, die.gpu));
+            (gpu.part, gpu.count) = (*die, gpu.count.saturating_mul(2));
         }
     }
 

@@ -371,6 +371,7 @@ mod tests {
             ("RTX 4090 x16, i7-13700K", "rtx-4090 24 GB, i7-13700k, pcie4-x16"),
             ("RTX 3090 x4, EPYC 7543", "4x rtx-3090 24 GB, epyc-7543"),
             ("H100 x8", "8x h100-sxm 80 GB"),
+            ("4x MI250, EPYC 7742", "8x mi250-gcd 64 GB, epyc-7742"),
             ("RTX 4060 Ti, RTX 4060, i5-13400", "rtx-4060-ti-8, rtx-4060 8 GB, i5-13400"),
             ("Radeon 780M, RTX 4060 laptop, Ryzen 7840HS, 32 GB", "rtx-4060-laptop 8 GB, ryzen-7840hs"),
             ("Ryzen 7 7840HS, 32 GB", "radeon-780m, ryzen-7840hs"),

@@ -212,6 +212,24 @@ fn quantised_weights_are_read_at_the_engines_share() {
 }
 
 #[test]
+fn other_weights_are_read_at_the_engines_share_where_it_is_less() {
+    let plain = machine("mi250-gcd", 1);
+    let s = source();
+    let text = format!(
+        "float_read: {{value: 0.5, {s}}}\narchitectures:\n  cdna2: {{float_read: {{value: 0.25, {s}}}}}"
+    );
+    let run = plain.run_by(&engine(&text));
+    let gpu = device(&run, DeviceKind::Gpu);
+    let rate: BytesPerSec = plain.memory(gpu.memory).bandwidth.value * 0.25;
+    let read = DType::Bf16.matrix_bytes(8192, 8192) / rate;
+    assert_eq!(gpu.gemm_time(DType::Bf16, 1, 8192, 8192).unwrap().time, read);
+    let many = |machine| device(machine, DeviceKind::Gpu).gemm_time(DType::Bf16, 8192, 8192, 8192).unwrap();
+    assert_eq!(many(&run), many(&plain), "many rows are computed, not read");
+    let quantised = |machine| device(machine, DeviceKind::Gpu).gemm_time(DType::Q4K, 1, 8192, 8192).unwrap();
+    assert_eq!(quantised(&run), quantised(&plain));
+}
+
+#[test]
 fn a_cpu_multiplies_blocks_at_most_as_fast_as_the_engines_kernels() {
     let plain = machine("rtx-5090", 1);
     let run = plain.run_by(&engine(&format!("host_product: {{value: 1.5, {}}}", source())));

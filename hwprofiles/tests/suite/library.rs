@@ -96,6 +96,7 @@ fn every_number_of_a_part_says_where_it_came_from() {
                 "ranks",
                 "unified",
                 "also_in",
+                "dies",
                 "inline_ecc",
                 "by_pair",
             ];

@@ -363,3 +363,24 @@ proptest! {
         let _ = Profile::from_yaml(&format!("{}{put}{}", &text[..start], &text[end..]), name);
     }
 }
+
+#[test]
+fn a_link_is_its_rate_and_a_memory_its_size() {
+    let machine = |link: &str, dram: &str| {
+        compose(&format!("parts: {{cpu: i7-13700k, gpu: rtx-4090, link: '{link}', dram: {dram}}}"))
+    };
+    let plain = machine("120 GB/s", "{capacity: 64 GB}").unwrap();
+    for (link, latency) in [("120 GB/s", 6e-6), ("120 GB/s, 250 ns", 250e-9)] {
+        let machine = machine(link, "64 GB").unwrap();
+        assert_eq!(machine.memories, plain.memories, "{link}");
+        for way in &machine.links {
+            assert_eq!(way.bandwidth.value, "120 GB/s".parse().unwrap(), "{link}: {}", way.name);
+            assert!((way.latency.value.get() - latency).abs() < 1e-15, "{link}: {}", way.name);
+        }
+    }
+    for (link, dram) in [("0 GB/s", "64 GB"), ("120 GB", "64 GB"), ("120 GB/s, soon", "64 GB")] {
+        let told = machine(link, dram).expect_err(link);
+        assert!(told.contains("neither a file nor a shipped profile"), "{told}");
+    }
+    assert!(machine("120 GB/s", "64").expect_err("no unit").contains("64"));
+}

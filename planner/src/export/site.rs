@@ -3,6 +3,7 @@
 
 use super::engine::ExportTarget;
 use super::export_error::ExportError;
+use super::shell::quoted;
 use crate::error::PlannerError;
 use crate::memory::overfilled;
 use crate::memory::{MemoryUsage, usage};
@@ -169,6 +170,15 @@ impl<'a> Site<'a> {
         }
         let none = PlannerError::NoPlacement { change: "there is no candidate".to_owned() };
         Err(self.unfit(last.unwrap_or(none)))
+    }
+
+    /// The checkpoint that servers load: its maker's repository for a preset in a format that they
+    /// load or round it to, otherwise the model's name.
+    pub fn checkpoint(&self) -> String {
+        let loads = [DType::F32, DType::F16, DType::Bf16, DType::Fp8];
+        let preset = self.plan.from.as_ref().map(|from| from.model.as_str());
+        let preset = preset.filter(|_| self.plan.formats.weights.one().is_some_and(|it| loads.contains(&it)));
+        quoted(preset.and_then(Model::checkpoint_repository).unwrap_or(&self.plan.model.name))
     }
 
     /// The value of `--dtype` of servers that read checkpoints: for quantised weights the

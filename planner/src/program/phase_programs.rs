@@ -12,6 +12,9 @@ pub struct PhasePrograms {
     pub prefill: Program,
     /// Decode.
     pub decode: Program,
+    /// The most tokens that devices compute at once. An engine may take more into a step: it then
+    /// computes them in parts, one after the other (`-ub` beside `-b` of llama.cpp).
+    pub micro_batch: Option<u64>,
 }
 
 impl PhasePrograms {
@@ -20,7 +23,13 @@ impl PhasePrograms {
         Ok(Self {
             prefill: Program::lower(machine, model, placement, Phase::Prefill)?,
             decode: Program::lower(machine, model, placement, Phase::Decode)?,
+            micro_batch: None,
         })
+    }
+
+    /// The same for an engine whose devices compute at most so many tokens at once.
+    pub fn in_micro_batches(self, micro_batch: Option<u64>) -> Self {
+        Self { micro_batch, ..self }
     }
 
     /// The program of `phase`.

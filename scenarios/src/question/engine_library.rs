@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 /// Name and text of every shipped engine. The first is the default; the others say in what they
 /// differ from it.
-const SHIPPED: [(&str, &str); 8] = [
+const SHIPPED: [(&str, &str); 9] = [
     ("fulcrum", include_str!("../../engines/fulcrum.yaml")),
     ("vllm", include_str!("../../engines/vllm.yaml")),
     ("sglang", include_str!("../../engines/sglang.yaml")),
@@ -19,6 +19,7 @@ const SHIPPED: [(&str, &str); 8] = [
     ("ik_llama.cpp", include_str!("../../engines/ik_llama.cpp.yaml")),
     ("ktransformers", include_str!("../../engines/ktransformers.yaml")),
     ("deepspeed-mii", include_str!("../../engines/deepspeed-mii.yaml")),
+    ("optimum-habana", include_str!("../../engines/optimum-habana.yaml")),
 ];
 
 /// The most heads to which a kernel fills up those of a rank.

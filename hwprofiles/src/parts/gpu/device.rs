@@ -133,7 +133,7 @@ fn waiting(power: &Sourced<Watts>) -> Sourced<Watts> {
 const OF_PEAK_RATE: f64 = 0.6;
 
 /// The share of its peak that fp8 reaches, as a part of the share of 16-bit floats: the median of
-/// H100, H200, GH200, GB200 and B200 (0.88, 0.91, 0.93, 0.99, 1.05), whose shares of both are known.
+/// H100, H200, GH200, GB200 and B200 (0.88, 0.91, 0.93, 0.99, 1.05), whose shares are known.
 const OF_SHARE_FP8: f64 = 0.93;
 
 /// The share of its peak that fp8 is expected to reach where 16-bit floats reach `share` of theirs.
@@ -170,8 +170,8 @@ impl GpuPart {
     }
 
     /// The share of the peak that long products were seen to reach. bf16 and f16 use the same
-    /// units: where their peaks are equal, the share of one stands for the other. Without a share of
-    /// its own, fp8 reaches [`OF_SHARE_FP8`] of theirs.
+    /// units: where their peaks are equal, the share of one stands for the other. Without a share
+    /// of its own, fp8 reaches [`OF_SHARE_FP8`] of theirs.
     fn achieved_share(&self, format: DType) -> Option<Sourced<Ratio>> {
         let shares = &self.achieved.as_ref()?.gemm;
         let peak = |format: DType| self.peak.get(&format).map(|peak| peak.value);

@@ -37,6 +37,10 @@ pub struct GpuPart {
     /// Of a unified GPU: other CPUs than the server's that contain it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_in: Vec<String>,
+    /// The part that each of the two dies of its card is, where drivers show dies as GPUs of their
+    /// own: a name. Who says this card in words has two of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dies: Option<String>,
     /// The memory on its card or package. Programs get [`GpuPart::allocatable`] of it.
     #[serde(deserialize_with = "crate::units::checked")]
     pub capacity: Sourced<Bytes>,
@@ -166,6 +170,7 @@ impl GpuPart {
             l2: None,
             unified: false,
             also_in: vec![],
+            dies: None,
             capacity,
             inline_ecc: false,
             bandwidth,

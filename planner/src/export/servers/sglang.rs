@@ -4,7 +4,6 @@
 use super::super::difference::differences;
 use super::super::engine_options::Export;
 use super::super::export_error::ExportError;
-use super::super::shell::quoted;
 use super::super::site::{Gpu, Site};
 use super::front_offload::{layer_bytes, like_the_plan, placement};
 use crate::memory::MemoryUsage;
@@ -31,7 +30,7 @@ pub(in super::super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
 
 fn command(site: &Site<'_>, gpu: Gpu, gibibytes: u64, used: &[MemoryUsage]) -> String {
     let (plan, workload) = (site.plan, &site.plan.workload);
-    let mut words = vec![format!("python -m sglang.launch_server --model-path {}", quoted(&plan.model.name))];
+    let mut words = vec![format!("python -m sglang.launch_server --model-path {}", site.checkpoint())];
     words.extend((gibibytes > 0).then(|| format!("--cpu-offload-gb {gibibytes}")));
     words.push(format!("--context-length {}", workload.context()));
     let tokens = workload.batch * workload.context();

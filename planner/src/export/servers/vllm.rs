@@ -4,7 +4,6 @@
 use super::super::difference::differences;
 use super::super::engine_options::Export;
 use super::super::export_error::ExportError;
-use super::super::shell::quoted;
 use super::super::site::{Gpu, Site};
 use super::front_offload::{layer_bytes, like_the_plan, placement};
 use crate::memory::MemoryUsage;
@@ -32,7 +31,7 @@ pub(in super::super) fn export(site: &Site<'_>) -> Result<Export, ExportError> {
 
 fn command(site: &Site<'_>, gpu: Gpu, offloaded: usize, used: &[MemoryUsage]) -> String {
     let (plan, workload) = (site.plan, &site.plan.workload);
-    let mut words = vec![format!("vllm serve {}", quoted(&plan.model.name))];
+    let mut words = vec![format!("vllm serve {}", site.checkpoint())];
     if offloaded > 0 {
         // Rounded down, since vLLM also offloads the parameter that reaches the limit.
         let gibibytes = layer_bytes(site, offloaded).gibibytes();

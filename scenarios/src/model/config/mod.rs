@@ -2,13 +2,13 @@
 
 pub(crate) mod aliases;
 pub(crate) mod families;
-pub(crate) mod gguf_repository;
 pub(crate) mod keys;
 mod misspelt;
 pub(crate) mod mixture;
 pub(crate) mod presets;
 pub(crate) mod read;
 pub(crate) mod readers;
+pub(crate) mod repositories;
 pub(crate) mod rotary;
 pub(crate) mod router;
 pub(crate) mod sizes;

@@ -129,7 +129,16 @@ impl Model {
         match self.architecture {
             Architecture::Mixtral | Architecture::GptOss | Architecture::MiniMaxM2 | Architecture::Llama4 => {
                 config["num_local_experts"] = json!(experts.count);
-                config["intermediate_size"] = json!(experts.intermediate);
+                // One width says both and no layer is dense, unless there are keys that say so.
+                let has_plain_keys =
+                    matches!(self.architecture, Architecture::Mixtral | Architecture::GptOss);
+                let has_own_width = has_plain_keys && experts.intermediate != self.intermediate;
+                let key = if has_own_width { "moe_intermediate_size" } else { "intermediate_size" };
+                config[key] = json!(experts.intermediate);
+                let dense = self.dense_layers();
+                if has_plain_keys && !dense.is_empty() {
+                    config["mlp_only_layers"] = json!(dense);
+                }
                 if self.architecture == Architecture::MiniMaxM2 {
                     config["shared_intermediate_size"] = json!(experts.shared);
                     config["routed_scaling_factor"] = json!(experts.weight_scale);

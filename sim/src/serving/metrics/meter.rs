@@ -53,6 +53,8 @@ pub struct ResourceMeter<'a> {
     cost_model: CostModel<'a>,
     prefill: PhaseMeter<'a>,
     decode: PhaseMeter<'a>,
+    /// See [`PhasePrograms::micro_batch`].
+    micro_batch: Option<u64>,
     /// The first rate that was missing.
     missing: Option<MissingRate>,
 }
@@ -141,6 +143,21 @@ impl<'a> PhaseMeter<'a> {
         for (task, kind_count) in &self.counted_kinds {
             let [first, last] = [batch, &last_batch(batch, count)].map(|b| task_price(cost_model, task, b));
             self.counted.add_series(&first?, &last?, i128::from(count), *kind_count as i128);
+        }
+        Ok(())
+    }
+
+    /// Adds a step that is computed in parts of at most `most` tokens. Its time is one.
+    fn add_parts(
+        &mut self,
+        cost_model: &CostModel<'_>,
+        steps: &ObservedSteps<'_>,
+        most: u64,
+    ) -> Result<(), MissingRate> {
+        let mut part = ObservedSteps { ..*steps };
+        for batch in steps.batch.parts(most) {
+            self.add(cost_model, &ObservedSteps { batch: batch.as_batch(), ..part })?;
+            (part.begin, part.host) = (part.end, SimTime::ZERO);
         }
         Ok(())
     }
@@ -364,7 +381,8 @@ impl<'a> ResourceMeter<'a> {
     /// The meter of an engine that runs `programs`.
     pub fn new(cost_model: CostModel<'a>, programs: &'a PhasePrograms) -> Self {
         let phase = |program| PhaseMeter::new(&cost_model, program);
-        Self { cost_model, prefill: phase(&programs.prefill), decode: phase(&programs.decode), missing: None }
+        let (prefill, decode) = (phase(&programs.prefill), phase(&programs.decode));
+        Self { cost_model, prefill, decode, micro_batch: programs.micro_batch, missing: None }
     }
 
     /// The use of all observed steps.
@@ -393,8 +411,13 @@ impl<'a> ResourceMeter<'a> {
 
 impl EngineObserver for ResourceMeter<'_> {
     fn steps(&mut self, steps: &ObservedSteps<'_>) {
-        let phase = if steps.batch.chunks.is_empty() { &mut self.decode } else { &mut self.prefill };
-        if let Err(missing) = phase.add(&self.cost_model, steps) {
+        let divided = self.micro_batch.filter(|most| steps.batch.tokens() > *most);
+        let added = match divided {
+            _ if steps.batch.chunks.is_empty() => self.decode.add(&self.cost_model, steps),
+            Some(most) => self.prefill.add_parts(&self.cost_model, steps, most),
+            None => self.prefill.add(&self.cost_model, steps),
+        };
+        if let Err(missing) = added {
             self.missing.get_or_insert(missing);
         }
     }

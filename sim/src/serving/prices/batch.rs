@@ -49,6 +49,62 @@ impl Batch<'_> {
     }
 }
 
+/// A batch that owns its chunks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct OwnedBatch {
+    chunks: Vec<PrefillChunk>,
+    decodes: u64,
+    decode_tokens: u64,
+    sampled: u64,
+}
+
+impl OwnedBatch {
+    pub fn new(batch: &Batch<'_>) -> Self {
+        let Batch { chunks, decodes, decode_tokens, sampled } = *batch;
+        Self { chunks: chunks.to_vec(), decodes, decode_tokens, sampled }
+    }
+
+    pub fn as_batch(&self) -> Batch<'_> {
+        let Self { ref chunks, decodes, decode_tokens, sampled } = *self;
+        Batch { chunks, decodes, decode_tokens, sampled }
+    }
+}
+
+impl Batch<'_> {
+    /// The parts of at most `most` tokens that are computed one after the other: decodes before
+    /// prompts. Of decodes that do not fit in one part, each part has an equal share of the
+    /// contexts. Prompts that end give their token in the last part.
+    pub(crate) fn parts(&self, most: u64) -> Vec<OwnedBatch> {
+        let most = most.max(1);
+        let mut parts: Vec<OwnedBatch> = Vec::new();
+        let (mut decodes, mut decode_tokens) = (self.decodes, self.decode_tokens);
+        let mut chunks = self.chunks.iter();
+        let (mut new, mut past) = chunks.next().map_or((0, 0), |chunk| (chunk.new, chunk.past));
+        while decodes > 0 || new > 0 {
+            let beside = decodes.min(most);
+            let tokens = (u128::from(decode_tokens) * u128::from(beside)).checked_div(decodes.into());
+            let tokens = tokens.unwrap_or(0) as u64;
+            (decodes, decode_tokens) = (decodes - beside, decode_tokens - tokens);
+            let mut part =
+                OwnedBatch { chunks: vec![], decodes: beside, decode_tokens: tokens, sampled: beside };
+            let mut room = most - beside;
+            while room > 0 && new > 0 {
+                let entering = room.min(new);
+                part.chunks.push(PrefillChunk { new: entering, past });
+                (room, new, past) = (room - entering, new - entering, past + entering);
+                if new == 0 {
+                    (new, past) = chunks.next().map_or((0, 0), |chunk| (chunk.new, chunk.past));
+                }
+            }
+            parts.push(part);
+        }
+        if let Some(last) = parts.last_mut() {
+            last.sampled += self.sampled - self.decodes.min(self.sampled);
+        }
+        parts
+    }
+}
+
 /// The times of steps on the devices, without the host's overhead.
 pub trait StepPrices {
     /// The time of a step of `batch`.
@@ -62,5 +118,40 @@ pub trait StepPrices {
     /// several.
     fn price_set(&self) -> usize {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        /// Parts have at most `most` tokens, all but the last have as many, and together they are
+        /// the batch.
+        #[test]
+        fn parts_make_up_the_batch(
+            chunks in prop::collection::vec((1u64..300, 0u64..300), 0..5),
+            decodes in 0u64..200, context in 1u64..300, ending in 0u64..5, most in 1u64..200,
+        ) {
+            let chunks: Vec<_> = chunks.into_iter().map(|(new, past)| PrefillChunk { new, past }).collect();
+            let sampled = decodes + ending.min(chunks.len() as u64);
+            let batch = Batch { chunks: &chunks, decodes, decode_tokens: decodes * context, sampled };
+            let parts = batch.parts(most);
+            let sum = |of: fn(&Batch<'_>) -> u64| parts.iter().map(|part| of(&part.as_batch())).sum::<u64>();
+            prop_assert_eq!(sum(|part| part.tokens()), batch.tokens());
+            prop_assert_eq!(sum(|part| part.decodes), decodes);
+            prop_assert_eq!(sum(|part| part.decode_tokens), batch.decode_tokens);
+            prop_assert_eq!(sum(|part| part.sampled), sampled);
+            // Pairs of new tokens and the tokens that they attend to.
+            let pairs = |chunk: &PrefillChunk| chunk.new * (2 * chunk.past + chunk.new);
+            let of_parts: u64 = parts.iter().flat_map(|part| &part.chunks).map(pairs).sum();
+            prop_assert_eq!(of_parts, chunks.iter().map(pairs).sum::<u64>());
+            for (index, part) in parts.iter().enumerate() {
+                let tokens = part.as_batch().tokens();
+                prop_assert!(tokens == most || tokens <= most && index + 1 == parts.len());
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::clock::{SimTime, Tick};
 use crate::serving::prices::attention_times::AttentionTimes;
-use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
+use crate::serving::prices::batch::{Batch, OwnedBatch, PrefillChunk, StepPrices};
 use crate::serving::prices::kinks::ContextKinks;
 use crate::serving::prices::step_line::StepLine;
 use crate::serving::prices::task_prices::{
@@ -12,7 +12,7 @@ use crate::serving::prices::task_prices::{
 use crate::step::batch_run::sampling_time;
 use crate::step::simulator::{Simulator, step_seconds};
 use hwprofiles::{DeviceId, MissingRate, Seconds};
-use planner::{Action, CostModel, Lane, PhasePrograms, Program, Task};
+use planner::{Action, CostModel, Lane, PhasePrograms, Program, StepOverlap, Task};
 use rustc_hash::FxHashMap;
 use scenarios::{Operator, Phase};
 
@@ -41,7 +41,7 @@ pub struct PlanPrices<'a> {
     kinks: ContextKinks,
     /// By the number of decodes.
     lines: Vec<DecodeLines>,
-    simulated: FxHashMap<BatchKey, SimTime>,
+    simulated: FxHashMap<OwnedBatch, SimTime>,
 }
 
 /// The time of all tasks of one operator in a step.
@@ -97,22 +97,6 @@ impl DecodeLines {
             Some((_, known)) => *known = line,
             None => self.lines.push((key, line)),
         }
-    }
-}
-
-/// A batch that owns its chunks.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct BatchKey {
-    chunks: Vec<PrefillChunk>,
-    decodes: u64,
-    decode_tokens: u64,
-    sampled: u64,
-}
-
-impl BatchKey {
-    fn new(batch: &Batch<'_>) -> Self {
-        let Batch { chunks, decodes, decode_tokens, sampled } = *batch;
-        Self { chunks: chunks.to_vec(), decodes, decode_tokens, sampled }
     }
 }
 
@@ -257,11 +241,50 @@ impl<'a> PlanPrices<'a> {
         }
     }
 
+    /// The most tokens of a part, where prompts enter and the step is computed in parts.
+    fn part(&self, batch: &Batch<'_>) -> Option<u64> {
+        let is_larger = |most: &u64| !batch.chunks.is_empty() && batch.tokens() > *most;
+        self.programs.micro_batch.filter(is_larger)
+    }
+
+    /// Seconds of parts of a step, which follow each other through the GPUs where the engine
+    /// overlaps steps.
+    fn in_parts(&mut self, parts: &[OwnedBatch]) -> Result<f64, MissingRate> {
+        let overlap = StepOverlap::new(&self.cost_model, &self.programs.prefill);
+        let mut all = 0.0;
+        let (mut followed, mut busy) = (0.0, vec![Seconds::ZERO; self.cost_model.machine.devices.len()]);
+        for (index, part) in parts.iter().enumerate() {
+            let seconds = self.seconds(Phase::Prefill, &part.as_batch())?;
+            all += seconds;
+            if overlap.is_some() && index + 1 < parts.len() {
+                followed += seconds;
+                for (sum, time) in busy.iter_mut().zip(self.undivided_device_times(&part.as_batch())?) {
+                    *sum += time;
+                }
+            }
+        }
+        let Some(overlap) = overlap else { return Ok(all) };
+        let lanes =
+            busy.iter().enumerate().map(|(device, time)| (Lane::Device(DeviceId(device)), time.get()));
+        Ok(all - overlap.saved(followed, &overlap.busy(lanes)))
+    }
+
     /// How long a step of `batch` keeps each device busy, by device.
     ///
     /// # Errors
     /// A rate that was not measured.
     pub fn device_times(&mut self, batch: &Batch<'_>) -> Result<Vec<Seconds>, MissingRate> {
+        let Some(most) = self.part(batch) else { return self.undivided_device_times(batch) };
+        let mut busy = vec![Seconds::ZERO; self.cost_model.machine.devices.len()];
+        for part in batch.parts(most) {
+            for (sum, time) in busy.iter_mut().zip(self.undivided_device_times(&part.as_batch())?) {
+                *sum += time;
+            }
+        }
+        Ok(busy)
+    }
+
+    fn undivided_device_times(&mut self, batch: &Batch<'_>) -> Result<Vec<Seconds>, MissingRate> {
         let phase = if batch.chunks.is_empty() { Phase::Decode } else { Phase::Prefill };
         let mut busy = vec![Seconds::ZERO; self.cost_model.machine.devices.len()];
         if let Some(device) = self.serial(phase).map(|serial| serial.device) {
@@ -321,14 +344,21 @@ impl<'a> PlanPrices<'a> {
 
 impl StepPrices for PlanPrices<'_> {
     fn step(&mut self, batch: &Batch<'_>) -> Result<SimTime, MissingRate> {
+        let divided = self.part(batch);
         if self.serial_prefill.is_some() {
-            return Ok(sim_time(self.seconds(Phase::Prefill, batch)?));
+            return Ok(sim_time(match divided {
+                Some(most) => self.in_parts(&batch.parts(most))?,
+                None => self.seconds(Phase::Prefill, batch)?,
+            }));
         }
-        let key = BatchKey::new(batch);
+        let key = OwnedBatch::new(batch);
         if let Some(&known) = self.simulated.get(&key) {
             return Ok(known);
         }
-        let time = sim_time(self.seconds(Phase::Prefill, batch)?);
+        let time = sim_time(match divided {
+            Some(most) => self.in_parts(&batch.parts(most))?,
+            None => self.seconds(Phase::Prefill, batch)?,
+        });
         if self.simulated.len() == REMEMBERED {
             self.simulated.clear();
         }

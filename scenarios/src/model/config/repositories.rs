@@ -1,8 +1,12 @@
-//! Where GGUF files of presets are published.
+//! Where GGUF files and checkpoints of presets are published.
 
 use crate::model::transformer::Model;
 
 const REPOSITORIES: &str = include_str!("gguf_repositories.csv");
+
+/// The repositories of Hugging Face in which their makers publish the weights of presets, the
+/// variant for chats where there are several.
+const CHECKPOINTS: &str = include_str!("checkpoint_repositories.csv");
 
 /// A repository of Hugging Face with GGUF files of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +29,13 @@ impl GgufRepository {
 }
 
 impl Model {
+    /// The repository with the checkpoint of a preset, as its maker publishes it. `None` for a name
+    /// that is no preset's, and where none is known.
+    pub fn checkpoint_repository(preset: &str) -> Option<&'static str> {
+        let mut rows = CHECKPOINTS.lines().skip(1).filter_map(|row| row.split_once(','));
+        rows.find(|(model, _)| *model == preset).map(|(_, repository)| repository)
+    }
+
     /// The repository that has GGUF files of a preset. `None` for a name that is no preset's, and
     /// where none is known.
     pub fn gguf_repository(preset: &str) -> Option<GgufRepository> {
@@ -53,6 +64,17 @@ mod tests {
             assert_eq!(Model::gguf_repository(preset), Some(repository));
         }
         assert_eq!(Model::gguf_repository("model"), None);
+    }
+
+    #[test]
+    fn every_checkpoint_is_a_presets() {
+        for row in CHECKPOINTS.lines().skip(1) {
+            let (preset, repository) = row.split_once(',').expect("two columns");
+            assert!(Model::is_preset_name(preset), "{preset}");
+            assert_eq!(repository.split('/').count(), 2, "{repository}");
+            assert_eq!(Model::checkpoint_repository(preset), Some(repository));
+        }
+        assert_eq!(Model::checkpoint_repository("model"), None);
     }
 
     #[test]
