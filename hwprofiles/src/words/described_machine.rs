@@ -352,6 +352,12 @@ impl DescribedMachine {
             assumed.push(format!("{memory} of memory"));
             memory
         });
+        if let Some(most) =
+            channels.map(|channels| most_memory(channels, sockets)).filter(|it| capacity > *it)
+        {
+            let wrong = vec![format!("{capacity} of memory are more than {} takes: {most}", cpu.cpu)];
+            return Err(ProfileError::Unclear { understood: self.understood(), wrong });
+        }
         let lent = match unified && cpu.cpu.starts_with("apple") {
             true => {
                 let share = lent_by_macos(capacity);
@@ -381,6 +387,13 @@ impl DescribedMachine {
         let bandwidth = known.bandwidth.filter(|_| modules.is_none());
         Ok(DramChoice { capacity: stated(lent), bandwidth, modules })
     }
+}
+
+/// The most memory of a machine with so many channels over all sockets: two of the largest modules
+/// on each, those with registers where a socket has more than two channels.
+fn most_memory(channels: u64, sockets: u64) -> Bytes {
+    let module = if channels > 2 * sockets { "256 GB" } else { "64 GB" };
+    size(module) * (2 * channels)
 }
 
 fn size(text: &str) -> Bytes {

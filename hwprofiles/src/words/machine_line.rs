@@ -184,7 +184,11 @@ impl LineReader {
             }
             (None, Before::Gpu) => {
                 if let Some(gpus) = self.machine.gpus.last_mut() {
-                    (gpus.count, gpus.counted_behind) = (found, behind);
+                    // Several that were counted before their name have lanes behind it.
+                    match behind && gpus.count > 1 && matches!(found, 1 | 4 | 8 | 16) {
+                        true => gpus.lanes = Some(found),
+                        false => (gpus.count, gpus.counted_behind) = (found, behind),
+                    }
                 }
             }
             (None, Before::Cpu) => self.machine.sockets = Some(found),
@@ -269,7 +273,9 @@ impl LineReader {
                 self.before = Before::Gpu;
             }
             PartKind::Cpu(name) => {
-                self.machine.cpu = Some(name);
+                if let Some(other) = self.machine.cpu.replace(name.clone()).filter(|other| *other != name) {
+                    self.wrong.push(format!("two CPUs, {other} and {name}: leave one out"));
+                }
                 self.machine.sockets = waiting.or(self.machine.sockets);
                 self.before = Before::Cpu;
             }
@@ -371,6 +377,7 @@ mod tests {
             ("RTX 4090 x16, i7-13700K", "rtx-4090 24 GB, i7-13700k, pcie4-x16"),
             ("RTX 3090 x4, EPYC 7543", "4x rtx-3090 24 GB, epyc-7543"),
             ("H100 x8", "8x h100-sxm 80 GB"),
+            ("8x RTX 3090 x16, EPYC 7543", "8x rtx-3090 24 GB, epyc-7543, pcie4-x16"),
             ("4x MI250, EPYC 7742", "8x mi250-gcd 64 GB, epyc-7742"),
             ("RTX 4060 Ti, RTX 4060, i5-13400", "rtx-4060-ti-8, rtx-4060 8 GB, i5-13400"),
             ("Radeon 780M, RTX 4060 laptop, Ryzen 7840HS, 32 GB", "rtx-4060-laptop 8 GB, ryzen-7840hs"),
@@ -430,6 +437,20 @@ mod tests {
             ),
         ] {
             assert_parts(line, parts);
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        for (line, wanted) in [
+            (
+                "RTX 4090, i7-13700K, Ryzen 9 7950X, 64 GB",
+                "two CPUs, i7-13700k and ryzen-7950x: leave one out",
+            ),
+            ("RTX 4090, i7-13700K, 64 TB", "64 TB of memory are more than i7-13700k takes: 256 GB"),
+        ] {
+            let told = read_line(line).and_then(DescribedMachine::compose).unwrap_err().to_string();
+            assert!(told.contains(wanted), "{told}");
         }
     }
 
