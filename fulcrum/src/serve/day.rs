@@ -237,4 +237,19 @@ mod tests {
             }
         }
     }
+
+    /// A plan may fill the GPU's memory, of which engines keep some free: they are planned for less.
+    #[test]
+    fn a_model_that_is_too_large_for_the_gpu_is_served_by_both() {
+        for engine in ["fulcrum", "llama.cpp", "vllm"] {
+            let text = format!(
+                "{{machine: rtx4090-desktop, model: gpt-oss-120b, engine: {engine},
+                  workload: {{concurrency: 2, requests: 4, prompt_tokens: 1024, output_tokens: 16}}}}"
+            );
+            let scenario = parse_scenario(&text).expect("a scenario");
+            let scenario = PreparedScenario::new(&scenario).expect("a scenario");
+            let day = serve_day(&scenario, DayTables::default()).expect("it fits");
+            assert_eq!(day.summary.requests.completed, 4, "{engine}");
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
-use hwprofiles::{Bytes, Device, DeviceId, DeviceKind, GroupDivision, Machine, Ratio};
-use planner::{CostModel, Placement};
+use hwprofiles::{Bytes, Device, DeviceId, DeviceKind, GroupDivision, Machine, Ratio, Sourced};
+use planner::{CostModel, Placement, Plan};
 use scenarios::{EngineChoice, Formats, Serving, StatePool, Workload};
 use serde_json::{Value, json};
 use sim::serving::{
@@ -209,6 +209,9 @@ fn grouped(device: &Device) -> Option<String> {
     (device.ranks() > 1).then(|| format!("{} GPUs as one{in_stages}{engines}", device.ranks()))
 }
 
+/// How many plans are made until an engine has room on each memory.
+const MOST_PLANS: u64 = 6;
+
 /// Sequences whose KV cache must fit on a GPU if everything is to be there.
 const FEWEST_SEQUENCES: u64 = 8;
 
@@ -312,21 +315,58 @@ impl ServingPlacement {
         Ok(None)
     }
 
+    /// What the planner chooses. A plan may fill a memory; an engine keeps some of it free and takes
+    /// more for its steps, so what it lacks for a few sequences is left free by the next plan.
     fn planned(scenario: &PreparedScenario) -> Result<Self> {
+        let sizing = EngineSizing::new(scenario);
+        let (mut plan, mut placed) = Self::planned_once(scenario)?;
+        let (machine, sequences) = (placed.machine.clone(), plan.workload.batch.min(FEWEST_SEQUENCES));
+        if scenario.is_forced() {
+            return Ok(placed);
+        }
+        let wanted = [sequences, scenario.workload().context()];
+        let mut smaller = machine.clone();
+        for _ in 0..MOST_PLANS {
+            let cost_model = CostModel { machine: &machine, ..scenario.cost_model() };
+            let cost_model = CostModel { formats: &placed.formats, ..cost_model };
+            // The memory that holds the most of the sequences, unless the engine names one.
+            let mostly = || plan.memory.iter().max_by_key(|(_, used)| used.kv).map(|(name, _)| name.clone());
+            let (name, taken) = match sizing.engine(cost_model, &placed.placement)? {
+                SizedEngine::NoRoom(full) => (Some(full.memory), full.taken - full.usable),
+                SizedEngine::Fits(..) if sizing.has_room_for(wanted, cost_model, &placed.placement)? => break,
+                SizedEngine::Fits(..) => (mostly(), Bytes::ZERO),
+            };
+            let Some((id, used)) =
+                name.and_then(|name| Some((machine.memory_named(&name)?, plan.memory.get(&name)?)))
+            else {
+                break;
+            };
+            let of_few = used.kv.as_f64() * sequences as f64 / plan.workload.batch as f64;
+            let lacking = taken + Bytes::new(of_few.ceil() as u64);
+            let capacity = &mut smaller.memories[id.0].capacity;
+            if lacking >= capacity.value {
+                break;
+            }
+            *capacity = Sourced::estimated(capacity.value - lacking, "what an engine leaves of it");
+            let on_smaller = scenario.clone().on(smaller.clone(), placed.formats);
+            match Self::planned_once(&on_smaller) {
+                Ok((next, found)) => (plan, placed) = (next, Self { machine: machine.clone(), ..found }),
+                Err(_) => break,
+            }
+        }
+        Ok(placed)
+    }
+
+    /// The plan for the largest batch that has one.
+    fn planned_once(scenario: &PreparedScenario) -> Result<(Plan, Self)> {
         let mut batch = scenario.workload().batch;
         loop {
             let alike = scenario.with_workload(Workload { batch, ..*scenario.workload() });
             match alike.plan() {
                 Ok(ResolvedPlan { plan, machine, placement, .. }) => {
-                    let chosen = plan.predicted.chosen;
-                    return Ok(Self {
-                        machine,
-                        formats: plan.formats,
-                        placement,
-                        chosen,
-                        engines: 1,
-                        prefill: None,
-                    });
+                    let (chosen, formats) = (plan.predicted.chosen.clone(), plan.formats);
+                    let placed = Self { machine, formats, placement, chosen, engines: 1, prefill: None };
+                    return Ok((plan, placed));
                 }
                 Err(Error::Infeasible(_)) if batch > 1 => batch /= 2,
                 Err(error) => return Err(error),
