@@ -238,18 +238,18 @@ mod tests {
         }
     }
 
-    /// A plan may fill the GPU's memory, of which engines keep some free: they are planned for less.
+    /// A plan may fill the GPU's memory, of which engines keep some free: theirs fill less.
     #[test]
     fn a_model_that_is_too_large_for_the_gpu_is_served_by_both() {
-        for engine in ["fulcrum", "llama.cpp", "vllm"] {
+        for (engine, users) in [("fulcrum", 1), ("fulcrum", 8), ("llama.cpp", 2), ("llama.cpp", 4)] {
             let text = format!(
                 "{{machine: rtx4090-desktop, model: gpt-oss-120b, engine: {engine},
-                  workload: {{concurrency: 2, requests: 4, prompt_tokens: 1024, output_tokens: 16}}}}"
+                  workload: {{concurrency: {users}, requests: 8, prompt_tokens: 1024, output_tokens: 16}}}}"
             );
             let scenario = parse_scenario(&text).expect("a scenario");
             let scenario = PreparedScenario::new(&scenario).expect("a scenario");
             let day = serve_day(&scenario, DayTables::default()).expect("it fits");
-            assert_eq!(day.summary.requests.completed, 4, "{engine}");
+            assert_eq!(day.summary.requests.completed, 8, "{engine}, {users}");
         }
     }
 }

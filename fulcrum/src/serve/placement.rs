@@ -210,7 +210,10 @@ fn grouped(device: &Device) -> Option<String> {
 }
 
 /// How many plans are made until an engine has room on each memory.
-const MOST_PLANS: u64 = 6;
+const MOST_PLANS: u64 = 8;
+
+/// The least share of a memory that the next plan leaves free.
+const LEAST_CUT: f64 = 0.02;
 
 /// Sequences whose KV cache must fit on a GPU if everything is to be there.
 const FEWEST_SEQUENCES: u64 = 8;
@@ -315,13 +318,14 @@ impl ServingPlacement {
         Ok(None)
     }
 
-    /// What the planner chooses. A plan may fill a memory; an engine keeps some of it free and takes
-    /// more for its steps, so what it lacks for a few sequences is left free by the next plan.
+    /// What the planner chooses. A plan may fill a memory; an engine keeps some of it free and
+    /// takes more for its steps, so the next plan leaves free what it lacks for a few sequences.
     fn planned(scenario: &PreparedScenario) -> Result<Self> {
         let sizing = EngineSizing::new(scenario);
         let (mut plan, mut placed) = Self::planned_once(scenario)?;
         let (machine, sequences) = (placed.machine.clone(), plan.workload.batch.min(FEWEST_SEQUENCES));
-        if scenario.is_forced() {
+        // What was said of the engine's memory stands.
+        if scenario.is_forced() || sizing.choice.gpu_memory_utilization.is_some() {
             return Ok(placed);
         }
         let wanted = [sequences, scenario.workload().context()];
@@ -342,8 +346,10 @@ impl ServingPlacement {
                 break;
             };
             let of_few = used.kv.as_f64() * sequences as f64 / plan.workload.batch as f64;
-            let lacking = taken + Bytes::new(of_few.ceil() as u64);
             let capacity = &mut smaller.memories[id.0].capacity;
+            // A plan moves whole matrices, so a little less changes nothing.
+            let least = capacity.value.as_f64() * LEAST_CUT;
+            let lacking = taken + Bytes::new(of_few.max(least).ceil() as u64);
             if lacking >= capacity.value {
                 break;
             }
