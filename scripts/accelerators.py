@@ -42,7 +42,7 @@ def measured():
     return [row for row in rows if float(row["seconds"]) >= max(shorter(row), default=0.0)]
 
 
-def batch(row):
+def requests_together(row):
     """The scenario of requests that arrive together."""
     repeated = row["engine"] in REPEATED and "Mixtral" in row["model"] and row["batch"] != "1"
     return f"""machine: {row["gpu"]}
@@ -70,7 +70,7 @@ def ratio(row, options):
     """Our time divided by the measured one; the error's text where there is none."""
     engine = row["engine"]
     file = f"file: {options.engines.resolve()}/{engine}.yaml" if options.engines else f"name: {engine}"
-    scenario = (one_request if engine == "llama.cpp" else batch)(row)
+    scenario = (one_request if engine == "llama.cpp" else requests_together)(row)
     scenario += f'model: {row["model"]}\nengine: {{{file}{VERSIONS.get(engine, "")}}}\n'
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(scenario)

@@ -238,9 +238,9 @@ mod tests {
         }
     }
 
-    /// A plan may fill the GPU's memory, of which engines keep some free: theirs fill less.
+    /// A plan may fill the GPU's memory, and an engine keeps some of it free: it is planned again.
     #[test]
-    fn a_model_that_is_too_large_for_the_gpu_is_served_by_both() {
+    fn a_model_that_is_too_large_for_the_gpu_is_served() {
         for (engine, users) in [("fulcrum", 1), ("fulcrum", 8), ("llama.cpp", 2), ("llama.cpp", 4)] {
             let text = format!(
                 "{{machine: rtx4090-desktop, model: gpt-oss-120b, engine: {engine},

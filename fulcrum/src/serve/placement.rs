@@ -331,25 +331,25 @@ impl ServingPlacement {
         let wanted = [sequences, scenario.workload().context()];
         let mut smaller = machine.clone();
         for _ in 0..MOST_PLANS {
-            let cost_model = CostModel { machine: &machine, ..scenario.cost_model() };
-            let cost_model = CostModel { formats: &placed.formats, ..cost_model };
-            // The memory that holds the most of the sequences, unless the engine names one.
-            let mostly = || plan.memory.iter().max_by_key(|(_, used)| used.kv).map(|(name, _)| name.clone());
-            let (name, taken) = match sizing.engine(cost_model, &placed.placement)? {
+            let cost_model =
+                CostModel { machine: &machine, model: scenario.model(), formats: &placed.formats };
+            let with_most_kv =
+                || plan.memory.iter().max_by_key(|(_, used)| used.kv).map(|(name, _)| name.clone());
+            let (name, missing) = match sizing.engine(cost_model, &placed.placement)? {
                 SizedEngine::NoRoom(full) => (Some(full.memory), full.taken - full.usable),
                 SizedEngine::Fits(..) if sizing.has_room_for(wanted, cost_model, &placed.placement)? => break,
-                SizedEngine::Fits(..) => (mostly(), Bytes::ZERO),
+                SizedEngine::Fits(..) => (with_most_kv(), Bytes::ZERO),
             };
             let Some((id, used)) =
                 name.and_then(|name| Some((machine.memory_named(&name)?, plan.memory.get(&name)?)))
             else {
                 break;
             };
-            let of_few = used.kv.as_f64() * sequences as f64 / plan.workload.batch as f64;
+            let kv_of_few = used.kv.as_f64() * sequences as f64 / plan.workload.batch as f64;
             let capacity = &mut smaller.memories[id.0].capacity;
             // A plan moves whole matrices, so a little less changes nothing.
             let least = capacity.value.as_f64() * LEAST_CUT;
-            let lacking = taken + Bytes::new(of_few.max(least).ceil() as u64);
+            let lacking = missing + Bytes::new(kv_of_few.max(least).ceil() as u64);
             if lacking >= capacity.value {
                 break;
             }
