@@ -2,11 +2,11 @@
 //! training steps; single operators in bulk, and a GPU's rates fitted to measured ones.
 
 mod cached_catalog;
+mod engine_plan;
 mod exported_plan;
 mod format_trial;
 mod gpu_fit;
 mod grid;
-mod in_time;
 mod layer_points;
 mod lookup;
 mod operator_prediction;

@@ -2,17 +2,16 @@
 
 use super::cached_catalog::CachedCatalog;
 use super::format_trial::FormatTrial;
-use super::in_time::require_in_time;
-use super::resolved_plan::ResolvedPlan;
+use super::resolved_plan::{ResolvedPlan, require_in_time};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, GroupDivision, Machine};
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, Effort, Export, ExportError, ExportTarget,
-    ForcedPlacement, Front, Identity, Placement, Plan, PlanOrigin, PlannerError, Rule, Scorer,
+    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ExportError, ForcedPlacement, Front, Identity,
+    Plan, PlanOrigin, PlannerError, Rule, Scorer,
 };
 use scenarios::{
-    Costs, EngineChoice, FormatChoice, Formats, MTP_MODULE, Model, Objective, OffloadOptions,
-    PlacementChoice, ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
+    Costs, EngineChoice, FormatChoice, Formats, MTP_MODULE, Model, Objective, PlacementChoice,
+    ResolvedScenario, Scenario, Serving, Slo, SpeculationChoice, Training, Workload,
 };
 use std::sync::Arc;
 
@@ -216,81 +215,6 @@ impl PreparedScenario {
         }
     }
 
-    /// The best plan of `scenario`, which this is, among what llama.cpp, or an engine that places
-    /// tensors as it does, makes of its options.
-    ///
-    /// # Errors
-    /// There is a choice of formats or a forced placement, or nothing fits.
-    fn plan_offload(&self, scenario: &Scenario) -> Result<ResolvedPlan> {
-        self.require_one_format("--for")?;
-        let engine = self.nothing_on_cpus(OffloadOptions::DEFAULT.micro_batch);
-        let mut on_gpus = scenario.clone();
-        on_gpus.placement = Some(PlacementChoice::Offload(engine.clone()));
-        let on_gpus = Self::new(&on_gpus)?;
-        let planned = planner::plan_offload(&self.problem(), &on_gpus.machines()[0], &engine, &sim::scorer);
-        let (plan, options) = planned.map_err(planner_error)?;
-        let of = if options.is_whole_on_gpus(self.model()) { &on_gpus } else { self };
-        of.resolve_plan(plan, 0)
-    }
-
-    /// The options of llama.cpp that place nothing with the CPU.
-    fn nothing_on_cpus(&self, micro_batch: u64) -> OffloadOptions {
-        let options = OffloadOptions { micro_batch, ..OffloadOptions::DEFAULT };
-        options.completed_by(&self.engine().profile, self.model())
-    }
-
-    /// The plan of `scenario` with `options`, which place nothing with the CPU: the engine takes
-    /// other times where it divides nothing.
-    ///
-    /// # Errors
-    /// It does not fit.
-    fn whole_on_gpus(scenario: &Scenario, options: OffloadOptions, chosen: String) -> Result<ResolvedPlan> {
-        let mut forced = scenario.clone();
-        forced.placement = Some(PlacementChoice::Offload(options));
-        let mut whole = Self::new(&forced)?.plan()?;
-        whole.plan.predicted.chosen = chosen;
-        Ok(ResolvedPlan { trials: vec![], ..whole })
-    }
-
-    /// The best plan of `scenario` that `engine` can run, with the options that make it run so.
-    ///
-    /// # Errors
-    /// Nobody knows the engine or it cannot run the model, there is a choice of formats or of ways
-    /// to group GPUs (engines without tensor parallelism take each alone), a placement is forced,
-    /// or nothing fits.
-    pub fn plan_for(scenario: &Scenario, engine: &str) -> Result<(ResolvedPlan, Export)> {
-        let target: ExportTarget = engine.parse().or_input()?;
-        let mut scenario = scenario.clone();
-        if !target.divides_matrices() && scenario.groups.tensor.is_empty() {
-            scenario.groups.tensor = vec![1];
-        }
-        let scenario = &scenario;
-        let prepared = Self::new(scenario)?;
-        if matches!(target, ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp) {
-            let planned = prepared.plan_offload(scenario)?;
-            let export = planned.export(target)?;
-            return Ok((planned, export));
-        }
-        prepared.require_one_format("--for")?;
-        let problem = prepared.problem();
-        let planned = planner::plan_for_engine(&problem, target, Effort::PLAN, &prepared.scorer());
-        let (plan, export) = planned.map_err(export_error)?;
-        let planned = prepared.resolve_plan(plan, 0)?;
-        if prepared.engine().profile.execution.on_gpus.is_some() {
-            let options = prepared.nothing_on_cpus(planned.plan.prefill_chunk);
-            let whole = Self::whole_on_gpus(scenario, options, planned.plan.predicted.chosen.clone());
-            // Nothing is fetched ahead, so the number of slots says nothing.
-            let pipelining = planned.placement.pipelining;
-            let is_same = |whole: &ResolvedPlan| {
-                Placement { pipelining, ..whole.placement.clone() } == planned.placement
-            };
-            if let Some(whole) = whole.ok().filter(is_same) {
-                return Ok((whole, export));
-            }
-        }
-        Ok((planned, export))
-    }
-
     /// The document of the solver's plan alone, for one of many questions.
     pub(crate) fn plan_document(&self, effort: Effort) -> Result<Plan> {
         Ok(self.choose(effort)?.plan)
@@ -318,6 +242,14 @@ impl PreparedScenario {
             Some(PlacementChoice::Offload(options)) => Some(options.micro_batch),
             _ => Some(offload.micro_batch.value),
         }
+    }
+
+    /// The same where the engine runs `plan`: it may be told to compute as many as the plan does.
+    pub(crate) fn micro_batch_of(&self, plan: &Plan) -> Option<u64> {
+        let usual = self.micro_batch()?;
+        let is_told = !matches!(self.resolved.placement, Some(PlacementChoice::Offload(_)));
+        let of_plan = plan.workload.batch.saturating_mul(plan.prefill_chunk);
+        Some(if is_told { usual.max(of_plan) } else { usual })
     }
 
     /// Whether the scenario forces a placement.
@@ -391,7 +323,7 @@ impl PreparedScenario {
     }
 
     /// The simulator's judgement of a placement.
-    fn scorer(&self) -> Box<Scorer<'_>> {
+    pub(super) fn scorer(&self) -> Box<Scorer<'_>> {
         sim::scorer(self.cost_model(), *self.workload())
     }
 
@@ -401,7 +333,7 @@ impl PreparedScenario {
         CostModel { machine: &self.machines()[0], model: self.model(), formats }
     }
 
-    fn resolve_plan(&self, mut plan: Plan, machine: usize) -> Result<ResolvedPlan> {
+    pub(super) fn resolve_plan(&self, mut plan: Plan, machine: usize) -> Result<ResolvedPlan> {
         let (machine, model) = (self.machines()[machine].clone(), self.model().clone());
         let draft = self.resolved.speculative.as_ref().filter(|_| plan.draft.is_some());
         let draft = draft.map(|choice| choice.draft.clone());
@@ -471,30 +403,5 @@ pub(super) fn export_error(error: ExportError) -> Error {
         ExportError::Planner(error) => planner_error(error),
         ExportError::Unfit { .. } => Error::infeasible(error),
         ExportError::Unsupported { .. } | ExportError::Plan(_) => Error::input(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::parse_scenario;
-
-    #[test]
-    fn a_plan_for_an_engine_takes_the_times_of_the_same_placement_forced() {
-        let scenario = |placement: &str| {
-            let text = format!(
-                "{{machine: rtx4090-desktop, model: llama-3.1-8b, dtype: {{weights: int4}}, engine: llama.cpp,
-                   workload: {{batch: 1, prompt_tokens: 512, output_tokens: 64}}{placement}}}"
-            );
-            parse_scenario(&text).expect("a scenario")
-        };
-        for engine in ["llama.cpp", "ollama"] {
-            let (planned, _) = PreparedScenario::plan_for(&scenario(""), engine).expect("it fits");
-            let chunk = planned.plan.prefill_chunk;
-            let forced = plan(&scenario(&format!(", placement: {{gpu_layers: 99, micro_batch: {chunk}}}")));
-            let forced = forced.expect("it fits");
-            assert_eq!(planned.placement, forced.placement, "{engine}");
-            assert_eq!(planned.plan.predicted.simulated, forced.plan.predicted.simulated, "{engine}");
-        }
     }
 }

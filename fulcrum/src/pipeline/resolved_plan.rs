@@ -1,7 +1,6 @@
 //! A plan with the machine and the model that it was made for.
 
 use super::format_trial::{FormatTrial, format_table};
-use super::in_time::require_in_time;
 use super::lookup::{model, planned_for};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{Machine, Phase, Seconds, read_text, yaml};
@@ -264,5 +263,17 @@ impl ResolvedPlan {
         let score =
             |placement: &Placement, chunk: u64| sim::estimate(cost_model, placement, &workload, chunk);
         judge(&problem, &score).or_input()
+    }
+}
+
+/// Refuses a time at which simulated time has ended: it is not how long something takes.
+pub(crate) fn require_in_time(time: Seconds) -> Result<()> {
+    let end = sim::SimTime::MAX.to_seconds();
+    match time < end {
+        true => Ok(()),
+        false => Err(Error::input(format!(
+            "this takes longer than the {end} that simulated time has: a rate of the machine is too low, or the workload too \
+             large"
+        ))),
     }
 }

@@ -2,9 +2,10 @@
 //! for batches like those that will run.
 
 use super::engine_day::EngineDay;
+use super::engine_sizing::{EngineSizing, KvResidency, SizedEngine, engines_of};
 use super::engines::{EngineFleet, EnginePlan};
 use super::lockstep::{LockstepRange, with_unequal_lengths};
-use super::placement::{EngineSizing, KvResidency, ServingPlacement, SizedEngine, engines_of};
+use super::placement::ServingPlacement;
 use super::prefill_pool::PrefillPool;
 use super::rebalance::{RebalancedDay, add_plans};
 use super::request_feed::repeats_prompts;
@@ -46,9 +47,7 @@ impl ServedDay {
         if let Some(rebalanced) = &self.rebalanced {
             numbers["rebalancing"] = rebalanced.to_json();
         }
-        if let Some(residency) = self.residency.to_json() {
-            numbers["kv_residency"] = residency;
-        }
+        numbers["kv_residency"] = self.residency.to_json();
         if let Some(lockstep) = &self.lockstep {
             numbers["lockstep"] = lockstep.to_json();
         }
@@ -93,8 +92,9 @@ pub(crate) fn serve_day_on(
     placed: ServingPlacement,
     tables: DayTables<'_>,
 ) -> Result<ServedDay> {
-    let sizing = EngineSizing::new(scenario);
-    let ServingPlacement { machine, formats, placement, chosen, engines: each, prefill } = placed;
+    let ServingPlacement { machine, formats, placement, micro_batch, chosen, engines: each, prefill } =
+        placed;
+    let sizing = EngineSizing::new(scenario, micro_batch);
     let machines = serving.replicas;
     // An engine without users would leave its share of the requests undone.
     let users = match serving.requests {
@@ -112,7 +112,8 @@ pub(crate) fn serve_day_on(
     if repeats_prompts(serving) {
         engine.prefix_tokens = engine.block_size;
     }
-    let mut plans = vec![EnginePlan { name: "the scenario's load".to_owned(), placement, engine }];
+    let name = "the scenario's load".to_owned();
+    let mut plans = vec![EnginePlan { name, placement, micro_batch, engine }];
     if serving.rebalance {
         let engine = |placement: &Placement| match sizing.engine(cost_model, placement)? {
             SizedEngine::Fits(engine, _) => Ok(Some(*engine)),
@@ -139,14 +140,24 @@ pub(crate) fn serve_day_on(
     summary.account = Some(account);
     let engine = engines.engine(0);
     let heading = format!(
-        "{name}{}: {}, {} KV blocks of {} tokens\n",
+        "{name}{}: {}, {} KV blocks of {} tokens\n{plan}\n{}",
         if machines > 1 { format!(" × {machines}") } else { String::new() },
         scenario.engine().profile.engine,
         engine.num_blocks,
         engine.block_size,
+        step_text(&engine, micro_batch),
     ) + &residency.to_text()
         + &idle;
     Ok(ServedDay { heading, plan, engine, residency, summary, requests, rebalanced, lockstep: None })
+}
+
+/// A line about the tokens of a step, where devices compute fewer at once.
+fn step_text(engine: &ServingEngine, micro_batch: Option<u64>) -> String {
+    let tokens = engine.max_num_batched_tokens;
+    let at_once = micro_batch.filter(|at_once| *at_once < tokens);
+    at_once.map_or_else(String::new, |at_once| {
+        format!("steps of up to {tokens} tokens, computed {at_once} at once\n")
+    })
 }
 
 /// A line about the GPUs of `machine` that none of its `engines` uses; empty where all are used.
@@ -241,15 +252,55 @@ mod tests {
     /// A plan may fill the GPU's memory, and an engine keeps some of it free: it is planned again.
     #[test]
     fn a_model_that_is_too_large_for_the_gpu_is_served() {
-        for (engine, users) in [("fulcrum", 1), ("fulcrum", 8), ("llama.cpp", 2), ("llama.cpp", 4)] {
-            let text = format!(
-                "{{machine: rtx4090-desktop, model: gpt-oss-120b, engine: {engine},
-                  workload: {{concurrency: {users}, requests: 8, prompt_tokens: 1024, output_tokens: 16}}}}"
-            );
-            let scenario = parse_scenario(&text).expect("a scenario");
-            let scenario = PreparedScenario::new(&scenario).expect("a scenario");
-            let day = serve_day(&scenario, DayTables::default()).expect("it fits");
+        for (engine, users) in
+            [("fulcrum", 1), ("fulcrum", 8), ("llama.cpp", 2), ("llama.cpp", 4), ("sglang", 2)]
+        {
+            let day = day_of_a_large_model(engine, users, 1024).expect("it fits");
             assert_eq!(day.summary.requests.completed, 8, "{engine}, {users}");
         }
+    }
+
+    /// A prompt enters in the steps of the engine's plan, however long the engine's usual ones are.
+    #[test]
+    fn a_planned_engine_computes_as_many_tokens_at_once_as_its_plan() {
+        let ttft = |prompt| {
+            let day = day_of_a_large_model("llama.cpp", 1, prompt).expect("it fits");
+            day.summary.ttft_s.mean
+        };
+        // Each step fetches the experts from the host, whatever its tokens.
+        let [short, long] = [ttft(1024), ttft(4096)];
+        assert!(long < 1.5 * short, "{long} s for 4,096 tokens, {short} s for 1,024");
+    }
+
+    #[test]
+    fn the_host_computes_nothing_where_the_engine_cannot_use_it() {
+        for engine in ["vllm", "sglang", "trtllm"] {
+            let day = day_of_a_large_model(engine, 2, 256).expect("it fits");
+            let used = day.summary.account.expect("devices have been at work").utilization;
+            assert!(used["gpu"] > 0.0, "{engine}: {used:?}");
+            assert_eq!(used.get("cpu").copied().unwrap_or(0.0), 0.0, "{engine}: {used:?}");
+        }
+    }
+
+    /// Room for few sequences is not too little where the host computes nothing: each step would
+    /// fetch weights.
+    #[test]
+    fn few_sequences_at_once_are_better_than_weights_that_each_step_fetches() {
+        let text = "{machine: h100-sxm, model: qwen3-32b, dtype: {weights: bf16}, engine: sglang,
+            workload: {concurrency: 8, requests: 8, prompt_tokens: 8000, output_tokens: 16}}";
+        let scenario = PreparedScenario::new(&parse_scenario(text).expect("a scenario")).expect("a scenario");
+        let day = serve_day(&scenario, DayTables::default()).expect("it fits");
+        assert!(day.plan.starts_with("all on "), "{}", day.plan);
+        assert!(day.engine.num_blocks * day.engine.block_size < 8 * 8016, "{}", day.heading);
+    }
+
+    /// Eight requests of gpt-oss-120b on an RTX 4090, which has no room for its experts.
+    fn day_of_a_large_model(engine: &str, users: u64, prompt: u64) -> Result<ServedDay> {
+        let text = format!(
+            "{{machine: rtx4090-desktop, model: gpt-oss-120b, engine: {engine},
+              workload: {{concurrency: {users}, requests: 8, prompt_tokens: {prompt}, output_tokens: 16}}}}"
+        );
+        let scenario = parse_scenario(&text).expect("a scenario");
+        serve_day(&PreparedScenario::new(&scenario).expect("a scenario"), DayTables::default())
     }
 }

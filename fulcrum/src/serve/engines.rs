@@ -22,6 +22,8 @@ pub(crate) struct EnginePlan {
     pub(crate) name: String,
     /// Where everything is.
     pub(crate) placement: Placement,
+    /// The most tokens that a device computes at once; `None` where that is a step.
+    pub(crate) micro_batch: Option<u64>,
     /// The engine with what the placement leaves room for.
     pub(crate) engine: ServingEngine,
 }
@@ -54,7 +56,7 @@ impl<'q> EngineFleet<'q> {
         share_sequence_blocks(&mut plans);
         let lower = |plan: &EnginePlan| {
             let programs = PhasePrograms::lower(&machine, scenario.model(), &plan.placement).or_input()?;
-            Ok(programs.in_micro_batches(scenario.micro_batch()))
+            Ok(programs.in_micro_batches(plan.micro_batch))
         };
         let programs: Vec<_> = plans.iter().map(lower).collect::<Result<_>>()?;
         let slo = scenario.slo();

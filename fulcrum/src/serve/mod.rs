@@ -4,6 +4,7 @@
 mod day;
 mod day_text;
 mod engine_day;
+mod engine_sizing;
 mod engines;
 mod lockstep;
 mod measures;
@@ -19,9 +20,9 @@ mod time_window;
 
 pub(crate) use day::serve_day_on;
 pub use day::{ServedDay, serve_day};
+pub use engine_sizing::KvResidency;
 pub use lockstep::LockstepRange;
 pub(crate) use measures::measures;
-pub use placement::KvResidency;
 pub(crate) use placement::ServingPlacement;
 pub use rebalance::RebalancedDay;
 pub use replay::{LatencyErrors, Replay, ReplayOptions, Spread, replay};

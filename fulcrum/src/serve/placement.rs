@@ -1,181 +1,11 @@
 //! Where the engines of a serving scenario have everything, and how many engines a machine holds.
 
-use crate::error::{Error, OrError, Result};
-use crate::pipeline::{PreparedScenario, ResolvedPlan, planner_error};
-use hwprofiles::{Bytes, Device, DeviceId, DeviceKind, GroupDivision, Machine, Ratio, Sourced};
+use crate::error::{Error, Result};
+use crate::pipeline::{PreparedScenario, ResolvedPlan};
+use crate::serve::engine_sizing::{EngineSizing, SizedEngine, engines_of};
+use hwprofiles::{Bytes, Device, DeviceId, DeviceKind, GroupDivision, Machine, Sourced};
 use planner::{CostModel, Placement, Plan};
-use scenarios::{EngineChoice, Formats, Serving, StatePool, Workload};
-use serde_json::{Value, json};
-use sim::serving::{
-    EngineMemory, KvCapacity, KvCapacityError, KvOffload, MemoryShare, NoKvRoom, ServingEngine,
-    StateAllocation,
-};
-
-/// An engine whose KV blocks are not counted yet.
-pub(crate) struct EngineSizing<'q> {
-    choice: &'q EngineChoice,
-    draft: ServingEngine,
-    /// The share of a memory that the engine uses.
-    pub(crate) utilization: f64,
-}
-
-/// An engine on a placement, or why there is none.
-pub(crate) enum SizedEngine {
-    /// The engine with its KV blocks.
-    Fits(Box<ServingEngine>, KvResidency),
-    /// Not one block fits.
-    NoRoom(NoKvRoom),
-}
-
-impl<'q> EngineSizing<'q> {
-    /// The engine that `scenario` chooses.
-    pub(crate) fn new(scenario: &'q PreparedScenario) -> Self {
-        let choice = scenario.engine();
-        let utilization = choice.gpu_memory_utilization;
-        Self {
-            choice,
-            draft: ServingEngine::from_choice(choice, 1, scenario.model().max_positions),
-            utilization: utilization.unwrap_or(choice.profile.serving.gpu_memory_utilization.value.get()),
-        }
-    }
-
-    /// The engine on `placement`.
-    pub(crate) fn engine(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<SizedEngine> {
-        let ServingEngine { block_size, max_num_batched_tokens, .. } = self.draft;
-        // A given number of blocks needs no room.
-        let share = if self.choice.num_blocks.is_some() { f64::INFINITY } else { self.utilization };
-        let mut capacity = match self.capacity(cost_model, placement, share) {
-            Err(KvCapacityError::Planner(error)) => return Err(planner_error(error)),
-            Err(KvCapacityError::NoKvRoom(full)) => return Ok(SizedEngine::NoRoom(full)),
-            Ok(capacity) => capacity,
-        };
-        // Each micro-batch in flight has its own sequences, and so its part of the cache; likewise
-        // each engine that shares experts.
-        let engines = engines_of(&cost_model.machine.division());
-        capacity.blocks = self.choice.num_blocks.unwrap_or(capacity.blocks) / engines;
-        capacity.most_sequences = (capacity.most_sequences / engines).max(1);
-        let choice = self.choice.swap.as_ref();
-        let swap = choice.map(|swap| {
-            KvOffload::new_swap_space(swap, cost_model, placement, block_size, max_num_batched_tokens)
-        });
-        let swap = swap.transpose().or_input()?;
-        let mut engine = ServingEngine { swap, ..self.draft.clone() }.with_capacity(&capacity);
-        if capacity.sequence.has_state() && !self.choice.profile.serving.prefix_caching_of_states {
-            engine.prefix_caching = self.choice.prefix_caching.unwrap_or(false);
-        }
-        let prefixes = self.choice.prefix_cache.as_ref();
-        let second_level =
-            prefixes.map(|prefixes| engine.prefix_level(prefixes, choice, cost_model, placement));
-        engine.second_level = second_level.transpose().or_input()?;
-        let residency = KvResidency::new(&capacity, &engine);
-        Ok(SizedEngine::Fits(Box::new(engine), residency))
-    }
-
-    fn capacity(
-        &self,
-        cost_model: CostModel<'_>,
-        placement: &Placement,
-        share: f64,
-    ) -> Result<KvCapacity, KvCapacityError> {
-        let ServingEngine { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.draft;
-        let allocation = state_allocation(&self.choice.profile.serving.states, max_num_seqs);
-        let sizes = [block_size, max_num_batched_tokens * cost_model.machine.division().data];
-        let serving = &self.choice.profile.serving;
-        let share = match serving.kv_of_free && share.is_finite() {
-            true => MemoryShare::OfFree(share),
-            false => MemoryShare::OfAll(share),
-        };
-        let kept_free = match self.choice.gpu_memory_utilization {
-            Some(_) => Bytes::ZERO,
-            None => serving.kept_free.value,
-        };
-        let memory = EngineMemory { share, own: serving.own_memory.value, kept_free };
-        KvCapacity::new(cost_model, placement, sizes, memory, allocation)
-    }
-
-    /// Whether `placement` leaves room for so many sequences of so many tokens.
-    fn has_room_for(
-        &self,
-        [sequences, tokens]: [u64; 2],
-        cost_model: CostModel<'_>,
-        placement: &Placement,
-    ) -> Result<bool> {
-        match self.capacity(cost_model, placement, self.utilization) {
-            Ok(capacity) => {
-                let each = capacity.sequence.blocks(tokens, self.draft.block_size);
-                let wanted = sequences.saturating_mul(each);
-                Ok(capacity.blocks >= wanted && capacity.most_sequences >= sequences)
-            }
-            Err(KvCapacityError::NoKvRoom(_)) => Ok(false),
-            Err(KvCapacityError::Planner(error)) => Err(planner_error(error)),
-        }
-    }
-}
-
-/// How an engine of at most `sequences` sequences gives memory to states and windows.
-fn state_allocation(pool: &StatePool, sequences: u64) -> StateAllocation {
-    match pool {
-        StatePool::Shared => StateAllocation::Shared,
-        StatePool::Split { ratio, slots } => {
-            let ratio = ratio.value.get();
-            let share = Ratio::new(ratio / (1.0 + ratio)).unwrap_or(Ratio::ONE);
-            StateAllocation::Split { share, slots: slots.value }
-        }
-        StatePool::Reserved { step_tokens } => {
-            StateAllocation::Reserved { sequences, step_tokens: step_tokens.value }
-        }
-    }
-}
-
-/// The bytes that an engine has for what it keeps of sequences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KvResidency {
-    /// Bytes of all blocks of the pool.
-    pub pool: Bytes,
-    /// Bytes of the states of one sequence.
-    pub state: Bytes,
-    /// Bytes of the full windows of one sequence.
-    pub windows: Bytes,
-    /// The most sequences that run at once.
-    pub sequences: u64,
-}
-
-impl KvResidency {
-    fn new(capacity: &KvCapacity, engine: &ServingEngine) -> Self {
-        Self {
-            pool: Bytes::new(capacity.block_bytes.get().saturating_mul(engine.num_blocks)),
-            state: capacity.state_bytes,
-            windows: capacity.window_bytes,
-            sequences: engine.max_num_seqs,
-        }
-    }
-
-    /// The same as JSON; `None` for models without windows and states.
-    pub fn to_json(&self) -> Option<Value> {
-        let Self { pool, state, windows, sequences } = *self;
-        (state + windows > Bytes::ZERO).then(|| {
-            json!({
-                "pool_bytes": pool.get(), "state_bytes_per_sequence": state.get(),
-                "window_bytes_per_sequence": windows.get(), "most_sequences": sequences,
-            })
-        })
-    }
-
-    /// The same in words; empty for models without windows and states.
-    pub fn to_text(&self) -> String {
-        let Self { pool, state, windows, sequences } = *self;
-        let parts = [("state", state), ("windows up to", windows)];
-        let parts = parts.iter().filter(|(_, bytes)| *bytes > Bytes::ZERO);
-        let parts: Vec<_> = parts.map(|(name, bytes)| format!("{name} {bytes}")).collect();
-        match &parts[..] {
-            [] => String::new(),
-            parts => format!(
-                "KV cache {pool}, {} per sequence × {sequences} sequences at most\n",
-                parts.join(", ")
-            ),
-        }
-    }
-}
+use scenarios::{Formats, Serving, Workload};
 
 /// What the engines run.
 #[derive(Debug, Clone)]
@@ -186,6 +16,8 @@ pub(crate) struct ServingPlacement {
     pub(crate) formats: Formats,
     /// Where everything is.
     pub(crate) placement: Placement,
+    /// The most tokens that a device computes at once; `None` where that is a step.
+    pub(crate) micro_batch: Option<u64>,
     /// What was chosen, in a few words.
     pub(crate) chosen: String,
     /// Engines that are alike side by side on the machine, each on a GPU or group of GPUs of its
@@ -194,11 +26,6 @@ pub(crate) struct ServingPlacement {
     pub(crate) engines: u64,
     /// How many of all engines compute prompts only.
     pub(crate) prefill: Option<u64>,
-}
-
-/// How many engines there are on a group of GPUs.
-pub(super) fn engines_of(division: &GroupDivision) -> u64 {
-    division.stages * division.data
 }
 
 /// What the group of GPUs is that computes as `device`; `None` for one.
@@ -260,9 +87,14 @@ impl ServingPlacement {
         if scenario.is_forced() {
             return Self::planned(scenario);
         }
-        for machine in scenario.machines() {
-            if let Some(placed) = Self::on_a_gpu(scenario, machine)? {
-                return Ok(placed);
+        // Where the host computes nothing, one sequence at once is better than weights that each
+        // step fetches.
+        let alone = (!scenario.engine().profile.host_computes).then_some(1);
+        for sequences in std::iter::once(FEWEST_SEQUENCES).chain(alone) {
+            for machine in scenario.machines() {
+                if let Some(placed) = Self::on_a_gpu(scenario, machine, sequences)? {
+                    return Ok(placed);
+                }
             }
         }
         Self::planned(scenario)
@@ -277,7 +109,9 @@ impl ServingPlacement {
         }
         let mut all = Vec::new();
         for machine in scenario.machines() {
-            let Some(mut placed) = Self::on_a_gpu(scenario, machine)? else { continue };
+            let Some(mut placed) = Self::on_a_gpu(scenario, machine, FEWEST_SEQUENCES)? else {
+                continue;
+            };
             let groups = machine.identical_gpus();
             // An engine on a GPU of another kind is alone.
             if groups.iter().any(|&id| machine.device(id).memory == placed.placement.head[0].home) {
@@ -292,15 +126,16 @@ impl ServingPlacement {
             all.push(placed);
             all.extend(divided);
         }
-        Ok(if all.is_empty() { vec![Self::planned(scenario)?] } else { all })
+        Ok(if all.is_empty() { vec![Self::of_all_engines(scenario)?] } else { all })
     }
 
-    /// Everything on the first GPU, or group of GPUs, of `machine` that has room.
-    fn on_a_gpu(scenario: &PreparedScenario, machine: &Machine) -> Result<Option<Self>> {
-        let sizing = EngineSizing::new(scenario);
+    /// Everything on the first GPU, or group of GPUs, of `machine` that has room for it and for
+    /// `sequences`, or for all where the load has fewer at once.
+    fn on_a_gpu(scenario: &PreparedScenario, machine: &Machine, sequences: u64) -> Result<Option<Self>> {
+        let micro_batch = scenario.micro_batch();
+        let sizing = EngineSizing::new(scenario, micro_batch);
         let (model, load) = (scenario.model(), scenario.workload());
-        let sequences = load.batch.min(FEWEST_SEQUENCES);
-        let wanted = [sequences, load.context()];
+        let wanted = [load.batch.min(sequences), load.context()];
         for id in machine.device_ids().filter(|&id| machine.device(id).kind == DeviceKind::Gpu) {
             let device = machine.device(id);
             if model.check_division(device.division()).is_err() {
@@ -312,25 +147,27 @@ impl ServingPlacement {
                 let chosen = format!("all on {}", grouped(device).unwrap_or_else(|| device.name.clone()));
                 let (machine, formats) = (machine.with_one_engine(), *cost_model.formats);
                 let engines = engines_of(&device.division());
-                return Ok(Some(Self { machine, formats, placement, chosen, engines, prefill: None }));
+                let prefill = None;
+                return Ok(Some(Self { machine, formats, placement, micro_batch, chosen, engines, prefill }));
             }
         }
         Ok(None)
     }
 
-    /// What the planner chooses. A plan may fill a memory; an engine keeps some of it free and
-    /// takes more for its steps, so the next plan leaves free what it lacks for a few sequences.
+    /// What the planner chooses of what the engine can run. A plan may fill a memory; an engine
+    /// keeps some of it free and takes more for its steps, so the next plan leaves free what it
+    /// lacks for a few sequences.
     fn planned(scenario: &PreparedScenario) -> Result<Self> {
-        let sizing = EngineSizing::new(scenario);
         let (mut plan, mut placed) = Self::planned_once(scenario)?;
         let (machine, sequences) = (placed.machine.clone(), plan.workload.batch.min(FEWEST_SEQUENCES));
         // What was said of the engine's memory stands.
-        if scenario.is_forced() || sizing.choice.gpu_memory_utilization.is_some() {
+        if scenario.is_forced() || scenario.engine().gpu_memory_utilization.is_some() {
             return Ok(placed);
         }
         let wanted = [sequences, scenario.workload().context()];
         let mut smaller = machine.clone();
         for _ in 0..MOST_PLANS {
+            let sizing = EngineSizing::new(scenario, placed.micro_batch);
             let cost_model =
                 CostModel { machine: &machine, model: scenario.model(), formats: &placed.formats };
             let with_most_kv =
@@ -368,10 +205,12 @@ impl ServingPlacement {
         let mut batch = scenario.workload().batch;
         loop {
             let alike = scenario.with_workload(Workload { batch, ..*scenario.workload() });
-            match alike.plan() {
+            match alike.plan_of_engine() {
                 Ok(ResolvedPlan { plan, machine, placement, .. }) => {
                     let (chosen, formats) = (plan.predicted.chosen.clone(), plan.formats);
-                    let placed = Self { machine, formats, placement, chosen, engines: 1, prefill: None };
+                    let micro_batch = scenario.micro_batch_of(&plan);
+                    let (engines, prefill) = (1, None);
+                    let placed = Self { machine, formats, placement, micro_batch, chosen, engines, prefill };
                     return Ok((plan, placed));
                 }
                 Err(Error::Infeasible(_)) if batch > 1 => batch /= 2,

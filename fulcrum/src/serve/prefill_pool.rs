@@ -5,8 +5,8 @@
 //! answers are the requests of the second.
 
 use super::engine_day::EngineDay;
+use super::engine_sizing::KvResidency;
 use super::engines::EngineFleet;
-use super::placement::KvResidency;
 use super::tables::DayTables;
 use crate::error::{Error, Result};
 use hwprofiles::{Bytes, BytesPerSec, Machine, Seconds};

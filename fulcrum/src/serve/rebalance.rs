@@ -70,12 +70,13 @@ pub(crate) fn add_plans(
     }
     let planned = wanted.into_par_iter().map(|(name, machine, workload)| -> Result<Option<EnginePlan>> {
         let other = scenario.with_workload(workload).on(machine.clone(), *cost_model.formats);
-        let placement = match other.plan() {
-            Ok(ResolvedPlan { placement, .. }) => placement,
+        let (plan, placement) = match other.plan_of_engine() {
+            Ok(ResolvedPlan { plan, placement, .. }) => (plan, placement),
             Err(Error::Infeasible(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(engine(&placement)?.map(|engine| EnginePlan { name, placement, engine }))
+        let micro_batch = scenario.micro_batch_of(&plan);
+        Ok(engine(&placement)?.map(|engine| EnginePlan { name, placement, micro_batch, engine }))
     });
     for plan in planned.collect::<Result<Vec<_>>>()?.into_iter().flatten() {
         if plans.iter().all(|other| other.placement != plan.placement) {

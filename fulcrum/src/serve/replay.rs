@@ -1,6 +1,7 @@
 //! A recorded run of a real engine, served again by the simulator.
 
-use super::placement::{EngineSizing, ServingPlacement, SizedEngine};
+use super::engine_sizing::{EngineSizing, SizedEngine};
+use super::placement::ServingPlacement;
 use super::step_difference::{StepDifference, StepSample};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, model, parse_scenario, read_scenario};
@@ -101,7 +102,7 @@ pub fn replay(options: &ReplayOptions) -> Result<Replay> {
     let cost_model =
         CostModel { machine: &placed.machine, model: scenario.model(), formats: &placed.formats };
     if !run.blocks_known {
-        match EngineSizing::new(&scenario).engine(cost_model, &placed.placement)? {
+        match EngineSizing::new(&scenario, placed.micro_batch).engine(cost_model, &placed.placement)? {
             SizedEngine::Fits(sized, _) => run.engine.num_blocks = sized.num_blocks,
             SizedEngine::NoRoom(full) => return Err(Error::infeasible(full)),
         }

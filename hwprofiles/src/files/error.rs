@@ -25,6 +25,12 @@ pub enum ProfileError {
         /// Shipped names that begin like it, or how to list them.
         known: String,
     },
+    /// A link that begins with a number and is neither a shipped profile nor a rate.
+    #[error("'{name}' is no link's rate: `120 GB/s` is one, or with its latency `120 GB/s, 1 us`")]
+    LinkRate {
+        /// What was said.
+        name: String,
+    },
     /// A machine in words that is not clear.
     #[error(
         "the machine is not clear\n  understood: {}\n  {}\n  a whole line: \"RTX 4090, i7-14700K, 64 GB DDR5-6000, PCIe 4.0 x16\"",

@@ -199,7 +199,12 @@ impl Library {
         if let Some(link) = LinkPart::stated(name) {
             return Ok(link);
         }
-        match self.profile(name)? {
+        let begins_as_a_rate = name.starts_with(|first: char| first.is_ascii_digit());
+        let profile = self.profile(name).map_err(|error| match error {
+            ProfileError::Unknown { name, .. } if begins_as_a_rate => ProfileError::LinkRate { name },
+            other => other,
+        });
+        match profile? {
             Profile::Link(link) => Ok(*link),
             Profile::Host(host) => Ok(measured_gpu(name, *host)?.link),
             other => Err(wrong(name, &other, "a link")),

@@ -67,9 +67,10 @@ const NAMED: usize = 3;
 /// Fewer letters than this are no beginning of a name.
 const LEAST: usize = 3;
 
-/// Brands of GPUs alone, and of CPUs alone: `RX 7600` and `Ryzen 7600` are two parts.
+/// Brands of GPUs alone, and of CPUs alone by maker: `RX 7600` and `Ryzen 7600` are two parts, and
+/// so are `Ryzen 7700` and `i7-7700`.
 pub(crate) const GPU_BRANDS: [&str; 5] = ["radeon", "geforce", "rtx", "gtx", "rx"];
-const CPU_BRANDS: [&str; 4] = ["ryzen", "epyc", "xeon", "threadripper"];
+const CPU_BRANDS: [&[&str]; 2] = [&["ryzen", "epyc", "threadripper"], &["xeon", "i3", "i5", "i7", "i9"]];
 
 /// `text` with a space between a GPU's brand and the number behind it: `rtx4070` → `rtx 4070`.
 fn brand_apart(text: &str) -> String {
@@ -84,15 +85,37 @@ fn brand_apart(text: &str) -> String {
     apart
 }
 
-/// How the texts of profiles begin that `name` cannot mean: `cpu:` where it has a brand of GPUs,
-/// `gpu:` where it has one of CPUs.
-fn kind_that_brands_exclude(name: &str) -> Option<&'static str> {
-    let lower = name.to_lowercase();
-    let has = |brands: &[&str]| lower.split(|c: char| !c.is_alphanumeric()).any(|it| brands.contains(&it));
-    match (has(&GPU_BRANDS), has(&CPU_BRANDS)) {
-        (true, false) => Some("cpu:"),
-        (false, true) => Some("gpu:"),
-        _ => None,
+/// What a name cannot mean, by the brands in it.
+#[derive(Debug, Clone, Copy)]
+struct Excluded {
+    /// How the texts of such profiles begin: `cpu:` or `gpu:`.
+    kind: Option<&'static str>,
+    /// The brands of the other maker of CPUs.
+    brands: &'static [&'static str],
+}
+
+impl Excluded {
+    /// Nothing.
+    const NONE: Self = Self { kind: None, brands: &[] };
+
+    /// CPUs where `name` has a brand of GPUs; GPUs, and the other maker's CPUs, where it has one of
+    /// CPUs.
+    fn by(name: &str) -> Self {
+        let lower = name.to_lowercase();
+        let has =
+            |brands: &[&str]| lower.split(|c: char| !c.is_alphanumeric()).any(|it| brands.contains(&it));
+        match (has(&GPU_BRANDS), CPU_BRANDS.map(has)) {
+            (true, [false, false]) => Self { kind: Some("cpu:"), ..Self::NONE },
+            (false, [true, false]) => Self { kind: Some("gpu:"), brands: CPU_BRANDS[1] },
+            (false, [false, true]) => Self { kind: Some("gpu:"), brands: CPU_BRANDS[0] },
+            _ => Self::NONE,
+        }
+    }
+
+    fn holds(self, shipped: &ShippedName) -> bool {
+        let first = shipped.name.split('-').next();
+        self.kind.is_some_and(|kind| shipped.text.starts_with(kind))
+            || first.is_some_and(|first| self.brands.contains(&first))
     }
 }
 
@@ -132,13 +155,13 @@ struct ShippedName {
     plain: String,
 }
 
-/// The shipped profiles but those whose text begins with `excluded`.
-fn shipped_names(excluded: Option<&'static str>) -> impl Iterator<Item = &'static ShippedName> {
+/// The shipped profiles but those that are `excluded`.
+fn shipped_names(excluded: Excluded) -> impl Iterator<Item = &'static ShippedName> {
     static NAMES: LazyLock<Vec<ShippedName>> = LazyLock::new(|| {
         let named = |(name, text)| ShippedName { name, text, spelt: spelling(name), plain: plain_word(name) };
         shipped().map(named).collect()
     });
-    NAMES.iter().filter(move |it| excluded.is_none_or(|kind| !it.text.starts_with(kind)))
+    NAMES.iter().filter(move |it| !excluded.holds(it))
 }
 
 /// One word: a size without its unit, a plus that belongs to a number as a letter.
@@ -156,7 +179,7 @@ fn plain(word: &str) -> String {
 pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
     let apart = brand_apart(name);
     let words = [spelling(name), spelling(&apart)];
-    let excluded = kind_that_brands_exclude(&apart);
+    let excluded = Excluded::by(&apart);
     let found = |wanted: &String| {
         let otherwise = OTHERWISE.iter().find(|(other, _)| other == wanted).map(|(_, shipped)| *shipped);
         shipped_names(excluded)
@@ -175,7 +198,9 @@ fn with_suffix(wanted: &str) -> Option<(&'static str, &'static str)> {
     FAMILIES.iter().find_map(|(suffix, families)| {
         let own = wanted.strip_suffix(*suffix)?;
         let is_family = |name: &str| families.iter().any(|family| name.starts_with(family));
-        shipped_names(None).find(|it| it.spelt == own && is_family(it.name)).map(|it| (it.name, it.text))
+        shipped_names(Excluded::NONE)
+            .find(|it| it.spelt == own && is_family(it.name))
+            .map(|it| (it.name, it.text))
     })
 }
 
@@ -218,7 +243,7 @@ pub fn similar_names(name: &str) -> Vec<&'static str> {
     let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
     // A name with its digits and hardly another letter.
     let slip = |own: &str| few_edits(&plain, own, plain.len() / 6).filter(|_| digits(&plain) == digits(own));
-    let mut near: Vec<_> = shipped_names(kind_that_brands_exclude(&apart))
+    let mut near: Vec<_> = shipped_names(Excluded::by(&apart))
         .filter_map(|it| {
             let others = OTHERWISE.iter().filter(|(_, means)| *means == it.name).map(|(other, _)| *other);
             let (rank, edits) = others

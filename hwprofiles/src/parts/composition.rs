@@ -79,9 +79,9 @@ impl PartNames {
     /// with it. `None` where the error tells its own place.
     pub fn wrong_key(&self, error: &ProfileError) -> Option<(String, String)> {
         match error {
-            ProfileError::Unknown { name, .. } | ProfileError::WrongKind { name, .. } => {
-                Some((self.key_of(name)?, error.to_string()))
-            }
+            ProfileError::Unknown { name, .. }
+            | ProfileError::LinkRate { name }
+            | ProfileError::WrongKind { name, .. } => Some((self.key_of(name)?, error.to_string())),
             ProfileError::Unfit { part, message } => Some((part.clone(), message.clone())),
             _ => None,
         }

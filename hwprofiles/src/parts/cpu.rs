@@ -203,7 +203,39 @@ pub struct CorePoint {
     pub bandwidth: BytesPerSec,
 }
 
+/// The generation of PCIe of CPUs' slots where it is not the newest, by architecture (Intel ARK,
+/// AMD's product pages).
+const OLDER_SLOTS: [(u8, &[&str]); 2] = [
+    (
+        3,
+        &[
+            "haswell",
+            "broadwell",
+            "skylake",
+            "kaby-lake",
+            "coffee-lake",
+            "comet-lake",
+            "cascade-lake",
+            "zen",
+            "zen+",
+        ],
+    ),
+    (4, &["ice-lake", "tiger-lake", "rocket-lake", "meteor-lake", "zen2", "zen3", "neoverse-n1"]),
+];
+
 impl CpuPart {
+    /// The link `pcieG-xN` in a slot of this CPU: its generation where that is older. Other links
+    /// stay as they are.
+    pub(crate) fn slot_link(&self, link: &str) -> String {
+        let architecture = self.architecture.as_deref();
+        let own = OLDER_SLOTS.iter().find(|(_, all)| all.iter().any(|it| Some(*it) == architecture));
+        let card = link.strip_prefix("pcie").and_then(|rest| rest.split_once("-x"));
+        match (own, card.and_then(|(card, lanes)| Some((card.parse::<u8>().ok()?, lanes)))) {
+            (Some((own, _)), Some((card, lanes))) if *own < card => format!("pcie{own}-x{lanes}"),
+            _ => link.to_owned(),
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let message =
             "there is no rate: give at least one, as `rates: {avx2: {f32: {resident: …}}}`".to_owned();

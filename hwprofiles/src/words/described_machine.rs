@@ -237,7 +237,7 @@ impl DescribedMachine {
         }
         let unified = self.gpus.first().is_some_and(|gpu| gpu.part.unified);
         let dram = self.dram_choice(&cpu, server.dram.take(), unified, &mut assumed)?;
-        let link = self.host_link(server.link.take(), &mut assumed);
+        let link = self.host_link(&cpu, server.link.take(), &mut assumed);
         let sockets = self.sockets.filter(|sockets| *sockets > 1);
         let names = PartNames {
             cpu: cpu_name,
@@ -319,8 +319,13 @@ impl DescribedMachine {
     }
 
     /// The link of GPUs on cards of which nothing else was said; that of their usual server, or
-    /// [`USUAL_LINK`], where nobody says it.
-    fn host_link(&mut self, usual: Option<String>, assumed: &mut Vec<String>) -> Option<String> {
+    /// [`USUAL_LINK`], where nobody says it, in a slot of `cpu`.
+    fn host_link(
+        &mut self,
+        cpu: &CpuPart,
+        usual: Option<String>,
+        assumed: &mut Vec<String>,
+    ) -> Option<String> {
         if let [one] = &mut self.gpus[..] {
             self.link = one.link.take().or(self.link.take());
         }
@@ -328,7 +333,7 @@ impl DescribedMachine {
             return None;
         }
         Some(self.link.clone().unwrap_or_else(|| {
-            let link = usual.unwrap_or_else(|| USUAL_LINK.to_owned());
+            let link = cpu.slot_link(usual.as_deref().unwrap_or(USUAL_LINK));
             assumed.push(format!("link {link}"));
             link
         }))

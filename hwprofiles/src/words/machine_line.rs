@@ -412,6 +412,20 @@ mod tests {
     }
 
     #[test]
+    fn a_card_runs_at_the_generation_of_its_slot() {
+        for (line, link) in [
+            ("RTX 3090, i7-8700K, 32 GB", "pcie3-x16"),
+            ("RTX 5090, Ryzen 7 3700X, 64 GB", "pcie4-x16"),
+            ("RTX 5090, Core Ultra 7 265K, 64 GB", "pcie5-x16"),
+            ("RTX 3060, i7-14700K, 64 GB", "pcie4-x16"),
+            ("RTX 4060, i7-7700K, 32 GB", "pcie3-x8"),
+            ("RTX 5090 PCIe 5.0, i7-8700K, 32 GB", "pcie5-x16"),
+        ] {
+            assert_eq!(machine(line).names.link.as_deref(), Some(link), "{line}");
+        }
+    }
+
+    #[test]
     fn each_gpu_may_have_its_own_lanes() {
         for (line, parts) in [
             (

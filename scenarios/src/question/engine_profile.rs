@@ -20,8 +20,12 @@ pub struct EngineProfile {
     pub note: Option<String>,
     /// Whether it divides matrices between GPUs; where it does not, each GPU has layers of its own
     /// unless a scenario says `tensor_parallel`.
-    #[serde(default = "divides_matrices")]
+    #[serde(default = "most_engines_do")]
     pub tensor_parallel: bool,
+    /// Whether the host computes some of a model that is larger than the GPUs; where it does not,
+    /// GPUs compute everything and may fetch weights from the host's memory.
+    #[serde(default = "most_engines_do")]
+    pub host_computes: bool,
     /// How it serves requests.
     pub serving: EngineServing,
     /// What it adds to a step on any machine.
@@ -29,8 +33,8 @@ pub struct EngineProfile {
     pub execution: EngineExecution,
 }
 
-/// Most engines do.
-fn divides_matrices() -> bool {
+/// What holds where a file does not say otherwise.
+fn most_engines_do() -> bool {
     true
 }
 

@@ -30,8 +30,8 @@ pub use fleet::{
     ShiftedSource, serve, serve_fleet, serve_in_step,
 };
 pub use kv::{
-    Blocks, EngineMemory, KvCapacity, KvCapacityError, KvOffload, KvOffloadError, KvTransfer, MemoryShare,
-    NoKvRoom, SequenceBlocks, StateAllocation, kv_blocks,
+    Blocks, EngineMemory, KvCapacity, KvCapacityError, KvMemory, KvOffload, KvOffloadError, KvTransfer,
+    MemoryShare, NoKvRoom, SequenceBlocks, StateAllocation, kv_blocks,
 };
 pub use metrics::{
     Account, EngineCount, LatencyStats, RequestCounts, ResourceMeter, ResourceUse, Series, SeriesBucket,

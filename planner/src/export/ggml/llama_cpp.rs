@@ -50,7 +50,8 @@ impl Options {
         words.push(format!("-c {} -np {}", workload.batch * workload.context(), workload.batch));
         words.push(format!("-b {rows} -ub {rows}"));
         let kv = kv_type(plan.formats.kv).0;
-        words.push(format!("-ctk {kv} -ctv {kv}"));
+        // Its default is f16.
+        words.extend((kv != "f16").then(|| format!("-ctk {kv} -ctv {kv}")));
         // Quantised caches need flash attention.
         words.extend(kv.starts_with('q').then(|| "-fa on".to_owned()));
         words.join(" ")

@@ -210,7 +210,12 @@ impl Model {
         config["layer_types"] = chunked.map(kind).collect();
         config["no_rope_layers"] = each(|layer| !layer.wiring.unrotated).map(u8::from).collect();
         let with = (0..self.layers).zip(each(|layer| layer.experts.is_some()));
-        config["moe_layers"] = with.filter(|(_, sparse)| *sparse).map(|(layer, _)| layer).collect();
+        let with: Vec<u64> = with.filter(|(_, sparse)| *sparse).map(|(layer, _)| layer).collect();
+        if with.is_empty() {
+            // An empty list is read as none given; no layer is a multiple of this step.
+            config["interleave_moe_layer_step"] = json!(self.layers + 1);
+        }
+        config["moe_layers"] = json!(with);
         config["use_qk_norm"] = json!(find(|shape| shape.wiring.norms_rotated_qk).is_some());
         let growth = self.shapes().iter().find_map(|shape| shape.wiring.query_growth);
         config["attn_temperature_tuning"] = json!(growth.is_some());

@@ -75,6 +75,32 @@ pub struct KvCapacity {
     pub state_bytes: Bytes,
     /// Bytes of the full windows of one sequence in all memories.
     pub window_bytes: Bytes,
+    /// Every memory that holds some of the KV cache.
+    pub memories: Vec<KvMemory>,
+}
+
+/// What is in a memory that holds some of the KV cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvMemory {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub capacity: Bytes,
+    /// Bytes of weights.
+    pub weights: Bytes,
+    /// Bytes of activations and fetched weights, or what the engine keeps free where that is more.
+    pub activations: Bytes,
+    /// Bytes of the engine itself: work areas of its libraries.
+    pub engine: Bytes,
+    /// Bytes that the engine leaves to others.
+    pub unused: Bytes,
+}
+
+impl KvMemory {
+    /// Bytes of the KV cache: what the rest leaves.
+    pub fn kv(&self) -> Bytes {
+        self.capacity.saturating_sub(self.weights + self.activations + self.engine + self.unused)
+    }
 }
 
 /// What an engine uses of the memories.
@@ -143,6 +169,7 @@ impl KvCapacity {
             block_bytes: blocks.iter().copied().sum(),
             state_bytes: sum(&|one| one.state),
             window_bytes: sum(&|one| one.constant()) - sum(&|one| one.state),
+            memories: vec![],
         };
         let grows = kept.iter().any(|one| one.block > Bytes::ZERO);
         let mut beside = Vec::new();
@@ -165,6 +192,14 @@ impl KvCapacity {
             if !fits {
                 return Err(NoKvRoom { memory: memory.name.clone(), taken, usable }.into());
             }
+            capacity.memories.push(KvMemory {
+                name: memory.name.clone(),
+                capacity: memory.capacity.value,
+                weights: used.weights,
+                activations: activations + used.staging,
+                engine: own * gpus,
+                unused: memory.capacity.value.saturating_sub(usable),
+            });
             if block > Bytes::ZERO {
                 capacity.blocks = capacity.blocks.min(free.get() / block.get());
                 beside.push((block, kept.clone(), pooled));

@@ -8,7 +8,7 @@ pub(crate) mod sequence_blocks;
 
 pub use blocks::Blocks;
 pub use capacity::{
-    EngineMemory, KvCapacity, KvCapacityError, MemoryShare, NoKvRoom, StateAllocation, kv_blocks,
+    EngineMemory, KvCapacity, KvCapacityError, KvMemory, MemoryShare, NoKvRoom, StateAllocation, kv_blocks,
 };
 pub use offload::{KvOffload, KvOffloadError, KvTransfer};
 pub use sequence_blocks::SequenceBlocks;
