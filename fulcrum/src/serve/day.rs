@@ -12,7 +12,7 @@ use super::request_feed::repeats_prompts;
 use super::tables::{DayTables, write_requests, write_series};
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::PreparedScenario;
-use hwprofiles::{DeviceId, Machine, Seconds, write_atomically};
+use hwprofiles::{DeviceId, Machine, Seconds, TERMINAL_COLUMNS, wrapped, write_atomically};
 use planner::{CostModel, Placement};
 use scenarios::{Requests, Serving};
 use serde_json::{Value, json};
@@ -140,14 +140,14 @@ pub(crate) fn serve_day_on(
     summary.account = Some(account);
     let engine = engines.engine(0);
     let heading = format!(
-        "{name}{}: {}, {} KV blocks of {} tokens\n{plan}\n{}",
+        "{name}{}: {}, {} KV blocks of {} tokens\n",
         if machines > 1 { format!(" × {machines}") } else { String::new() },
         scenario.engine().profile.engine,
         engine.num_blocks,
         engine.block_size,
-        step_text(&engine, micro_batch),
-    ) + &residency.to_text()
-        + &idle;
+    );
+    let placed = wrapped("", &plan, 2, TERMINAL_COLUMNS).join("\n") + "\n";
+    let heading = heading + &placed + &step_text(&engine, micro_batch) + &residency.to_text() + &idle;
     Ok(ServedDay { heading, plan, engine, residency, summary, requests, rebalanced, lockstep: None })
 }
 
@@ -286,7 +286,7 @@ mod tests {
     /// fetch weights.
     #[test]
     fn few_sequences_at_once_are_better_than_weights_that_each_step_fetches() {
-        let text = "{machine: h100-sxm, model: qwen3-32b, dtype: {weights: bf16}, engine: sglang,
+        let text = "{machine: h100-sxm, model: qwen3-32b, dtype: {weights: bf16}, engine: vllm,
             workload: {concurrency: 8, requests: 8, prompt_tokens: 8000, output_tokens: 16}}";
         let scenario = PreparedScenario::new(&parse_scenario(text).expect("a scenario")).expect("a scenario");
         let day = serve_day(&scenario, DayTables::default()).expect("it fits");

@@ -170,7 +170,7 @@ impl KvResidency {
             json!({
                 "memory": it.name, "bytes": it.capacity.get(), "kv_bytes": it.kv().get(),
                 "weights_bytes": it.weights.get(), "activations_bytes": it.activations.get(),
-                "engine_bytes": it.engine.get(), "unused_bytes": it.unused.get(),
+                "staging_bytes": it.staging.get(), "engine_bytes": it.engine.get(), "unused_bytes": it.unused.get(),
             })
         };
         json!({
@@ -191,6 +191,7 @@ impl KvResidency {
                 ("KV cache", it.kv()),
                 ("weights", it.weights),
                 ("activations", it.activations),
+                ("fetched weights", it.staging),
                 ("the engine's own", it.engine),
                 ("not used", it.unused),
             ]);
@@ -201,7 +202,7 @@ impl KvResidency {
         let of_one = named(&[("state", self.state), ("windows up to", self.windows)]);
         if !of_one.is_empty() {
             let (pool, most) = (self.pool, self.sequences);
-            lines.push(format!("KV cache {pool}, {of_one} per sequence × {most} sequences at most"));
+            lines.push(format!("KV blocks {pool}, {of_one} per sequence × {most} sequences at most"));
         }
         lines.into_iter().map(|line| line + "\n").collect()
     }

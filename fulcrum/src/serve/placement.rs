@@ -173,7 +173,7 @@ impl ServingPlacement {
             let with_most_kv =
                 || plan.memory.iter().max_by_key(|(_, used)| used.kv).map(|(name, _)| name.clone());
             let (name, missing) = match sizing.engine(cost_model, &placed.placement)? {
-                SizedEngine::NoRoom(full) => (Some(full.memory), full.taken - full.usable),
+                SizedEngine::NoRoom(full) => (Some(full.memory), full.taken.saturating_sub(full.usable)),
                 SizedEngine::Fits(..) if sizing.has_room_for(wanted, cost_model, &placed.placement)? => break,
                 SizedEngine::Fits(..) => (with_most_kv(), Bytes::ZERO),
             };

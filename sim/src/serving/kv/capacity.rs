@@ -88,8 +88,10 @@ pub struct KvMemory {
     pub capacity: Bytes,
     /// Bytes of weights.
     pub weights: Bytes,
-    /// Bytes of activations and fetched weights, or what the engine keeps free where that is more.
+    /// Bytes of activations, or what the engine keeps free for them where that is more.
     pub activations: Bytes,
+    /// Bytes for weights that are fetched while others compute.
+    pub staging: Bytes,
     /// Bytes of the engine itself: work areas of its libraries.
     pub engine: Bytes,
     /// Bytes that the engine leaves to others.
@@ -99,7 +101,8 @@ pub struct KvMemory {
 impl KvMemory {
     /// Bytes of the KV cache: what the rest leaves.
     pub fn kv(&self) -> Bytes {
-        self.capacity.saturating_sub(self.weights + self.activations + self.engine + self.unused)
+        let Self { weights, activations, staging, engine, unused, .. } = *self;
+        self.capacity.saturating_sub(weights + activations + staging + engine + unused)
     }
 }
 
@@ -196,7 +199,8 @@ impl KvCapacity {
                 name: memory.name.clone(),
                 capacity: memory.capacity.value,
                 weights: used.weights,
-                activations: activations + used.staging,
+                activations,
+                staging: used.staging,
                 engine: own * gpus,
                 unused: memory.capacity.value.saturating_sub(usable),
             });
