@@ -3,7 +3,7 @@
 
 use crate::cost::footprint;
 use crate::error::PlannerError;
-use crate::export::{Export, ExportError, ExportTarget, export};
+use crate::export::{ExportError, ExportTarget, export};
 use crate::memory::overfilled;
 use crate::placement::Placement;
 use crate::plan::Plan;
@@ -13,7 +13,7 @@ use crate::planning::{
 use crate::program::{RunExtent, prefill_chunks};
 use std::collections::BTreeMap;
 
-/// The best plan of those that `engine` makes of its options, with these options. Candidates are
+/// The best plan of those that `engine` makes of its options. Candidates are
 /// the plan without an engine, the rules, and the rules with one number, each rounded to the
 /// engine's options, with every size of prefill step.
 ///
@@ -25,7 +25,7 @@ pub fn plan_for_engine(
     engine: ExportTarget,
     effort: Effort,
     scorer: &Scorer<'_>,
-) -> Result<(Plan, Export), ExportError> {
+) -> Result<Plan, ExportError> {
     let (machine, model) = (problem.cost_model.machine, problem.cost_model.model);
     let goal = problem.goal()?;
     let best = plan_improved(problem, effort, scorer)?;
@@ -34,7 +34,7 @@ pub fn plan_for_engine(
     let mut starts = problem.simple_placements(&goal, scorer);
     starts.insert(0, best.placement(machine, model).map_err(PlannerError::from)?);
     let mut known: Vec<(Placement, u64)> = Vec::new();
-    let (mut found, mut refused): (Option<(ScoredPlacement, Export)>, Option<ExportError>) = (None, None);
+    let (mut found, mut refused): (Option<ScoredPlacement>, Option<ExportError>) = (None, None);
     for (start, &chunk) in starts.iter().flat_map(|start| chunks.iter().map(move |chunk| (start, chunk))) {
         let Ok(plan) = evaluate(problem, engine.name(), start.clone(), chunk, scorer) else { continue };
         let exported = match export(&plan, machine, model, engine) {
@@ -44,21 +44,20 @@ pub fn plan_for_engine(
                 continue;
             }
         };
-        let nearest = (exported.nearest.clone(), chunk);
+        let nearest = (exported.nearest, chunk);
         if known.contains(&nearest) || !fits(problem, &nearest)? {
             continue;
         }
         known.push(nearest.clone());
         let name = format!("{OPTIONS} {engine}");
         let Ok(scored) = problem.scored(&goal, &name, nearest.0, chunk, scorer) else { continue };
-        if found.as_ref().is_none_or(|(best, _)| is_better(&goal, best, &scored)) {
-            found = Some((scored, exported));
+        if found.as_ref().is_none_or(|best| is_better(&goal, best, &scored)) {
+            found = Some(scored);
         }
     }
     match (found, refused) {
-        (Some((best, exported)), _) => {
-            let plan = problem.finished_plan(&goal, best, None, None, BTreeMap::new(), BTreeMap::new())?;
-            Ok((plan, exported))
+        (Some(best), _) => {
+            Ok(problem.finished_plan(&goal, best, None, None, BTreeMap::new(), BTreeMap::new())?)
         }
         (None, Some(error)) => Err(error),
         (None, None) => Err(infeasible(problem)?.into()),

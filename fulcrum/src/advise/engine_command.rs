@@ -4,6 +4,7 @@ use super::advised_engine::AdvisedEngine;
 use super::model_catalog::CataloguedModel;
 use super::placing::PlacedModel;
 use super::question::AdviceQuestion;
+use hwprofiles::DType;
 use scenarios::Model;
 
 /// The command, or the settings where an engine has no command line.
@@ -111,17 +112,10 @@ fn offload(placed: &PlacedModel) -> Option<String> {
     Some(format!("-ngl {layers}{experts}{split}{step}"))
 }
 
-/// The checkpoint of a model in `format`: its maker's repository where that is known, which vLLM
-/// and SGLang round to fp8 as they load it. Other formats are in repositories of other names.
+/// The checkpoint of a model in `format`, and how to round it where that is done as it is loaded.
 fn checkpoint(name: &str, format: &str) -> String {
-    let known = Model::checkpoint_repository(name).unwrap_or(name);
-    match format {
-        "fp8" => format!("{known} --quantization fp8"),
-        "int4_g128" if known.starts_with("Qwen/") => format!("{known}-AWQ"),
-        "int4_g128" => format!("{name}-AWQ"),
-        "nvfp4" => format!("{name}-NVFP4"),
-        _ => known.to_owned(),
-    }
+    let checkpoint = format.parse().map_or_else(|_| name.to_owned(), |it| Model::checkpoint(name, it));
+    if format == DType::Fp8.name() { checkpoint + " --quantization fp8" } else { checkpoint }
 }
 
 #[cfg(test)]

@@ -58,29 +58,32 @@ impl PreparedScenario {
         }
         let scenario = &scenario;
         let prepared = Self::new(scenario)?;
-        if matches!(target, ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp) {
-            let planned = prepared.plan_offload(scenario)?;
-            let export = planned.export(target)?;
-            return Ok((planned, export));
-        }
-        prepared.require_one_format("--for")?;
-        let problem = prepared.problem();
-        let planned = planner::plan_for_engine(&problem, target, Effort::PLAN, &prepared.scorer());
-        let (plan, export) = planned.map_err(export_error)?;
-        let planned = prepared.resolve_plan(plan, 0)?;
-        if prepared.engine().profile.execution.on_gpus.is_some() {
-            let options = prepared.nothing_on_cpus(planned.plan.prefill_chunk);
-            let whole = Self::whole_on_gpus(scenario, options, planned.plan.predicted.chosen.clone());
-            // Nothing is fetched ahead, so the number of slots says nothing.
-            let pipelining = planned.placement.pipelining;
-            let is_same = |whole: &ResolvedPlan| {
-                Placement { pipelining, ..whole.placement.clone() } == planned.placement
-            };
-            if let Some(whole) = whole.ok().filter(is_same) {
-                return Ok((whole, export));
-            }
-        }
+        let planned = match target {
+            ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp => prepared.plan_offload(scenario)?,
+            other => prepared.plan_options(scenario, other)?,
+        };
+        let export = planned.export(target)?;
         Ok((planned, export))
+    }
+
+    /// The best plan of `scenario`, which this is, among what `target` makes of its options.
+    ///
+    /// # Errors
+    /// As [`PreparedScenario::plan_for`].
+    fn plan_options(&self, scenario: &Scenario, target: ExportTarget) -> Result<ResolvedPlan> {
+        self.require_one_format("--for")?;
+        let planned = planner::plan_for_engine(&self.problem(), target, Effort::PLAN, &self.scorer());
+        let planned = self.resolve_plan(planned.map_err(export_error)?, 0)?;
+        if self.engine().profile.execution.on_gpus.is_none() {
+            return Ok(planned);
+        }
+        let options = self.nothing_on_cpus(planned.plan.prefill_chunk);
+        let whole = Self::whole_on_gpus(scenario, options, planned.plan.predicted.chosen.clone());
+        // Nothing is fetched ahead, so the number of slots says nothing.
+        let pipelining = planned.placement.pipelining;
+        let is_same =
+            |whole: &ResolvedPlan| Placement { pipelining, ..whole.placement.clone() } == planned.placement;
+        Ok(whole.ok().filter(is_same).unwrap_or(planned))
     }
 
     /// The best plan among what the scenario's own engine can run. An engine whose host computes,
@@ -124,7 +127,7 @@ impl PreparedScenario {
             }
             other => {
                 let planned = planner::plan_for_engine(&self.problem(), other, Effort::PLAN, &self.scorer());
-                planned.map_err(export_error)?.0
+                planned.map_err(export_error)?
             }
         };
         self.resolve_plan(plan, 0)

@@ -11,7 +11,7 @@ use crate::placement::{LayerPlacement, Placement, Slice, Slices, whole_slice};
 use crate::plan::Plan;
 use crate::program::PhasePrograms;
 use hwprofiles::{Bytes, DType, DeviceId, DeviceKind, Machine, MemoryId, MemoryKind};
-use scenarios::{Model, Sublayer};
+use scenarios::{Model, Sublayer, WeightClass, WeightFormats};
 
 /// A plan with its machine as an engine sees it: a host, at most one GPU, their memories and a
 /// disk.
@@ -172,13 +172,17 @@ impl<'a> Site<'a> {
         Err(self.unfit(last.unwrap_or(none)))
     }
 
-    /// The checkpoint that servers load: its maker's repository for a preset in a format that they
-    /// load or round it to, otherwise the model's name.
+    /// The checkpoint that servers load ([`Model::checkpoint`]): by the format of all weights, or
+    /// that of the experts where the plan's formats are those of the maker's checkpoint.
     pub fn checkpoint(&self) -> String {
-        let loads = [DType::F32, DType::F16, DType::Bf16, DType::Fp8];
-        let preset = self.plan.from.as_ref().map(|from| from.model.as_str());
-        let preset = preset.filter(|_| self.plan.formats.weights.one().is_some_and(|it| loads.contains(&it)));
-        quoted(preset.and_then(Model::checkpoint_repository).unwrap_or(&self.plan.model.name))
+        let from = self.plan.from.as_ref().map(|from| from.model.as_str());
+        let preset = from.filter(|name| Model::checkpoint_repository(name).is_some());
+        let weights = self.plan.formats.weights;
+        let published = self.model.published.as_deref().map(|published| WeightFormats::from(*published));
+        let experts = weights.for_class(WeightClass::Experts).one();
+        let format = weights.one().or(experts.filter(|_| published == Some(weights)));
+        let checkpoint = preset.zip(format).map(|(preset, format)| Model::checkpoint(preset, format));
+        quoted(checkpoint.as_ref().unwrap_or(&self.plan.model.name))
     }
 
     /// The value of `--dtype` of servers that read checkpoints: for quantised weights the

@@ -89,10 +89,9 @@ fn a_plan_for_an_engine_is_its_own_export_and_no_worse_than_the_export_of_the_fr
         };
         let free = planner::plan_improved(&problem, few, &score).unwrap();
         for engine in ExportTarget::ALL {
-            let Ok((plan, options)) = planner::plan_for_engine(&problem, engine, few, &score) else {
-                continue;
-            };
+            let Ok(plan) = planner::plan_for_engine(&problem, engine, few, &score) else { continue };
             planned += 1;
+            let options = export(&plan, &machine, model, engine).unwrap();
             assert_eq!(plan.placement(&machine, model).unwrap(), options.nearest, "{engine}");
             if let Ok(rounded) = export(&free, &machine, model, engine) {
                 let rounded = evaluate(&problem, "rounded", rounded.nearest, free.prefill_chunk, &score);

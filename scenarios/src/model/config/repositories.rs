@@ -1,6 +1,7 @@
 //! Where GGUF files and checkpoints of presets are published.
 
 use crate::model::transformer::Model;
+use hwprofiles::DType;
 
 const REPOSITORIES: &str = include_str!("gguf_repositories.csv");
 
@@ -34,6 +35,23 @@ impl Model {
     pub fn checkpoint_repository(preset: &str) -> Option<&'static str> {
         let mut rows = CHECKPOINTS.lines().skip(1).filter_map(|row| row.split_once(','));
         rows.find(|(model, _)| *model == preset).map(|(_, repository)| repository)
+    }
+
+    /// The checkpoint that vLLM and SGLang load for the model `name` with weights in `format`. The
+    /// maker's repository has 16 bits, which are rounded to fp8 as they are loaded, and formats
+    /// that only makers publish; AWQ and NVFP4 are in repositories of other names. For the rest
+    /// there is only the model's name.
+    pub fn checkpoint(name: &str, format: DType) -> String {
+        let known = Self::checkpoint_repository(name).unwrap_or(name);
+        match format {
+            DType::F32 | DType::F16 | DType::Bf16 | DType::Fp8 | DType::Fp8Block | DType::Mxfp4 => {
+                known.to_owned()
+            }
+            DType::Int4G128 if known.starts_with("Qwen/") => format!("{known}-AWQ"),
+            DType::Int4G128 => format!("{name}-AWQ"),
+            DType::Nvfp4 => format!("{name}-NVFP4"),
+            _ => name.to_owned(),
+        }
     }
 
     /// The repository that has GGUF files of a preset. `None` for a name that is no preset's, and
@@ -75,6 +93,20 @@ mod tests {
             assert_eq!(Model::checkpoint_repository(preset), Some(repository));
         }
         assert_eq!(Model::checkpoint_repository("model"), None);
+    }
+
+    #[test]
+    fn a_checkpoint_is_the_makers_unless_others_quantised_it() {
+        for (name, format, checkpoint) in [
+            ("qwen3-32b", DType::Bf16, "Qwen/Qwen3-32B"),
+            ("qwen3-32b", DType::Int4G128, "Qwen/Qwen3-32B-AWQ"),
+            ("gpt-oss-20b", DType::Mxfp4, "openai/gpt-oss-20b"),
+            ("gpt-oss-20b", DType::Int4G128, "gpt-oss-20b-AWQ"),
+            ("mine", DType::Fp8, "mine"),
+            ("mine", DType::Int8, "mine"),
+        ] {
+            assert_eq!(Model::checkpoint(name, format), checkpoint, "{name} in {format}");
+        }
     }
 
     #[test]
