@@ -55,8 +55,8 @@ mod words;
 pub use files::yaml;
 pub use files::{
     AtomicFile, FileError, Presence, ProfileError, RowsError, TERMINAL_COLUMNS, TableRows, WriteError,
-    hexadecimal, is_open_already, is_stdin, is_stream, open_input, plain_name, read_ahead, read_input,
-    read_text, wrapped, write_atomically,
+    hexadecimal, is_open_already, is_stdin, is_stream, number_ranges, open_input, plain_name, read_ahead,
+    read_input, read_text, wrapped, write_atomically,
 };
 pub use library::{
     Library, PartSheet, Profile, SheetEntry, machine_schema, shipped, shipped_called, similar_names,

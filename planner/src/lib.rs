@@ -56,7 +56,7 @@ pub use plan::{
     PlanTable, Prediction, SearchSummary, SharingCost, TABLE_VERSION,
 };
 pub use planning::{
-    ChosenFormats, DraftModel, DraftPlan, EDITED, Effort, FORCED, ForcedPlacement, FormatScorer, MemoryRoom,
+    BestVariant, DraftModel, DraftPlan, EDITED, Effort, FORCED, ForcedPlacement, FormatScorer, MemoryRoom,
     PLANNED, Problem, Scorer, evaluate, evaluate_edited, filled_splits, follow, offloaded, plan, plan_among,
     plan_improved, plan_offload, single_edits,
 };

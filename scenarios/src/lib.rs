@@ -64,7 +64,7 @@ pub use model::wiring::{BlockOrder, QueryGrowth, Wiring};
 pub use question::costs::Costs;
 pub use question::engine_choice::{EngineChoice, Scheduler, SwapChoice};
 pub use question::engine_profile::{
-    EngineProfile, EngineServing, FrontEndStation, GpuSettings, Reserve, StatePool, StateSnapshots,
+    EngineProfile, FrontEndStation, GpuSettings, Reserve, ServingDefaults, StatePool, StateSnapshots,
 };
 pub use question::format_choice::{FormatChoice, FormatLists, WeightChoice, WeightLists};
 pub use question::group_choice::GroupChoice;

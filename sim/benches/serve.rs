@@ -4,12 +4,14 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use hwprofiles::{DType, Library, Machine};
 use planner::{CostModel, PhasePrograms, Placement};
-use scenarios::{Arrivals, EngineChoice, EngineProfile, Formats, Length, Model, RequestTrace, WeightFormats};
+use scenarios::{
+    Arrivals, EngineChoice, EngineProfile, Formats, Length, Model, RequestTrace, Slo, WeightFormats,
+};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
-    EngineObserver, GeneratedRequests, ObservedSteps, PlanPrices, Replica, Request, RequestOutcome,
-    RequestSource, ResourceMeter, ServingEngine, SloLimits, SummaryCollector, kv_blocks, serve,
+    EngineObserver, EngineSettings, GeneratedRequests, ObservedSteps, PlanPrices, Replica, Request,
+    RequestOutcome, RequestSource, ResourceMeter, SummaryCollector, kv_blocks, serve,
 };
 use std::hint::black_box;
 
@@ -24,11 +26,11 @@ fn day(machine: &Machine, source: &mut impl RequestSource) -> u64 {
     let choice = EngineChoice { profile: EngineProfile::shipped("vllm").unwrap(), ..EngineChoice::default() };
     let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
     let mut replica = Replica::new(
-        ServingEngine::from_choice(&choice, blocks, model.max_positions),
+        EngineSettings::from_choice(&choice, blocks, model.max_positions),
         PlanPrices::new(cost_model, &programs),
     );
     let mut day = Day {
-        tally: SummaryCollector::new(SloLimits::default()),
+        tally: SummaryCollector::new(Slo::default()),
         meter: ResourceMeter::new(cost_model, &programs),
     };
     serve(source, &mut replica, &mut day).unwrap();

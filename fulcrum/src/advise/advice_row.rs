@@ -3,7 +3,7 @@
 use super::engine_command::command;
 use super::model_catalog::CataloguedModel;
 use super::model_places::PlacementClass;
-use super::placing::{EngineSite, NotPlaced, PlacedModel};
+use super::placing::{EngineOnMachine, NotPlaced, PlacedModel};
 use super::prediction_band::{band, size_kept};
 use super::question::AdviceQuestion;
 use hwprofiles::{Bytes, Ratio, Seconds};
@@ -38,14 +38,15 @@ pub struct AdviceRow {
     pub fast_enough: bool,
     /// What starts it.
     pub command: String,
-    /// What it is ranked by: the size of an equally capable model × the share of its time that is
-    /// not waited for.
+    /// What rows that are fast enough are ranked by: the size of an equally capable dense model,
+    /// less for what the format loses, × rate ÷ (rate + the rate that suffices). Slower rows are
+    /// ranked by `tok_s`.
     pub score: f64,
 }
 
 /// The row of a model in a format, or why there is none.
 pub(super) fn outcome(
-    site: &EngineSite,
+    site: &EngineOnMachine,
     question: &AdviceQuestion,
     entry: &CataloguedModel,
     format: &str,

@@ -4,7 +4,7 @@ use super::advice_row::{AdviceRow, outcome};
 use super::advised_engine::AdvisedEngine;
 use super::advised_machine::AdvisedMachine;
 use super::model_catalog::CataloguedModel;
-use super::placing::{EngineSite, NotPlaced};
+use super::placing::{EngineOnMachine, NotPlaced};
 use super::question::{AdviceQuestion, Purpose};
 use super::upgrade::{Upgrade, UpgradePrices, WithoutGpus, upgrades, without_each_kind};
 use crate::error::{Error, Result};
@@ -64,7 +64,7 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
         let engine = question.engine;
         return Err(Error::input(format!("{engine} has no --micro-batch: llama.cpp and ik_llama.cpp do")));
     }
-    let site = EngineSite::new(&machine.machine, question)?;
+    let site = EngineOnMachine::new(&machine.machine, question)?;
     let one = question.model.as_deref().map(CataloguedModel::named).transpose()?;
     let catalog = match &one {
         Some(model) => vec![model.clone()],
@@ -200,7 +200,7 @@ mod tests {
         let fitting = |machine: &str| -> Vec<String> {
             let machine = AdvisedMachine::from_words(machine).expect("a machine");
             let asked = question(None);
-            let site = EngineSite::new(&machine.machine, &asked).expect("a site");
+            let site = EngineOnMachine::new(&machine.machine, &asked).expect("a site");
             let all = CataloguedModel::all().expect("a catalogue");
             let cells = all.iter().filter(|entry| entry.own_format().is_none()).map(|entry| {
                 let formats = asked.engine.formats_named("q4_k_m", &entry.model).expect("formats");
@@ -249,7 +249,7 @@ mod tests {
     fn what_fits_on_the_gpu_stays_there_and_no_more_experts_are_kept_than_must() {
         let machine = AdvisedMachine::from_words("RTX 4090, i7-14700K, 128 GB").expect("a machine");
         let asked = question(None);
-        let site = EngineSite::new(&machine.machine, &asked).expect("a site");
+        let site = EngineOnMachine::new(&machine.machine, &asked).expect("a site");
         let placed = |name: &str, format: &str| {
             let entry = CataloguedModel::named(name).expect("a model");
             let formats = asked.engine.formats_named(format, &entry.model).expect("formats");

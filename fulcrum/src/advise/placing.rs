@@ -24,8 +24,9 @@ const GPU_STEP: u64 = 2048;
 /// Tokens of a prefill step that are tried beside those that the engine takes by itself.
 const LARGER_STEPS: [u64; 3] = [1024, 2048, 4096];
 
-/// An answer must take this share of the time for an option that one has to set.
-const WORTH_AN_OPTION: f64 = 0.97;
+/// An option that one has to set is suggested only where the answer then takes less than this share
+/// of the time.
+const OPTION_MUST_CUT_TO: f64 = 0.97;
 
 /// A model on a machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +81,7 @@ struct ShortMemory {
 
 /// An engine on a machine, ready to place models.
 #[derive(Debug)]
-pub(super) struct EngineSite {
+pub(super) struct EngineOnMachine {
     engine: AdvisedEngine,
     profile: EngineProfile,
     /// The machine as the engine runs it.
@@ -99,7 +100,7 @@ pub(super) struct EngineSite {
     micro_batch: Option<u64>,
 }
 
-impl EngineSite {
+impl EngineOnMachine {
     /// The engine of `question` on `machine`.
     ///
     /// # Errors
@@ -154,7 +155,7 @@ impl EngineSite {
         let larger = LARGER_STEPS.into_iter().take_while(|&size| size / 2 < rows);
         let others = larger.filter_map(|size| self.placed(cost_model, size).ok());
         let faster = |best: PlacedModel, next: PlacedModel| {
-            if next.answer(&self.load) < WORTH_AN_OPTION * best.answer(&self.load) { next } else { best }
+            if next.answer(&self.load) < OPTION_MUST_CUT_TO * best.answer(&self.load) { next } else { best }
         };
         Ok(others.fold(usual, faster))
     }

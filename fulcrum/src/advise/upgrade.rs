@@ -3,7 +3,7 @@
 use super::advice_row::{AdviceRow, outcome};
 use super::advised_machine::AdvisedMachine;
 use super::model_catalog::CataloguedModel;
-use super::placing::EngineSite;
+use super::placing::EngineOnMachine;
 use super::question::AdviceQuestion;
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{
@@ -129,7 +129,7 @@ fn best_row(
     newest: u64,
 ) -> Option<AdviceRow> {
     let machine = AdvisedMachine::composed(names, vec![], vec![]).ok()?;
-    let site = EngineSite::new(&machine.machine, question).ok()?;
+    let site = EngineOnMachine::new(&machine.machine, question).ok()?;
     let formats = question.formats(entry.own_format());
     let rows = formats.iter().filter_map(|format| outcome(&site, question, entry, format, newest).ok());
     rows.max_by(|a, b| worth(a).total_cmp(&worth(b)))
@@ -220,7 +220,7 @@ fn capacity_of(names: &PartNames) -> Option<Bytes> {
     names.dram.as_ref().and_then(|dram| dram.capacity.as_ref()).map(|capacity| capacity.value)
 }
 
-/// Twice and four times the memory, as far as boards go: 256 GB on two channels, 256 GB on each
+/// The memory times 2, 3, 4, 6 and 8, as far as boards go: 256 GB on two channels, 256 GB on each
 /// channel of a server.
 fn memory<'a>(names: &PartNames, cpu: &CpuPart, prices: &'a UpgradePrices) -> Vec<Purchase<'a>> {
     let (Some(now), Some(price)) = (capacity_of(names), per_gigabyte(cpu, names, prices)) else {

@@ -75,10 +75,16 @@ impl<'q> LoadTrial<'q> {
     /// `scenario`.
     pub(crate) fn new(scenario: &'q PreparedScenario, serving: &Serving, attainment: f64) -> Result<Self> {
         let own = serving.requests.offered_load().or_input()?;
-        let no_load = || Error::input("the trace's requests come all at once: that is no load");
+        let no_load = || {
+            Error::input(
+                "workload.trace: all requests come at the same time: capacity needs a trace that spans some time",
+            )
+        };
         let OfferedLoad { amount: own, recorded, .. } = own.ok_or_else(no_load)?;
         let slo = scenario.slo();
-        let ttft = slo.ttft.ok_or_else(|| Error::input("slo.ttft is missing"))?;
+        let ttft = slo.ttft.ok_or_else(|| {
+            Error::input("slo.ttft is missing: capacity needs a limit, as `slo: {ttft: 1 s}`")
+        })?;
         let output = match &serving.requests {
             Requests::Open { output, .. } | Requests::Closed { output, .. } => output.mean(),
             Requests::Trace { .. } => scenario.workload().output_tokens as f64,
@@ -102,8 +108,9 @@ impl<'q> LoadTrial<'q> {
     /// A day of this load.
     pub(crate) fn day(&self, placed: &ServingPlacement, load: f64) -> Result<ServedDay> {
         let least = (load * self.requests).min(MOST_REQUESTS).ceil() as u64;
-        let no_ratio = || Error::input(format!("a load of {load}"));
-        let faster = Ratio::new(load / self.own).ok_or_else(no_ratio)?;
+        let own = self.own;
+        let no_ratio = || Error::input(format!("the workload's load of {own} cannot be scaled to {load}"));
+        let faster = Ratio::new(load / own).ok_or_else(no_ratio)?;
         let requests = self.serving.requests.scaled(faster, least);
         let serving = Serving { requests, ..self.serving.clone() };
         serve_day_on(self.scenario, &serving, placed.clone(), DayTables::default())

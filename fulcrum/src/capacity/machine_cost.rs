@@ -8,7 +8,7 @@ use scenarios::{Assumed, CapacityQuestion, MachineOption, MarketPrices};
 use sim::serving::{Account, Summary};
 
 /// The power of a waiting machine as a share of that of a busy one, where the scenario says only
-/// the latter.
+/// the latter: that of a waiting socket, the larger of what waiting sockets and GPUs draw.
 const IDLE_SHARE: f64 = 0.3;
 
 /// What one machine costs and draws.

@@ -190,7 +190,11 @@ impl MachineSearch<'_> {
 
     fn search(&self) -> Result<SearchResult> {
         let (option, scenario) = (self.option, self.scenario);
-        let serving = scenario.serving().ok_or_else(|| Error::input("no requests come and go"))?;
+        let serving = scenario.serving().ok_or_else(|| {
+            Error::input(
+                "workload: capacity needs requests that come and go: `arrivals`, `concurrency` or `trace`",
+            )
+        })?;
         let trial = LoadTrial::new(scenario, serving, self.question.attainment)?;
         let (arrangements, best) = best_of(&trial, ServingPlacement::alternatives(scenario)?)?;
         let (placed, reached) = match best {
@@ -382,7 +386,10 @@ fn best_of(
         };
         best = Some(better);
     }
-    Ok((arrangements, best.ok_or_else(|| Error::input("there is no way to use the machine"))?))
+    Ok((
+        arrangements,
+        best.ok_or_else(|| Error::input("no placement of the model on the machine was found"))?,
+    ))
 }
 
 fn with_account(day: ServedDay) -> Result<(ServedDay, sim::serving::Account)> {

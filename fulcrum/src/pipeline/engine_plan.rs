@@ -8,8 +8,9 @@ use planner::{Effort, Export, ExportTarget, Placement};
 use scenarios::{OffloadOptions, PlacementChoice, Scenario};
 
 impl PreparedScenario {
-    /// The best plan of `scenario`, which this is, among what llama.cpp, or an engine that places
-    /// tensors as it does, makes of its options.
+    /// The best plan among the options of llama.cpp, or of an engine that places tensors as it
+    /// does.
+    /// `scenario` is what this was made of: it is resolved again with everything on the GPUs.
     ///
     /// # Errors
     /// There is a choice of formats or a forced placement, or nothing fits.
@@ -66,7 +67,7 @@ impl PreparedScenario {
         Ok((planned, export))
     }
 
-    /// The best plan of `scenario`, which this is, among what `target` makes of its options.
+    /// The best plan among what `target` makes of its options. `scenario` is what this was made of.
     ///
     /// # Errors
     /// As [`PreparedScenario::plan_for`].

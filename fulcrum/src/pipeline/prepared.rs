@@ -6,7 +6,7 @@ use super::resolved_plan::{ResolvedPlan, require_in_time};
 use crate::error::{Error, OrError, Result};
 use hwprofiles::{EngineExecution, GroupDivision, Machine};
 use planner::{
-    ChosenFormats, CostModel, Criterion, DraftModel, Effort, ExportError, ForcedPlacement, Front, Identity,
+    BestVariant, CostModel, Criterion, DraftModel, Effort, ExportError, ForcedPlacement, Front, Identity,
     Plan, PlanOrigin, PlannerError, Rule, Scorer,
 };
 use scenarios::{
@@ -220,7 +220,7 @@ impl PreparedScenario {
         Ok(self.choose(effort)?.plan)
     }
 
-    fn choose(&self, effort: Effort) -> Result<ChosenFormats> {
+    fn choose(&self, effort: Effort) -> Result<BestVariant> {
         if self.training().is_some() {
             return Err(Error::input(
                 "a training step has one way to be made, and nothing to plan: `fulcrum sim` says what it takes",

@@ -4,7 +4,7 @@
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::ResolvedPlan;
 use crate::progress::{ProgressEvent, ProgressFn, TaskStage};
-use hwprofiles::{DeviceKind, Host, write_atomically};
+use hwprofiles::{DeviceKind, Host, number_ranges, write_atomically};
 use kernels::affinity;
 use kernels::cuda::Parity;
 use microbench::{Depth, MeasureError, Options, RooflineCheck};
@@ -118,16 +118,10 @@ pub fn require_this_host(planned: &ResolvedPlan, anyway: bool, progress: &Progre
 
 /// Cores as ranges: `0–3, 8`.
 fn ranges(cores: &[usize]) -> String {
-    let mut sorted = cores.to_vec();
+    let mut sorted: Vec<_> = cores.iter().map(|&core| core as u64).collect();
     sorted.sort_unstable();
     sorted.dedup();
-    let runs = sorted.chunk_by(|core, next| core + 1 == *next);
-    let text = |run: &[usize]| match run {
-        [one] => one.to_string(),
-        [first, .., last] => format!("{first}–{last}"),
-        [] => String::new(),
-    };
-    runs.map(text).collect::<Vec<_>>().join(", ")
+    number_ranges(&sorted)
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use scenarios::{EngineChoice, EngineProfile, Model, Requests, Routing, Scheduler
 use serde_json::{Map, Value, json};
 use sim::SimTime;
 use sim::serving::{
-    EngineObserver, HostTimes, PlanPrices, Replica, RequestOutcome, RequestSource, ServedRequest,
-    ServingEngine,
+    EngineObserver, EngineSettings, HostTimes, PlanPrices, Replica, RequestOutcome, RequestSource,
+    ServedRequest,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// The requests of a file, and the engine that answers them.
 pub struct RequestDay {
     serving: Serving,
-    engine: ServingEngine,
+    engine: EngineSettings,
     scheduler: Scheduler,
 }
 
@@ -61,9 +61,9 @@ impl RequestDay {
             false => read_serving(file, planned)?,
         };
         let extent = planned.plan.extent();
-        let draft = ServingEngine::from_choice(&choice, extent.batch, extent.context + 1);
+        let draft = EngineSettings::from_choice(&choice, extent.batch, extent.context + 1);
         let seqs = choice.max_num_seqs.unwrap_or(extent.batch);
-        let engine = ServingEngine {
+        let engine = EngineSettings {
             max_num_seqs: seqs,
             max_num_batched_tokens: choice.max_num_batched_tokens.unwrap_or(extent.batch * extent.chunk),
             // A slot of the KV cache is a block.

@@ -17,7 +17,7 @@ use planner::{CostModel, Placement};
 use scenarios::{Requests, Serving};
 use serde_json::{Value, json};
 use sim::serving::{
-    Account, EngineCount, ResourceUse, ServedRequest, ServingEngine, ServingTimeline, Summary,
+    Account, EngineCount, EngineSettings, ResourceUse, ServedRequest, ServingTimeline, Summary,
 };
 
 /// What a day came to.
@@ -27,7 +27,7 @@ pub struct ServedDay {
     /// What the engines run: everything on one device, or what the planner chose.
     pub plan: String,
     /// Each of the engines.
-    pub engine: ServingEngine,
+    pub engine: EngineSettings,
     /// The bytes that each engine has for what it keeps of sequences.
     pub residency: KvResidency,
     /// The numbers.
@@ -72,7 +72,9 @@ impl ServedDay {
 /// # Errors
 /// The scenario has no requests that come and go, nothing fits, or a table cannot be written.
 pub fn serve_day(scenario: &PreparedScenario, tables: DayTables<'_>) -> Result<ServedDay> {
-    let missing = || Error::input("workload: requests that come and go are wanted");
+    let missing = || {
+        Error::input("workload: requests that come and go are wanted: `arrivals`, `concurrency` or `trace`")
+    };
     let serving = scenario.serving().ok_or_else(missing)?;
     let (placed, machines) = ServingPlacement::new(scenario)?.side_by_side(serving);
     let serving = &Serving { replicas: machines, ..serving.clone() };
@@ -152,7 +154,7 @@ pub(crate) fn serve_day_on(
 }
 
 /// A line about the tokens of a step, where devices compute fewer at once.
-fn step_text(engine: &ServingEngine, micro_batch: Option<u64>) -> String {
+fn step_text(engine: &EngineSettings, micro_batch: Option<u64>) -> String {
     let tokens = engine.max_num_batched_tokens;
     let at_once = micro_batch.filter(|at_once| *at_once < tokens);
     at_once.map_or_else(String::new, |at_once| {

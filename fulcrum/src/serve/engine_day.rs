@@ -2,9 +2,10 @@
 
 use super::tables::DayTables;
 use hwprofiles::MissingRate;
+use scenarios::Slo;
 use sim::serving::{
     EngineObserver, ObservedSteps, RequestOutcome, ResourceMeter, ResourceUse, Series, ServedRequest,
-    ServingTimeline, SloLimits, SummaryCollector,
+    ServingTimeline, SummaryCollector,
 };
 use sim::{SimTime, Tick};
 
@@ -27,7 +28,7 @@ pub(crate) struct EngineDay<'a> {
 
 impl<'a> EngineDay<'a> {
     /// An empty record of what `tables` need.
-    pub(crate) fn new(limits: SloLimits, tables: DayTables<'_>, meters: Vec<ResourceMeter<'a>>) -> Self {
+    pub(crate) fn new(limits: Slo, tables: DayTables<'_>, meters: Vec<ResourceMeter<'a>>) -> Self {
         Self {
             tally: SummaryCollector::new(limits),
             meters,

@@ -7,14 +7,14 @@ use planner::{CostModel, Placement};
 use scenarios::{EngineChoice, StatePool};
 use serde_json::{Value, json};
 use sim::serving::{
-    EngineMemory, KvCapacity, KvCapacityError, KvMemory, KvOffload, MemoryShare, NoKvRoom, ServingEngine,
+    EngineMemory, EngineSettings, KvCapacity, KvCapacityError, KvMemory, KvOffload, MemoryShare, NoKvRoom,
     StateAllocation,
 };
 
 /// An engine whose KV blocks are not counted yet.
 pub(crate) struct EngineSizing<'q> {
     choice: &'q EngineChoice,
-    draft: ServingEngine,
+    unsized_engine: EngineSettings,
     /// The share of a memory that the engine uses.
     pub(crate) utilization: f64,
 }
@@ -22,7 +22,7 @@ pub(crate) struct EngineSizing<'q> {
 /// An engine on a placement, or why there is none.
 pub(crate) enum SizedEngine {
     /// The engine with its KV blocks.
-    Fits(Box<ServingEngine>, KvResidency),
+    Fits(Box<EngineSettings>, KvResidency),
     /// Not one block fits.
     NoRoom(NoKvRoom),
 }
@@ -33,20 +33,21 @@ impl<'q> EngineSizing<'q> {
     pub(crate) fn new(scenario: &'q PreparedScenario, micro_batch: Option<u64>) -> Self {
         let choice = scenario.engine();
         let utilization = choice.gpu_memory_utilization;
-        let mut draft = ServingEngine::from_choice(choice, 1, scenario.model().max_positions);
+        let mut unsized_engine = EngineSettings::from_choice(choice, 1, scenario.model().max_positions);
         if choice.max_num_batched_tokens.is_none() {
-            draft.max_num_batched_tokens = draft.max_num_batched_tokens.max(micro_batch.unwrap_or(0));
+            unsized_engine.max_num_batched_tokens =
+                unsized_engine.max_num_batched_tokens.max(micro_batch.unwrap_or(0));
         }
         Self {
             choice,
-            draft,
+            unsized_engine,
             utilization: utilization.unwrap_or(choice.profile.serving.gpu_memory_utilization.value.get()),
         }
     }
 
     /// The engine on `placement`.
     pub(crate) fn engine(&self, cost_model: CostModel<'_>, placement: &Placement) -> Result<SizedEngine> {
-        let ServingEngine { block_size, max_num_batched_tokens, .. } = self.draft;
+        let EngineSettings { block_size, max_num_batched_tokens, .. } = self.unsized_engine;
         // A given number of blocks needs no room.
         let share = if self.choice.num_blocks.is_some() { f64::INFINITY } else { self.utilization };
         let mut capacity = match self.capacity(cost_model, placement, share) {
@@ -64,7 +65,7 @@ impl<'q> EngineSizing<'q> {
             KvOffload::new_swap_space(swap, cost_model, placement, block_size, max_num_batched_tokens)
         });
         let swap = swap.transpose().or_input()?;
-        let mut engine = ServingEngine { swap, ..self.draft.clone() }.with_capacity(&capacity);
+        let mut engine = EngineSettings { swap, ..self.unsized_engine.clone() }.with_capacity(&capacity);
         if capacity.sequence.has_state() && !self.choice.profile.serving.prefix_caching_of_states {
             engine.prefix_caching = self.choice.prefix_caching.unwrap_or(false);
         }
@@ -82,7 +83,7 @@ impl<'q> EngineSizing<'q> {
         placement: &Placement,
         share: f64,
     ) -> Result<KvCapacity, KvCapacityError> {
-        let ServingEngine { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.draft;
+        let EngineSettings { block_size, max_num_batched_tokens, max_num_seqs, .. } = self.unsized_engine;
         let allocation = state_allocation(&self.choice.profile.serving.states, max_num_seqs);
         let sizes = [block_size, max_num_batched_tokens * cost_model.machine.division().data];
         let serving = &self.choice.profile.serving;
@@ -107,7 +108,7 @@ impl<'q> EngineSizing<'q> {
     ) -> Result<bool> {
         match self.capacity(cost_model, placement, self.utilization) {
             Ok(capacity) => {
-                let each = capacity.sequence.blocks(tokens, self.draft.block_size);
+                let each = capacity.sequence.blocks(tokens, self.unsized_engine.block_size);
                 let wanted = sequences.saturating_mul(each);
                 Ok(capacity.blocks >= wanted && capacity.most_sequences >= sequences)
             }
@@ -154,7 +155,7 @@ pub struct KvResidency {
 }
 
 impl KvResidency {
-    fn new(capacity: &KvCapacity, engine: &ServingEngine, is_measured: bool) -> Self {
+    fn new(capacity: &KvCapacity, engine: &EngineSettings, is_measured: bool) -> Self {
         Self {
             pool: Bytes::new(capacity.block_bytes.get().saturating_mul(engine.num_blocks)),
             state: capacity.state_bytes,

@@ -8,10 +8,10 @@ use crate::pipeline::PreparedScenario;
 use hwprofiles::Machine;
 use planner::{CostModel, PhasePrograms, Placement};
 use rayon::prelude::*;
-use scenarios::{Formats, Model, Routing, Serving, Shift, ShiftChange};
+use scenarios::{Formats, Model, Routing, Serving, Shift, ShiftChange, Slo};
 use sim::serving::{
-    Demand, ForecastTables, MultiPlanPrices, PlanAlternative, RebalanceRecord, Rebalancer, Replica, Request,
-    RequestSource, ResourceMeter, Router, ServingEngine, ShiftedSource, SloLimits, WallClock, serve_fleet,
+    Demand, EngineSettings, ForecastTables, MultiPlanPrices, PlanAlternative, RebalanceRecord, Rebalancer,
+    Replica, Request, RequestSource, ResourceMeter, Router, ShiftedSource, WallClock, serve_fleet,
     serve_in_step,
 };
 use sim::{SimTime, Tick};
@@ -25,7 +25,7 @@ pub(crate) struct EnginePlan {
     /// The most tokens that a device computes at once; `None` where that is a step.
     pub(crate) micro_batch: Option<u64>,
     /// The engine with what the placement leaves room for.
-    pub(crate) engine: ServingEngine,
+    pub(crate) engine: EngineSettings,
 }
 
 /// Engines that are alike.
@@ -35,7 +35,7 @@ pub(crate) struct EngineFleet<'q> {
     /// The scenario's model, in the load's beam search.
     model: Model,
     formats: Formats,
-    limits: SloLimits,
+    limits: Slo,
     /// The machine as it was measured, then in each state that shifts bring it to.
     machines: Vec<Machine>,
     changes: StateChanges,
@@ -60,7 +60,7 @@ impl<'q> EngineFleet<'q> {
         };
         let programs: Vec<_> = plans.iter().map(lower).collect::<Result<_>>()?;
         let slo = scenario.slo();
-        let limits = SloLimits { ttft: slo.ttft, tpot: slo.tpot };
+        let limits = slo;
         let (machines, changes) = machine_states(machine, &serving.shifts)?;
         let mut engines = Self {
             scenario,
@@ -86,7 +86,7 @@ impl<'q> EngineFleet<'q> {
     }
 
     /// An engine that begins with plan `follows`.
-    pub(crate) fn engine(&self, follows: usize) -> ServingEngine {
+    pub(crate) fn engine(&self, follows: usize) -> EngineSettings {
         self.plans[follows].engine.clone()
     }
 
@@ -129,7 +129,7 @@ impl<'q> EngineFleet<'q> {
     pub(crate) fn pool_day(
         &self,
         requests: Vec<Request>,
-        engine: ServingEngine,
+        engine: EngineSettings,
         count: u64,
         tables: DayTables<'_>,
     ) -> Result<Vec<EngineDay<'_>>> {

@@ -11,7 +11,7 @@ use super::tables::DayTables;
 use crate::error::{Error, Result};
 use hwprofiles::{Bytes, BytesPerSec, Machine, Seconds};
 use scenarios::{Requests, Serving};
-use sim::serving::{FrontEnd, Request, RequestOutcome, ServedRequest, ServingEngine, StationTimes};
+use sim::serving::{EngineSettings, FrontEnd, Request, RequestOutcome, ServedRequest, StationTimes};
 use sim::{SimTime, Tick};
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ impl PrefillPool {
         handed.sort_by_key(|request| (request.arrival, request.id));
         let none = StationTimes::default();
         let front_end = FrontEnd { tokeniser: none, per_request: SimTime::ZERO, ..engine.front_end };
-        let decoder = ServingEngine { prefilled: true, front_end, ..engine };
+        let decoder = EngineSettings { prefilled: true, front_end, ..engine };
         let mut decoding = fleet.pool_day(handed, decoder, fleet.replicas() - self.engines, tables)?;
         for end in decoding.iter_mut().flat_map(EngineDay::take_ends).collect::<Vec<_>>() {
             match end {
@@ -117,7 +117,7 @@ impl PrefillPool {
         &self,
         request: &Request,
         served: &ServedRequest,
-        engine: &ServingEngine,
+        engine: &EngineSettings,
         residency: &KvResidency,
     ) -> Request {
         let block = residency.pool.as_f64() / engine.num_blocks.max(1) as f64;

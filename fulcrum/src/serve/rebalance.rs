@@ -11,7 +11,7 @@ use planner::{CostModel, Placement};
 use rayon::prelude::*;
 use scenarios::Workload;
 use serde_json::{Value, json};
-use sim::serving::{RebalanceRecord, ServingEngine, SummaryCollector};
+use sim::serving::{EngineSettings, RebalanceRecord, SummaryCollector};
 
 /// What rebalancing came to.
 pub struct RebalancedDay {
@@ -42,7 +42,7 @@ pub(crate) fn add_plans(
     scenario: &PreparedScenario,
     cost_model: CostModel<'_>,
     utilization: f64,
-    engine: &(dyn Fn(&Placement) -> Result<Option<ServingEngine>> + Sync),
+    engine: &(dyn Fn(&Placement) -> Result<Option<EngineSettings>> + Sync),
 ) -> Result<()> {
     let mut machine = cost_model.machine.clone();
     for memory in &mut machine.memories {

@@ -3,6 +3,7 @@
 use super::engine_sizing::{EngineSizing, SizedEngine};
 use super::placement::ServingPlacement;
 use super::step_difference::{StepDifference, StepSample};
+use super::tables::seconds;
 use crate::error::{Error, OrError, Result};
 use crate::pipeline::{PreparedScenario, model, parse_scenario, read_scenario};
 use crate::table::{CellReader, TableColumn, write_table};
@@ -301,10 +302,6 @@ impl Spread {
 
 /// A request as recorded and as simulated.
 type RequestPair = [ServedRequest; 2];
-
-fn seconds(time: SimTime) -> Option<f64> {
-    Some(time.to_seconds().get())
-}
 
 fn error_of(pair: &RequestPair, of: fn(&ServedRequest) -> Option<SimTime>) -> Option<f64> {
     let [theirs, ours] = pair;

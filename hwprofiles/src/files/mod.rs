@@ -22,6 +22,6 @@ pub use presence::Presence;
 pub(crate) use refusal::{Refusal, refuse_if};
 pub use rows::{RowsError, TableRows};
 pub(crate) use table::checked_table;
-pub use wrapping::{TERMINAL_COLUMNS, wrapped};
+pub use wrapping::{TERMINAL_COLUMNS, number_ranges, wrapped};
 pub(crate) use yaml::Entries;
 pub use yaml::FileError;

@@ -26,6 +26,17 @@ pub fn wrapped(head: &str, text: &str, indent: usize, width: usize) -> Vec<Strin
     lines
 }
 
+/// Ascending numbers as ranges: `0–3, 7`.
+pub fn number_ranges(numbers: &[u64]) -> String {
+    let text = |run: &[u64]| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}–{last}"),
+        [] => String::new(),
+    };
+    let runs = numbers.chunk_by(|number, next| number + 1 == *next);
+    runs.map(text).collect::<Vec<_>>().join(", ")
+}
+
 /// Cuts a word that is longer than a line.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let letters: Vec<char> = word.chars().collect();

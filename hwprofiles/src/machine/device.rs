@@ -71,11 +71,12 @@ pub struct Device {
     pub price: Option<Sourced<Dollars>>,
     /// The ranks of a group of GPUs that compute as one device. The rates are those of one of them.
     pub ranks: Option<Ranks>,
-    /// Further costs, and facts that no time depends on yet.
+    /// Further costs and facts.
     pub details: DeviceDetails,
 }
 
-/// Facts about a device beyond its rates: what a CPU's rates were made of, and how long it serves.
+/// What a device costs beside the rates of its products: an engine's own kernels, the ceilings that
+/// a CPU's rates were made of, power, price and how long it serves.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceDetails {

@@ -61,7 +61,8 @@ pub struct Memory {
     pub stripes: Vec<Stripe>,
     /// Price per GB, where known.
     pub price_per_gb: Option<Sourced<Dollars>>,
-    /// Facts that no time depends on yet.
+    /// Further facts: the peak, the rate of writing, the latency under load. Stripes and engines
+    /// use them.
     pub details: MemoryDetails,
 }
 

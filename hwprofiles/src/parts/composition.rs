@@ -250,15 +250,15 @@ struct Keys {
 }
 
 /// The most sockets of a board.
-const MOST: u64 = 16;
+const MOST_SOCKETS: u64 = 16;
 
 impl SocketsChoice {
     /// Refuses numbers of sockets that no board has.
     pub(crate) fn check(&self) -> Result<(), ProfileError> {
         let message = match self.count {
             0 => "0 sockets hold no CPU: use 1 or more".to_owned(),
-            count if count > MOST => {
-                format!("{count} sockets are more than the {MOST} that a board can have")
+            count if count > MOST_SOCKETS => {
+                format!("{count} sockets are more than the {MOST_SOCKETS} that a board can have")
             }
             1 if self.link.is_some() => {
                 "a link joins sockets, and there is one: leave it out, or say `count: 2`".to_owned()

@@ -99,7 +99,7 @@ impl Estimate {
 
     /// A time with the usual band of its basis: from time ÷ (1 + w) to time · (1 + w), where w is 3
     /// % for a measured time, 15 % between measured points, 40 % outside them, and 100 % for a
-    /// datasheet.
+    /// datasheet. The last three are priors: no set of points was fitted for them.
     pub fn with_default_band(time: Seconds, bound: Bound, basis: Basis) -> Self {
         let width = match basis {
             Basis::Measured => 1.0 + Self::MEASURED_SPREAD,

@@ -92,7 +92,7 @@ impl AttentionColumns {
 }
 
 /// The largest number in a cell: with it, a product's bytes and FLOP still fit their types.
-const MOST: u64 = 1_000_000_000;
+const MOST_COUNT: u64 = 1_000_000_000;
 
 /// The most elements of a KV cache, for the same reason.
 const MOST_KV_ELEMENTS: u128 = 1 << 60;
@@ -273,10 +273,10 @@ fn no_operations<R: BufRead>(rows: &TableRows<R>) -> RowsError {
 /// A count of at least `least`.
 fn count<R: BufRead>(rows: &TableRows<R>, column: usize, least: u64) -> Result<u64, RowsError> {
     match whole(rows.cell(column)) {
-        Some(value) if (least..=MOST).contains(&value) => Ok(value),
+        Some(value) if (least..=MOST_COUNT).contains(&value) => Ok(value),
         _ => {
             let message = format!(
-                "'{}' is not a count: write a whole number from {least} to {MOST}",
+                "'{}' is not a count: write a whole number from {least} to {MOST_COUNT}",
                 rows.shown(column)
             );
             Err(rows.refuse(column, message))

@@ -19,8 +19,8 @@ use scenarios::{
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// The values of an element-wise operator from which on our CPU kernels share it among threads. The
-/// executor's tests hold it against theirs.
+/// The values of an element-wise operator from which on the executor's CPU kernels share it among
+/// threads. A test of the executor checks that its kernels use the same number.
 pub const WORTH_SHARING: u64 = 1 << 14;
 
 /// The largest term of a task's time.
@@ -195,7 +195,7 @@ impl CostModel<'_> {
             None => whole,
             Some(_) => shared.work(operator, self.formats, step, rows, flow.traffic(traffic)),
         };
-        let work = Work { activations: self.moved(device, operator, work.activations), ..work };
+        let work = Work { activations: self.activation_bytes(device, operator, work.activations), ..work };
         let reading = shared.all_ranks() * flow.in_flight;
         let kept = (work.weights + work.kv_read + work.kv_written) * reading;
         let loads = self.loads([(home, kept), (device.memory, work.activations * reading)]);
@@ -206,22 +206,24 @@ impl CostModel<'_> {
         let streamed = loads.into_iter().flatten().map(time).fold(Seconds::ZERO, Seconds::max);
         let streamed = streamed * flow.idle_stages();
         let combine_time = self.combine_time(operator, rows, device, step);
-        let has_kernels = device.details.widened.as_ref().is_some_and(|it| step.rows() < it.from_rows.value);
-        let one_by_one = step.sampled() < step.rows() && !has_kernels;
-        let one_by_one = device.details.expert.as_ref().filter(|_| one_by_one);
-        let experts = work.experts as f64 * f64::from(work.launches);
-        let experts = one_by_one.map_or(Seconds::ZERO, |expert| expert.value * experts);
+        let widened = device.details.widened.as_ref();
+        let has_kernels = widened.is_some_and(|it| step.rows() < it.from_rows.value);
+        // Only prompts, whose rows are not all sampled, compute experts one by one.
+        let is_one_by_one = step.sampled() < step.rows() && !has_kernels;
+        let of_expert = device.details.expert.as_ref().filter(|_| is_one_by_one);
+        let expert_calls = work.experts as f64 * f64::from(work.launches);
+        let experts = of_expert.map_or(Seconds::ZERO, |expert| expert.value * expert_calls);
         let logits = (step.sampled() * (rows.end - rows.start)) as f64;
         let sampling = device.details.logit.as_ref().filter(|_| operator == Operator::HeadProj);
         let sampling = sampling.map_or(Seconds::ZERO, |logit| logit.value * logits);
-        let is_alone = self.is_alone(device, operator, &work, step);
-        let fork_joins = if is_alone { 0.0 } else { f64::from(work.launches) };
+        let on_one_thread = self.runs_on_one_thread(device, operator, &work, step);
+        let fork_joins = if on_one_thread { 0.0 } else { f64::from(work.launches) };
         let mixture = device.details.mixture.as_ref().filter(|_| operator == Operator::Experts);
         let mixture = mixture.map_or(Seconds::ZERO, |mixture| mixture.value);
         let launch = device.launch.value * fork_joins + experts + mixture + sampling;
         let issue = device.issue.as_ref().map_or(Seconds::ZERO, |issue| issue.value);
         let issue = issue * f64::from(work.launches);
-        let members = if is_alone { device.cores.len().max(1) as f64 } else { 1.0 };
+        let members = if on_one_thread { device.cores.len().max(1) as f64 } else { 1.0 };
         let body = (rated.time * members).max(streamed);
         // Memory is the bound if it explains most of the time: a measured time includes computation
         // and memory.
@@ -258,22 +260,23 @@ impl CostModel<'_> {
         let shared = ModelShare::on_device(self.machine, self.model, device);
         let work = shared.work(operator, self.formats, step, rows, None);
         let device = self.machine.device(device);
-        let work = Work { activations: self.moved(device, operator, work.activations), ..work };
+        let work = Work { activations: self.activation_bytes(device, operator, work.activations), ..work };
         self.rated(device, (operator, step), device.memory, &work)
     }
 
     /// Whether one thread does an element-wise operator alone, as our CPU kernels do where few
     /// values are not worth a fork-join.
-    fn is_alone(&self, device: &Device, operator: Operator, work: &Work, step: &Step) -> bool {
+    fn runs_on_one_thread(&self, device: &Device, operator: Operator, work: &Work, step: &Step) -> bool {
         let values = step.rows() * operator.writes().columns(self.model);
         let is_ours = device.kind != DeviceKind::Gpu && device.details.kernels.is_some();
         is_ours && work.shape == Shape::Elementwise && values < WORTH_SHARING
     }
 
     /// The bytes of activations that `operator` moves on a device: `bytes`, except on a GPU whose
-    /// small kernels were measured, which are the executor's. They keep 16 bits where the host
-    /// keeps f32, but f32 in the residual stream, the logits and the router's scores.
-    fn moved(&self, device: &Device, operator: Operator, bytes: Bytes) -> Bytes {
+    /// small kernels were measured. Only the executor's are, and they keep activations in 16 bits
+    /// where the host keeps f32, apart from the residual stream, the logits and the router's
+    /// scores.
+    fn activation_bytes(&self, device: &Device, operator: Operator, bytes: Bytes) -> Bytes {
         let kernel = device.details.kernel.as_ref();
         let is_ours = kernel.is_some_and(|it| matches!(it.source, Provenance::Measured { .. }));
         if device.kind != DeviceKind::Gpu || !is_ours || self.formats.activations != DType::F32 {
@@ -463,7 +466,7 @@ impl CostModel<'_> {
             carried: Some((link, bytes)),
             flop: Flop::ZERO,
             bound: CostBound::Link,
-            basis: Basis::Measured,
+            basis: Basis::Measured.sourced(&ends.bandwidth.source),
         }
     }
 }

@@ -73,7 +73,7 @@ impl<'a> DeviceAlone<'a> {
                 let mut gain = 0.0;
                 for steps in &groups {
                     gain += match sublayer {
-                        Sublayer::Attention => gain_of_all(steps, &mut gains)?,
+                        Sublayer::Attention => summed_gain(steps, &mut gains)?,
                         _ => gains([&steps[0]; 2])? * steps.len() as f64,
                     };
                 }
@@ -100,8 +100,7 @@ impl<'a> DeviceAlone<'a> {
             .collect()
     }
 
-    /// The longest time that a device other than this one works on the sublayer; of this one if it
-    /// works alone.
+    /// The time of the busiest device on the sublayer, this one left out where others take part.
     fn time(
         &self,
         shape: CostModel<'_>,
@@ -137,10 +136,11 @@ impl<'a> DeviceAlone<'a> {
     }
 }
 
-/// What another way gains over all steps. `gain` bounds what it gains in each step from one to
-/// another: the other way in the first of them beside the device alone in the last, since steps of
-/// a longer past take no less.
-fn gain_of_all<E>(steps: &[Step], gain: &mut impl FnMut([&Step; 2]) -> Result<f64, E>) -> Result<f64, E> {
+/// At most how many seconds another placement gains over all `steps` together. `gain([first,
+/// last])` is the device's time in `last` less the other placement's in `first`, or 0. Steps of a
+/// longer past take no less, so it bounds the gain of each step between; where it is not 0, the
+/// steps are halved.
+fn summed_gain<E>(steps: &[Step], gain: &mut impl FnMut([&Step; 2]) -> Result<f64, E>) -> Result<f64, E> {
     let [first, .., last] = steps else {
         return steps.first().map_or(Ok(0.0), |only| gain([only, only]));
     };
@@ -148,7 +148,7 @@ fn gain_of_all<E>(steps: &[Step], gain: &mut impl FnMut([&Step; 2]) -> Result<f6
         return Ok(0.0);
     }
     let (before, after) = steps.split_at(steps.len() / 2);
-    Ok(gain_of_all(before, gain)? + gain_of_all(after, gain)?)
+    Ok(summed_gain(before, gain)? + summed_gain(after, gain)?)
 }
 
 /// A lower bound of the seconds of a phase in several micro-batches, for all placements: of the

@@ -36,11 +36,13 @@ impl DeviceNeeds {
         Self { items: 0, vectors: 1 << sublayer as u32 }
     }
 
-    pub fn and(self, other: Self) -> Self {
+    /// What either needs.
+    pub fn union(self, other: Self) -> Self {
         Self { items: self.items | other.items, vectors: self.vectors | other.vectors }
     }
 
-    pub fn within(self, other: Self) -> bool {
+    /// Whether `other` needs all that this does.
+    pub fn is_subset_of(self, other: Self) -> bool {
         self.items & !other.items == 0 && self.vectors & !other.vectors == 0
     }
 
@@ -324,26 +326,26 @@ impl<'a> PriceList<'a> {
         for (index, slice) in slices.iter().enumerate() {
             let device = slice.device(self.phase);
             let sizes = &self.sizes[device.0];
-            let mut need = needs[device.0].and(DeviceNeeds::vectors(sublayer_kind));
+            let mut need = needs[device.0].union(DeviceNeeds::vectors(sublayer_kind));
             for operator in sublayer_kind.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
                 let steps = &self.scratch[device.0];
                 let scratch = match steps[..] {
                     [all] if is_gpu(machine, device) => all,
                     _ => operator_scratch(machine, model, &self.extent, self.phase, *operator, device),
                 };
-                need = need.and(up_to(scratch, steps, STREAMS + sizes.len() as u32));
+                need = need.union(up_to(scratch, steps, STREAMS + sizes.len() as u32));
                 for buffer in operator.reads().iter().chain([&operator.writes()]) {
-                    need = need.and(DeviceNeeds::item(*buffer as u32));
+                    need = need.union(DeviceNeeds::item(*buffer as u32));
                     if self.phase == Phase::Prefill {
-                        need = need.and(DeviceNeeds::item(BUFFERS + *buffer as u32));
+                        need = need.union(DeviceNeeds::item(BUFFERS + *buffer as u32));
                     }
                 }
             }
             let streamed = !machine.reads_in_place(device, slice.home);
             if sublayer_kind == Sublayer::Attention {
-                need = need.and(DeviceNeeds::item(ATTENDS));
+                need = need.union(DeviceNeeds::item(ATTENDS));
                 if streamed {
-                    need = need.and(DeviceNeeds::item(STREAMS_KV));
+                    need = need.union(DeviceNeeds::item(STREAMS_KV));
                 }
             } else if streamed {
                 let bytes = ModelShare::on_device(machine, model, device).matrix_bytes(
@@ -351,7 +353,7 @@ impl<'a> PriceList<'a> {
                     formats,
                     &slice.rows,
                 );
-                need = need.and(up_to(bytes, sizes, STREAMS));
+                need = need.union(up_to(bytes, sizes, STREAMS));
             }
             needs[device.0] = need;
         }
@@ -401,7 +403,8 @@ fn represented(machine: &Machine, identical_gpus: &IdenticalGpus) -> Vec<f64> {
 fn up_to(bytes: Bytes, sizes: &[Bytes], first: u32) -> DeviceNeeds {
     let below = sizes.partition_point(|&size| size < bytes);
     let steps = if bytes > Bytes::ZERO { sizes.len().min(below + 1) } else { 0 };
-    (first..first + steps as u32).fold(DeviceNeeds::default(), |needs, bit| needs.and(DeviceNeeds::item(bit)))
+    (first..first + steps as u32)
+        .fold(DeviceNeeds::default(), |needs, bit| needs.union(DeviceNeeds::item(bit)))
 }
 
 /// Sizes that a buffer may have, ascending: those of `sizes`, or where they are more than

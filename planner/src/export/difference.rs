@@ -2,7 +2,7 @@
 
 use super::site::Site;
 use crate::placement::{Placement, Slice, Slices};
-use hwprofiles::{DeviceKind, Machine, MemoryKind};
+use hwprofiles::{DeviceKind, Machine, MemoryKind, number_ranges};
 use scenarios::{Phase, Sublayer};
 
 /// One difference: sublayers that are placed otherwise in the same layers for the same reason.
@@ -55,7 +55,7 @@ impl Difference {
         let layers = match &self.layers[..] {
             [] => String::new(),
             [one] => format!(" of layer {one}"),
-            many => format!(" of layers {}", ranges(many)),
+            many => format!(" of layers {}", number_ranges(many)),
         };
         let (names, plan, nearest) = (names.join(", "), &self.plan, &self.nearest);
         format!("{}: {names}{layers}: {plan}; the nearest is {nearest}", self.why)
@@ -106,20 +106,4 @@ fn described(machine: &Machine, slices: &Slices) -> String {
         format!("{device} from {}", machine.memory(slice.home).name)
     };
     slices.iter().map(part).collect::<Vec<_>>().join(" + ")
-}
-
-/// Ascending numbers as `0–3, 7`.
-fn ranges(numbers: &[u64]) -> String {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for &number in numbers {
-        match runs.last_mut() {
-            Some((_, end)) if *end + 1 == number => *end = number,
-            _ => runs.push((number, number)),
-        }
-    }
-    let run = |&(start, end): &(u64, u64)| match start == end {
-        true => start.to_string(),
-        false => format!("{start}–{end}"),
-    };
-    runs.iter().map(run).collect::<Vec<_>>().join(", ")
 }

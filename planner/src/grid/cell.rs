@@ -246,7 +246,7 @@ impl<'a> PlannedCell<'a> {
     /// The objective of simulated times.
     fn value_of(&self, placement: &Placement, times: &PhaseTimes) -> Result<f64, PlannerError> {
         let batch_steps = BatchSteps::new(&self.workload, self.chunk);
-        let work = match self.goal.is_frugal() {
+        let work = match self.goal.prices_device_work() {
             true => device_work(&self.space.cost_model, placement, &batch_steps)?,
             false => DeviceWork::default(),
         };

@@ -4,24 +4,25 @@
 /// limited by time, so that the same question has the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Effort {
-    /// Placements that the search may simulate.
+    /// Simulations of a whole placement that the search may spend. They are counted in layers: a
+    /// part of a model costs its layers and a few more, and models below 64 layers have the
+    /// budget of 64.
     placements: u32,
-    /// Whether the plan is shown beside all rules.
-    beside_rules: bool,
+    /// Whether all rules are simulated even where one device is provably enough.
+    simulates_all_rules: bool,
 }
 
 impl Effort {
     /// No search around the solver's placements, and no rules with one number.
     pub const SOLVE: Self = Self::new(0);
-    /// For the many points of a sweep, whose plans nobody reads: the same, without the rules that a
-    /// plan is shown beside where one device is provably enough.
-    pub const SWEEP: Self = Self { placements: 0, beside_rules: false };
+    /// For the many points of a sweep: no search, and no rules where one device is provably enough.
+    pub const SWEEP: Self = Self { placements: 0, simulates_all_rules: false };
     /// For one plan.
     pub const PLAN: Self = Self::new(288);
 
     /// A number of placements.
     pub const fn new(placements: u32) -> Self {
-        Self { placements, beside_rules: true }
+        Self { placements, simulates_all_rules: true }
     }
 
     /// The number of placements.
@@ -29,8 +30,8 @@ impl Effort {
         self.placements as usize
     }
 
-    /// Whether the plan is shown beside all rules.
-    pub(crate) fn is_beside_rules(self) -> bool {
-        self.beside_rules
+    /// Whether all rules are simulated even where one device is provably enough.
+    pub(crate) fn simulates_all_rules(self) -> bool {
+        self.simulates_all_rules
     }
 }

@@ -18,7 +18,7 @@ use scenarios::{Formats, Requirements, Speculation, Workload};
 
 /// The best plan, and the outcome of every combination.
 #[derive(Debug)]
-pub struct ChosenFormats {
+pub struct BestVariant {
     /// The best plan.
     pub plan: Plan,
     /// Index of its machine.
@@ -46,7 +46,7 @@ pub fn plan_among(
     forced: Option<&ForcedPlacement>,
     effort: Effort,
     scorer: &FormatScorer<'_>,
-) -> Result<ChosenFormats, PlannerError> {
+) -> Result<BestVariant, PlannerError> {
     let mut best: Option<(f64, usize, Plan)> = None;
     let mut outcomes = Vec::new();
     let all = (0..machines.len()).flat_map(|at| formats.iter().map(move |formats| (at, formats)));
@@ -78,7 +78,7 @@ pub fn plan_among(
         }
     }
     match best {
-        Some((_, machine, plan)) => Ok(ChosenFormats { plan, machine, outcomes }),
+        Some((_, machine, plan)) => Ok(BestVariant { plan, machine, outcomes }),
         None => {
             let failed = |(variant, result): (_, Result<_, _>)| Some((variant, result.err()?));
             Err(PlannerError::NoFormat { reasons: outcomes.into_iter().filter_map(failed).collect() })

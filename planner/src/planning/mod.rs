@@ -18,7 +18,7 @@ mod tensor_split;
 pub use draft::{DraftModel, DraftPlan};
 pub use effort::Effort;
 pub use forced::{FORCED, ForcedPlacement, offloaded};
-pub use formats::{ChosenFormats, plan_among};
+pub use formats::{BestVariant, plan_among};
 pub use improvement::single_edits;
 pub use offload_plan::plan_offload;
 pub use planner::{evaluate, evaluate_edited, follow, plan, plan_improved};

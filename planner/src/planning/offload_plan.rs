@@ -25,8 +25,8 @@ use std::ops::Range;
 
 /// Tokens of a step that are tried.
 const MICRO_BATCHES: [u64; 4] = [512, 1024, 2048, 4096];
-/// Numbers of layers that are tried beside the one that fills the GPU.
-const BESIDE: usize = 3;
+/// Numbers of layers that are simulated: the largest that fits, and those just below it.
+const LAYER_COUNTS_TRIED: usize = 3;
 
 /// What the numbers of layers mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,8 @@ pub fn plan_offload(
     Ok((plan, options))
 }
 
-/// The limit that no placement keeps, or none together with the other one.
+/// The error for the limit that is missed: TTFT where no candidate keeps it, else TPOT among those
+/// that keep TTFT. `None` where some candidate keeps both.
 fn missed_limit(goal: &Goal, found: &[Option<(ScoredPlacement, OffloadOptions)>]) -> Option<PlannerError> {
     let times: Vec<PhaseTimes> = found.iter().flatten().map(|(scored, _)| scored.times).collect();
     if times.iter().any(|times| goal.keeps(times)) {
@@ -143,7 +144,7 @@ fn best_of<'s, 'p: 's, 'a: 's>(
         if fits(middle) { held = middle } else { too_many = middle }
     }
     let mut best: Option<(ScoredPlacement, OffloadOptions)> = None;
-    for options in (0..BESIDE).filter_map(|less| held.checked_sub(less)).flat_map(at) {
+    for options in (0..LAYER_COUNTS_TRIED).filter_map(|less| held.checked_sub(less)).flat_map(at) {
         let Some((placement, chunk)) = fitting(problem, &options) else { continue };
         let SimulatedProblem { problem, scorer } = simulated(&options);
         let name = format!("{OPTIONS} the engine");

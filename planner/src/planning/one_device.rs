@@ -37,7 +37,7 @@ impl Problem<'_> {
         let accelerator = |&id: &DeviceId| self.cost_model.machine.device(id).kind != DeviceKind::Cpu;
         let found = self.cost_model.machine.device_ids().find(accelerator);
         let (rule, device) = found.map_or((Rule::AllCpu, DeviceId(0)), |device| (Rule::AllGpu, device));
-        if goal.is_frugal() || self.draft.is_some() {
+        if goal.prices_device_work() || self.draft.is_some() {
             return Ok(None);
         }
         let Some(alone) = DeviceAlone::new(self.cost_model, device) else { return Ok(None) };

@@ -66,7 +66,7 @@ pub(crate) fn plan_with_value(
     let devices = &cost_model.machine.devices;
     devices.iter().try_for_each(|device| cost_model.model.check_division(device.division()))?;
     let goal = problem.goal()?;
-    if !effort.is_beside_rules()
+    if !effort.simulates_all_rules()
         && let Some(found) = problem.on_one_device(&goal, scorer)?
     {
         let OneDevicePlan { rule: (rule, times), best, least } = found;
@@ -104,10 +104,10 @@ pub(crate) fn plan_with_value(
     let least = least + draft_value;
     let overlap = Overlap { problem, goal: &goal, scorer, spaces, least, draft_value };
     let solved = overlap.better(best_rule, found)?;
-    let quickest = if goal.is_frugal() { quickest(problem, &goal, scorer)? } else { None };
+    let quickest = if goal.prices_device_work() { quickest(problem, &goal, scorer)? } else { None };
     let solved = quickest.into_iter().fold(solved, |best, next| better(&goal, best, next));
     let (solved, summary) = Improver::search(problem, &goal, scorer, effort, solved, &by_chunk)?;
-    match solved.map(|best| rather_the_rule(&goal, rule, best)) {
+    match solved.map(|best| rule_where_nearly_as_good(&goal, rule, best)) {
         Some(best) if goal.keeps(&best.times) => {
             let value = best.value;
             let mut plan = problem.finished_plan(&goal, best, known, Some(least), baselines, without)?;
@@ -138,10 +138,14 @@ fn add_small_chunks<'a>(
 
 /// The rule's placement instead of one that gains next to nothing on it. A rule keeps data on the
 /// device that uses it, and the simulation leaves out some costs of moving data.
-fn rather_the_rule(goal: &Goal, rule: Option<ScoredPlacement>, best: ScoredPlacement) -> ScoredPlacement {
-    const NEXT_TO_NOTHING: f64 = 5e-4;
+fn rule_where_nearly_as_good(
+    goal: &Goal,
+    rule: Option<ScoredPlacement>,
+    best: ScoredPlacement,
+) -> ScoredPlacement {
+    const NEGLIGIBLE_GAIN: f64 = 5e-4;
     let nearly = |rule: &ScoredPlacement| {
-        goal.keeps(&rule.times) && rule.value <= best.value * (1.0 + NEXT_TO_NOTHING)
+        goal.keeps(&rule.times) && rule.value <= best.value * (1.0 + NEGLIGIBLE_GAIN)
     };
     rule.filter(nearly).unwrap_or(best)
 }

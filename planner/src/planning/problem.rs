@@ -86,7 +86,7 @@ impl Problem<'_> {
         scorer: &Scorer<'_>,
     ) -> Result<(PhaseTimes, f64), PlannerError> {
         let times = self.with_draft(scorer(placement, chunk)?);
-        let work = match goal.is_frugal() {
+        let work = match goal.prices_device_work() {
             true => self.work(placement, chunk)?,
             false => DeviceWork::default(),
         };

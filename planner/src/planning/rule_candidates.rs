@@ -54,7 +54,7 @@ impl Problem<'_> {
                 Err(reason) => refused = Some(reason),
             }
         }
-        Err(refused.unwrap_or(NoRule::NoDevice("prefill step")))
+        Err(refused.unwrap_or(NoRule::NoStep))
     }
 
     /// The rule's placement. Rules know one accelerator.
@@ -106,7 +106,7 @@ impl Problem<'_> {
             let (mut best, mut with) = (None, None);
             for chunk in prefill_chunks(&self.requirements.workload) {
                 for offload in [true, false] {
-                    let way = ParameterWay { rule, dram, chunk, offload };
+                    let way = ParameterVariant { rule, dram, chunk, offload };
                     for scored in self.parameter_rule(goal, way, first, scorer) {
                         if best.as_ref().is_none_or(|best| is_better(goal, best, &scored)) {
                             (best, with) = (Some(scored), Some(way));
@@ -125,11 +125,11 @@ impl Problem<'_> {
     fn parameter_rule(
         &self,
         goal: &Goal,
-        way: ParameterWay,
+        way: ParameterVariant,
         chosen: impl Fn(&[usize]) -> Vec<usize>,
         scorer: &Scorer<'_>,
     ) -> Vec<ScoredPlacement> {
-        let ParameterWay { rule, dram, chunk, offload } = way;
+        let ParameterVariant { rule, dram, chunk, offload } = way;
         let batch_steps = BatchSteps::new(&self.requirements.workload, chunk);
         let layers = self.cost_model.model.layers as usize;
         let gpus = IdenticalGpus::from_machine(self.cost_model.machine);
@@ -150,7 +150,7 @@ impl Problem<'_> {
 
 /// What a rule with one number leaves open.
 #[derive(Debug, Clone, Copy)]
-struct ParameterWay {
+struct ParameterVariant {
     rule: ParameterRule,
     dram: MemoryId,
     chunk: u64,

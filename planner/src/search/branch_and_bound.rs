@@ -24,20 +24,22 @@ pub(crate) fn search(
     let orders: Vec<ColumnOrder<'_>> =
         program.groups.iter().map(|group| ColumnOrder::new(program, prices, group)).collect();
     // Lower bounds of the groups after each group.
-    let mut rest = vec![RemainingBound { cost: -prices.room(program), bytes: vec![0; program.room.len()] }];
+    let mut suffix_bounds =
+        vec![RemainingBound { cost: -prices.room(program), bytes: vec![0; program.room.len()] }];
     for (group, order) in program.groups.iter().zip(&orders).rev() {
-        let Some(last) = rest.last() else { return true };
+        let Some(last) = suffix_bounds.last() else { return true };
         let Some(&(cheapest, _)) = order.choices.first() else { return true };
         let light = last.bytes.iter().zip(&order.lightest[0]);
-        rest.push(RemainingBound {
+        suffix_bounds.push(RemainingBound {
             cost: last.cost + cheapest * group.layers as f64,
             bytes: light.map(|(sum, light)| sum + light * group.layers).collect(),
         });
     }
-    rest.reverse();
+    suffix_bounds.reverse();
     let times = smallvec![0.0; program.phases.len()];
     let (adds, bytes) = (smallvec![0.0; program.measures.len()], smallvec![0; program.room.len()]);
-    let mut search = BranchAndBound { program, orders, rest, min_gain, counts: Vec::new(), best, nodes };
+    let mut search =
+        BranchAndBound { program, orders, suffix_bounds, min_gain, counts: Vec::new(), best, nodes };
     let left = program.groups.first().map_or(0, |group| group.layers);
     search.visit(&SearchNode { group: 0, next: 0, left, cost: 0.0, times, adds, bytes });
     *search.nodes > 0
@@ -77,8 +79,9 @@ struct RemainingBound {
 struct BranchAndBound<'a> {
     program: &'a IntegerProgram,
     orders: Vec<ColumnOrder<'a>>,
-    /// Of the groups from each index on; the last entry is of none.
-    rest: Vec<RemainingBound>,
+    /// The entry of a group bounds that group and all behind it together; the last entry bounds
+    /// none.
+    suffix_bounds: Vec<RemainingBound>,
     min_gain: f64,
     /// The path to the present node: (group, column, layers).
     counts: Vec<(usize, usize, u64)>,
@@ -107,7 +110,7 @@ impl BranchAndBound<'_> {
         }
         for at in node.next..self.orders[node.group].choices.len() {
             let (cost, choice) = self.orders[node.group].choices[at];
-            if node.cost + cost * node.left as f64 + self.rest[node.group + 1].cost >= self.limit() {
+            if node.cost + cost * node.left as f64 + self.suffix_bounds[node.group + 1].cost >= self.limit() {
                 return;
             }
             for count in (1..=self.most(node, choice, at)).rev() {
@@ -144,7 +147,7 @@ impl BranchAndBound<'_> {
             let light = self.orders[node.group].lightest[at][memory];
             let least = node.bytes[memory]
                 .saturating_add(light.saturating_mul(node.left))
-                .saturating_add(self.rest[node.group + 1].bytes[memory]);
+                .saturating_add(self.suffix_bounds[node.group + 1].bytes[memory]);
             let Some(spare) = room.checked_sub(least) else { return 0 };
             most = most.min(spare.checked_div(choice.bytes[memory] - light).unwrap_or(u64::MAX));
         }
@@ -156,7 +159,7 @@ impl BranchAndBound<'_> {
         let lightest = &self.orders[node.group].lightest[node.next];
         (0..self.program.room.len()).all(|memory| {
             let own = if node.left == 0 { 0 } else { lightest[memory].saturating_mul(node.left) };
-            let rest = self.rest[node.group + 1].bytes[memory];
+            let rest = self.suffix_bounds[node.group + 1].bytes[memory];
             node.bytes[memory].saturating_add(own).saturating_add(rest) <= self.program.room[memory]
         })
     }

@@ -65,7 +65,7 @@ impl Goal {
 
     /// Whether the goal depends on how long each device works, and not only on the times of the
     /// phases.
-    pub fn is_frugal(&self) -> bool {
+    pub fn prices_device_work(&self) -> bool {
         matches!(self.objective, Objective::Energy | Objective::Cost)
     }
 

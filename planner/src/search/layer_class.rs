@@ -102,6 +102,6 @@ impl PhaseChoice {
     pub fn beats(&self, other: &PhaseChoice, frugal: bool) -> bool {
         self.cost.iter().zip(&other.cost).all(|(a, b)| a <= b)
             && (!frugal || self.work.iter().zip(&other.work).all(|(a, b)| a <= b))
-            && self.needs.iter().zip(&other.needs).all(|(a, b)| a.within(*b))
+            && self.needs.iter().zip(&other.needs).all(|(a, b)| a.is_subset_of(*b))
     }
 }

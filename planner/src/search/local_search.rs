@@ -96,7 +96,7 @@ impl LocalSolution {
             for (group, from, to) in solution.pairs() {
                 for count in solution.amounts(group, from) {
                     let next = solution.moved(candidates, group, from, to, count);
-                    let (excess, cost) = (next.over(program), next.longest(program));
+                    let (excess, cost) = (next.over(program), next.unlimited_objective(program));
                     let better = |(e, c, _): &(f64, f64, Self)| excess < *e || (excess == *e && cost < *c);
                     if excess < over && best.as_ref().is_none_or(better) {
                         best = Some((excess, cost, next));
@@ -186,8 +186,8 @@ impl LocalSolution {
         full.sum::<f64>() + late.sum::<f64>()
     }
 
-    /// The first measure, without regard to limits.
-    fn longest(&self, program: &IntegerProgram) -> f64 {
+    /// The objective, without regard to limits.
+    fn unlimited_objective(&self, program: &IntegerProgram) -> f64 {
         self.measured(program, 0)
     }
 

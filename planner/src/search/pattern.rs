@@ -295,7 +295,7 @@ impl<'a> Patterns<'a> {
     pub fn pattern(&self, class: &LayerClass, pattern_id: PatternId) -> Arc<Pattern> {
         let residency = &class.residency[pattern_id.residency];
         let [prefill, decode] = [0, 1].map(|phase| &residency.choices[phase][pattern_id.choices[phase]]);
-        let needs: Vec<_> = prefill.needs.iter().zip(&decode.needs).map(|(a, b)| a.and(*b)).collect();
+        let needs: Vec<_> = prefill.needs.iter().zip(&decode.needs).map(|(a, b)| a.union(*b)).collect();
         let mut bytes = residency.bytes.clone();
         self.add_vector_bytes(class, &needs, &mut bytes);
         Arc::new(Pattern {
@@ -347,7 +347,7 @@ impl<'a> Patterns<'a> {
             for sublayer_costs in sublayer_costs(list, class, homes, &leads) {
                 busy[1..].iter_mut().zip(&sublayer_costs.busy).for_each(|(sum, busy)| *sum += busy);
                 let needs = next.needs.iter_mut().zip(&sublayer_costs.needs);
-                needs.for_each(|(need, more)| *need = need.and(*more));
+                needs.for_each(|(need, more)| *need = need.union(*more));
             }
             let (shared, work) = busy.split_at(1 + links + memories);
             let (work, issued) = work.split_at(machine.devices.len());

@@ -52,7 +52,9 @@ pub(crate) struct SearchBudget {
 }
 
 impl SearchBudget {
-    /// Within 0.1 % of the optimum in a millisecond or two. Costs are known less precisely.
+    /// Looks for gains above 0.1 %, among promising patterns and with at most 1,000 nodes for each
+    /// set of items; costs are known less precisely. [`SolveResult::bound`] says how far the
+    /// optimum may be.
     pub const PLAN: Self = Self { min_gain: 1e-3, nodes: 1_000, all: false, sets: 12 };
     /// To decide whether anything fits: the first solution suffices.
     pub const FITTING: Self = Self { min_gain: 0.0, nodes: 300, all: true, sets: 256 };

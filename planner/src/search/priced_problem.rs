@@ -12,9 +12,9 @@ use hwprofiles::Bytes;
 /// Patterns of a group that are searched first.
 const PROMISING: usize = 256;
 
-/// The most patterns of a group that are searched where no solution is known, which says nothing of
-/// the patterns that could be in one.
-const MOST: usize = 4096;
+/// The most patterns of a group that are searched where no solution is known: without one, reduced
+/// costs exclude no pattern.
+const MOST_WITHOUT_SOLUTION: usize = 4096;
 
 /// The columns of a search space with the dual prices that bound it best.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl<'s> PricedProblem<'s> {
             return Ok(SolveResult { bound: first.bound.min(floor), ..first });
         }
         if reached.is_infinite() {
-            let many = pool.nearest(&self.prices, MOST);
+            let many = pool.nearest(&self.prices, MOST_WITHOUT_SOLUTION);
             let found = self.problem(pool.kinds(&many), budget).solve_below(reached)?;
             let reached = found.solution.as_ref().map_or(reached, |solution| solution.value);
             let is_open = pool.has_others_within(&many, &self.prices, reached - floor);

@@ -42,7 +42,7 @@ impl<'a> SearchSpace<'a> {
         let prices = [list(Phase::Prefill)?, list(Phase::Decode)?];
         let items = prices[0].item_bytes();
         let extent = &batch_steps.extent;
-        let patterns = Patterns::new(homes, prices, extent.batch, extent.context, goal.is_frugal());
+        let patterns = Patterns::new(homes, prices, extent.batch, extent.context, goal.prices_device_work());
         let classes = patterns.classes();
         let own = cost_model.machine.devices.iter().map(|device| device.memory.0).collect();
         Ok(Self { cost_model, patterns, classes, items, own, identical_gpus, extent: batch_steps.extent })

@@ -3,7 +3,7 @@
 use crate::fixture::{Spec, model};
 use hwprofiles::{DType, Machine, Seconds};
 use planner::{
-    Action, ChosenFormats, CostModel, Effort, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem,
+    Action, BestVariant, CostModel, Effort, PhasePrograms, PhaseTimes, Placement, PlannerError, Problem,
     Roofline, Scorer, Task, plan, plan_among, steps,
 };
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ fn chosen(
     model: &Model,
     formats: &[Formats],
     slo: Slo,
-) -> Result<ChosenFormats, PlannerError> {
+) -> Result<BestVariant, PlannerError> {
     plan_among(
         &problem(machine, model, Objective::Latency, slo),
         std::slice::from_ref(machine),

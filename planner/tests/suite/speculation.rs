@@ -3,7 +3,7 @@
 use crate::fixture::{Spec, formats, model};
 use hwprofiles::{Bytes, DeviceId, Machine, MemoryId, Ratio};
 use planner::{
-    ChosenFormats, CostModel, DraftModel, DraftPlan, Effort, PhaseTimes, Plan, PlannerError, Problem, Scorer,
+    BestVariant, CostModel, DraftModel, DraftPlan, Effort, PhaseTimes, Plan, PlannerError, Problem, Scorer,
     plan, plan_among,
 };
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn asked(
     draft: Option<(&Model, &[Speculation])>,
     objective: Objective,
     slo: Slo,
-) -> Result<ChosenFormats, PlannerError> {
+) -> Result<BestVariant, PlannerError> {
     let formats = formats();
     let cost_model = CostModel { machine, model, formats: &formats };
     let problem = Problem {
@@ -100,7 +100,7 @@ fn one_that_always_is_makes_several_tokens_of_a_step() {
     // one token.
     let (model, draft) = (model(8, 2048), crate::fixture::model(1, 64));
     let machine = Spec::gpu(1 << 30).machine(&model);
-    let tpot = |found: &ChosenFormats| found.plan.predicted.simulated.tpot.unwrap();
+    let tpot = |found: &BestVariant| found.plan.predicted.simulated.tpot.unwrap();
     let alone = asked(&machine, &model, None, Objective::Tpot, Slo::default()).unwrap();
     let choices = [speculation(3, 1.0)];
     let found = asked(&machine, &model, Some((&draft, &choices)), Objective::Tpot, Slo::default()).unwrap();

@@ -27,7 +27,7 @@ pub struct EngineProfile {
     #[serde(default = "most_engines_do")]
     pub host_computes: bool,
     /// How it serves requests.
-    pub serving: EngineServing,
+    pub serving: ServingDefaults,
     /// What it adds to a step on any machine.
     #[serde(default)]
     pub execution: EngineExecution,
@@ -41,7 +41,7 @@ fn most_engines_do() -> bool {
 /// How an engine serves requests. vLLM's names are used for the settings that vLLM has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EngineServing {
+pub struct ServingDefaults {
     /// The most sequences that run at once.
     pub max_num_seqs: Sourced<u64>,
     /// The most tokens of one step.
@@ -93,7 +93,7 @@ pub struct EngineServing {
     pub activations: DType,
 }
 
-impl EngineServing {
+impl ServingDefaults {
     /// Takes over what it sets on the GPUs of `machine`, if there are any.
     pub fn adapt_to(&mut self, machine: &Machine) {
         fn set<T: Clone>(value: &mut T, chosen: Option<&T>) {

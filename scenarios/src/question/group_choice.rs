@@ -5,7 +5,7 @@ use crate::input::section::DocumentSection;
 use hwprofiles::GroupDivision;
 
 /// The most GPUs of a group, and the most stages.
-const MOST: u64 = 1024;
+const MOST_GPUS: u64 = 1024;
 
 /// The ways to group GPUs that a scenario allows: each number of GPUs with each number of stages,
 /// with experts divided or whole, and shared by each number of engines.
@@ -25,10 +25,10 @@ impl GroupChoice {
     /// Reads `tensor_parallel`, `pipeline_parallel`, `expert_parallel` and `data_parallel`.
     pub(crate) fn read(root: &DocumentSection<'_>) -> Result<Self, ScenarioError> {
         let choice = Self {
-            tensor: root.counts("tensor_parallel", MOST)?.unwrap_or_default(),
-            stages: root.counts("pipeline_parallel", MOST)?.unwrap_or_default(),
+            tensor: root.counts("tensor_parallel", MOST_GPUS)?.unwrap_or_default(),
+            stages: root.counts("pipeline_parallel", MOST_GPUS)?.unwrap_or_default(),
             whole_experts: root.flags("expert_parallel")?.unwrap_or_default(),
-            data: root.counts("data_parallel", MOST)?.unwrap_or_default(),
+            data: root.counts("data_parallel", MOST_GPUS)?.unwrap_or_default(),
         };
         if choice.data.iter().any(|&data| data > 1) && !choice.whole_experts.contains(&true) {
             let wanted = "engines share experts that are whole, so it goes with expert_parallel: true; engines that \

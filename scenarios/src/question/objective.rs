@@ -59,6 +59,13 @@ pub struct Slo {
     pub tpot: Option<Seconds>,
 }
 
+impl Slo {
+    /// Whether there is any limit.
+    pub fn has_limits(&self) -> bool {
+        self.ttft.is_some() || self.tpot.is_some()
+    }
+}
+
 /// Reads `objective`; latency if it is absent.
 pub(crate) fn read_objective(root: &DocumentSection<'_>) -> Result<Objective, ScenarioError> {
     const KEY: &str = "objective";

@@ -1,7 +1,7 @@
 //! Engines as data.
 
 use hwprofiles::{DType, Library, Seconds};
-use scenarios::{Document, EngineProfile, EngineServing, Reserve, Scenario, ScenarioError};
+use scenarios::{Document, EngineProfile, Reserve, Scenario, ScenarioError, ServingDefaults};
 use std::path::Path;
 
 fn scenario_in(folder: &Path, engine: &str) -> Result<Scenario, ScenarioError> {
@@ -94,7 +94,7 @@ fn a_wrong_engine_says_where_and_what_would_be_right() {
 }
 
 /// The serving settings of `engine` on a shipped machine, where the scenario chooses none.
-fn serving_on(machine: &str, name: &str) -> EngineServing {
+fn serving_on(machine: &str, name: &str) -> ServingDefaults {
     let machine = Library::default().machine(machine).unwrap();
     let mut serving = engine(name).serving;
     serving.adapt_to(&machine);
@@ -104,7 +104,7 @@ fn serving_on(machine: &str, name: &str) -> EngineServing {
 /// The defaults of vLLM's and SGLang's servers, as their documents give them for these GPUs.
 #[test]
 fn engines_set_sizes_by_the_gpu() {
-    let sizes = |serving: &EngineServing| {
+    let sizes = |serving: &ServingDefaults| {
         let kept_free = serving.kept_free.value.gibibytes();
         (
             serving.max_num_seqs.value,

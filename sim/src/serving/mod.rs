@@ -2,7 +2,7 @@
 //!
 //! A [`Replica`] is one engine with one KV cache. It takes [`Request`]s and tells when each was
 //! answered ([`ServedRequest`]). Its [`StepPrices`] say how long a step takes. Its
-//! [`ServingEngine`] says how many sequences run at once, how large the KV cache is and which
+//! [`EngineSettings`] says how many sequences run at once, how large the KV cache is and which
 //! request comes first.
 //!
 //! Between two changes of its batch, every step computes one more token of the same sequences, and
@@ -22,8 +22,8 @@ mod rebalance;
 mod schedule;
 
 pub use engine::{
-    AdmissionPolicy, EngineObserver, FrontEnd, HostTimes, ObservedSteps, RejectReason, Request,
-    RequestOutcome, RequestTotals, Reserve, ServedRequest, ServingEngine, StateSnapshots, StationTimes,
+    AdmissionPolicy, EngineObserver, EngineSettings, FrontEnd, HostTimes, ObservedSteps, RejectReason,
+    Request, RequestOutcome, RequestTotals, Reserve, ServedRequest, StateSnapshots, StationTimes,
 };
 pub use fleet::{
     FleetController, GeneratedRequests, RecordedRun, RecordedRunError, RequestSource, Router, ServeError,
@@ -35,7 +35,7 @@ pub use kv::{
 };
 pub use metrics::{
     Account, EngineCount, LatencyStats, RequestCounts, ResourceMeter, ResourceUse, Series, SeriesBucket,
-    ServingTimeline, SloLimits, Summary, SummaryCollector, TimelineTooLong,
+    ServingTimeline, Summary, SummaryCollector, TimelineTooLong,
 };
 pub use prices::{
     Batch, LayerRanks, LayerRow, LayerTables, LayerTime, LayerTimes, OperatorTime, PlanPrices, PrefillChunk,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The text of a Chrome trace-event file with the traces side by side. Each trace is a process,
 /// with one track for its steps and one per lane. Times are microseconds with nanosecond digits.
 ///
-/// Format: "Trace TraceEvent Format", complete (`X`) and metadata (`M`) events.
+/// Format: "Trace Event Format", complete (`X`) and metadata (`M`) events.
 pub fn perfetto(traces: &[&Trace]) -> String {
     let events: Vec<_> =
         (1..).zip(traces).flat_map(|(process, trace)| process_events(process, trace)).collect();

@@ -3,12 +3,12 @@
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
 use planner::{CostModel, PhasePrograms, Placement};
-use scenarios::{EngineChoice, EngineProfile, Formats, Model, RequestTrace, SwapChoice, WeightFormats};
+use scenarios::{EngineChoice, EngineProfile, Formats, Model, RequestTrace, Slo, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
-    EngineObserver, KvOffload, KvOffloadError, PlanPrices, Replica, Request, ServedRequest, ServingEngine,
-    SloLimits, Summary, SummaryCollector, kv_blocks, serve,
+    EngineObserver, EngineSettings, KvOffload, KvOffloadError, PlanPrices, Replica, Request, ServedRequest,
+    Summary, SummaryCollector, kv_blocks, serve,
 };
 
 const BF16: Formats =
@@ -28,14 +28,14 @@ fn machine() -> Machine {
 
 /// Calls `test` with Llama-3.1-8B on the machine's GPU, and vLLM's engine with all the blocks that
 /// fit there.
-fn placed<T>(machine: &Machine, test: impl FnOnce(CostModel<'_>, &Placement, ServingEngine) -> T) -> T {
+fn placed<T>(machine: &Machine, test: impl FnOnce(CostModel<'_>, &Placement, EngineSettings) -> T) -> T {
     let model = Model::preset("llama-3.1-8b").unwrap();
     let gpu = machine.device_ids().find(|id| machine.device(*id).cores.is_empty()).unwrap();
     let placement = Placement::uniform(&model, gpu, machine.device(gpu).memory);
     let cost_model = CostModel { machine, model: &model, formats: &BF16 };
     let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
     let engine = EngineChoice { profile: EngineProfile::shipped("vllm").unwrap(), ..EngineChoice::default() };
-    let engine = ServingEngine::from_choice(&engine, blocks, model.max_positions);
+    let engine = EngineSettings::from_choice(&engine, blocks, model.max_positions);
     test(cost_model, &placement, engine)
 }
 
@@ -84,7 +84,7 @@ fn day(
     placed(machine, |cost_model, placement, engine| {
         let programs = PhasePrograms::lower(machine, cost_model.model, placement).unwrap();
         let num_blocks = num_blocks.unwrap_or(engine.num_blocks);
-        let engine = ServingEngine { num_blocks, second_level, ..engine };
+        let engine = EngineSettings { num_blocks, second_level, ..engine };
         let mut replica = Replica::new(engine, PlanPrices::new(cost_model, &programs));
         serve(&mut requests.iter().cloned(), &mut replica, observer).unwrap();
     });
@@ -184,7 +184,7 @@ fn a_larger_second_level_finds_more_of_a_recorded_conversation() {
     let requests = recorded();
     let largest = level(&machine, &choice("cxl", Bytes::new(1 << 37)), None).unwrap();
     let whole = |space: Option<KvOffload>| -> Summary {
-        let mut tally = SummaryCollector::new(SloLimits::default());
+        let mut tally = SummaryCollector::new(Slo::default());
         day(&machine, space, None, &requests, &mut tally);
         tally.summary(0, 0)
     };

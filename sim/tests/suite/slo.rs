@@ -3,10 +3,11 @@
 
 use hwprofiles::{DType, Library, Machine, Seconds, yaml};
 use planner::{CostModel, PhasePrograms, Placement};
-use scenarios::{Arrivals, EngineChoice, EngineProfile, Formats, Length, Model, Scheduler, WeightFormats};
+use scenarios::{
+    Arrivals, EngineChoice, EngineProfile, Formats, Length, Model, Scheduler, Slo, WeightFormats,
+};
 use sim::serving::{
-    GeneratedRequests, PlanPrices, Replica, ServingEngine, SloLimits, Summary, SummaryCollector, kv_blocks,
-    serve,
+    EngineSettings, GeneratedRequests, PlanPrices, Replica, Summary, SummaryCollector, kv_blocks, serve,
 };
 
 const BF16: Formats =
@@ -55,9 +56,9 @@ impl Service {
             ..EngineChoice::default()
         };
         let blocks = kv_blocks(cost_model, &placement, 16, 8192, 0.9).unwrap();
-        let engine = ServingEngine::from_choice(&choice, blocks, model.max_positions);
+        let engine = EngineSettings::from_choice(&choice, blocks, model.max_positions);
         let mut replica = Replica::new(engine, PlanPrices::new(cost_model, &programs));
-        let mut tally = SummaryCollector::new(SloLimits { ttft: Some(ttft), tpot: Some(tpot) });
+        let mut tally = SummaryCollector::new(Slo { ttft: Some(ttft), tpot: Some(tpot) });
         let mut requests = GeneratedRequests::open(arrivals, 2000, self.prompt, self.output, 1);
         serve(&mut requests, &mut replica, &mut tally).unwrap();
         tally.summary(0, 0)

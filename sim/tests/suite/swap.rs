@@ -3,11 +3,11 @@
 
 use hwprofiles::{Bytes, BytesPerSec, DType, Library, Machine};
 use planner::{CostModel, PhasePrograms, Placement};
-use scenarios::{EngineChoice, EngineProfile, Formats, Length, Model, SwapChoice, WeightFormats};
+use scenarios::{EngineChoice, EngineProfile, Formats, Length, Model, Slo, SwapChoice, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
-    GeneratedRequests, KvOffload, KvOffloadError, PlanPrices, Replica, ServingEngine, SloLimits, Summary,
+    EngineSettings, GeneratedRequests, KvOffload, KvOffloadError, PlanPrices, Replica, Summary,
     SummaryCollector, serve,
 };
 
@@ -77,12 +77,12 @@ fn day(machine: &Machine, num_blocks: u64, prefix_caching: bool, swap: Option<Sw
             prefix_caching: Some(prefix_caching),
             ..EngineChoice::default()
         };
-        let engine = ServingEngine::from_choice(&engine, num_blocks, cost_model.model.max_positions);
+        let engine = EngineSettings::from_choice(&engine, num_blocks, cost_model.model.max_positions);
         let swap =
             swap.map(|swap| KvOffload::new_swap_space(&swap, cost_model, placement, BLOCK, 8192).unwrap());
         let mut replica =
-            Replica::new(ServingEngine { swap, ..engine }, PlanPrices::new(cost_model, &programs));
-        let mut tally = SummaryCollector::new(SloLimits::default());
+            Replica::new(EngineSettings { swap, ..engine }, PlanPrices::new(cost_model, &programs));
+        let mut tally = SummaryCollector::new(Slo::default());
         let length = |mean| Length::LogNormal { mean, cv: 1.0 };
         let mut requests = GeneratedRequests::closed(64, 600, length(600.0), length(600.0), 1);
         serve(&mut requests, &mut replica, &mut tally).unwrap();

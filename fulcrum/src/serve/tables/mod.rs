@@ -24,7 +24,8 @@ pub struct DayTables<'p> {
     pub keeps_requests: bool,
 }
 
-fn seconds(time: SimTime) -> Option<f64> {
+/// A time as a cell, in seconds.
+pub(super) fn seconds(time: SimTime) -> Option<f64> {
     Some(time.to_seconds().get())
 }
 

@@ -1,7 +1,7 @@
 //! A GPU as a device: measured rates where there are some, the datasheet's otherwise. Without a
-//! stated share ([`GpuPart::achieved`]), long products reach 60 % of the peak rate and streams 75 %
-//! of the peak bandwidth. Fits to measured products of A100, H100, H200, B200 and L40S give 61–82 %
-//! and 72–87 %; the defaults are the cautious end, and the answers say
+//! stated share ([`GpuPart::achieved`]), long products reach 60 % of the peak rate (fits to
+//! measured products of A100, H100, H200, B200 and L40S give 61–82 %) and long streams 88 % of the
+//! peak bandwidth, or 80 % with error-correcting codes among the data; the answers say
 //! [`Basis::Estimated`](crate::Basis::Estimated). A norm, a rotation or an activation of one token
 //! takes 1.9 to 2.7 µs on an RTX 4090 and on an RTX PRO 6000 (`data/measured/vllm_*_layers.csv`).
 

@@ -103,9 +103,9 @@ pub struct ReadWriteMixes {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadWriteMix {
-    /// Bytes read
+    /// Read parts of the mix: `reads` to `writes` is the ratio of bytes.
     pub reads: u64,
-    /// for this many bytes written.
+    /// Written parts of the mix.
     pub writes: u64,
     /// How they are written.
     pub stores: StoreKind,

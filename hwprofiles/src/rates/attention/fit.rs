@@ -14,6 +14,7 @@ use crate::rates::attention::surface::{
     AttentionSurface, AttentionSurfaceFile, DecodeNode, HeadShapes, KernelFit, MixedNode, PrefillNode,
     decode_place, mixed_place, prefill_place,
 };
+use crate::rates::fit::band::{half_width, rounded};
 use crate::rates::fit::kriging::{Covariance, Kriging};
 use crate::rates::fit::parameter::{Parameter, priors, rows, six_digits};
 use crate::statistics::least_squares;
@@ -35,8 +36,8 @@ impl From<String> for AttentionFitError {
 /// Standard deviation of ln(mechanism ÷ measured) that the least squares assume.
 const DEVIATION: f64 = 0.06;
 
-/// Distances, as logarithms, over which the unexplained part is alike: a bit more than a doubling,
-/// and more in the group.
+/// Distances, as logarithms, over which the unexplained part of decode is alike: a bit more than a
+/// doubling in sequences and in length. These lengths are priors.
 const DECODE_LENGTHS: [f64; 2] = [1.2 * LN_2, 1.2 * LN_2];
 
 const PREFILL_LENGTHS: [f64; 4] = [1.5 * LN_2, 1.2 * LN_2, 2.5 * LN_2, 1.5 * LN_2];
@@ -46,18 +47,6 @@ const MIXED_LENGTHS: [f64; 4] = [1.5 * LN_2, 2.0 * LN_2, 1.5 * LN_2, 1.5 * LN_2]
 /// The variance of what the mechanisms leave unexplained. Distances are divided by the lengths
 /// above.
 const UNEXPLAINED: Covariance = Covariance { variance: 0.0225, length: 1.0, noise: 0.0012 };
-
-/// Half the width of the band, as a logarithm, where there are too few points to tell.
-const UNKNOWN_SPREAD: f64 = 0.4;
-
-/// With fewer points the spread is not known.
-const FEWEST_FOR_SPREAD: usize = 12;
-
-/// The share of points inside the band.
-const INSIDE: f64 = 0.8;
-
-/// New shapes lie further from the surface than a left-out point of a regular grid.
-const UNSEEN: f64 = 1.25;
 
 /// The most nodes of a table.
 const NODES: usize = 5000;
@@ -210,8 +199,8 @@ fn table<P, const N: usize>(
         };
         nodes = nodes.iter().flat_map(extended).collect();
     }
-    let value = |node: [f64; N]| (node, rounded_residual(surface.at(&scaled(node.map(f64::ln)))));
-    (nodes.into_iter().map(value).collect(), spread(surface.left_out()))
+    let value = |node: [f64; N]| (node, rounded(surface.at(&scaled(node.map(f64::ln)))));
+    (nodes.into_iter().map(value).collect(), half_width(surface.left_out().iter()))
 }
 
 /// Along each coordinate, doublings from the smallest to the largest value, or fewer steps where
@@ -236,17 +225,6 @@ fn axes<const N: usize>(places: &[[f64; N]]) -> [Vec<f64>; N] {
     })
 }
 
-/// Half the width of the band that holds [`INSIDE`] of new points, from the distance of each
-/// measured point to the surface through all others.
-fn spread(left_out: &[f64]) -> f64 {
-    let mut doubts: Vec<f64> = left_out.iter().map(|doubt| doubt.abs()).collect();
-    if doubts.len() < FEWEST_FOR_SPREAD {
-        return UNKNOWN_SPREAD;
-    }
-    doubts.sort_by(f64::total_cmp);
-    rounded_residual(UNSEEN * doubts[((doubts.len() - 1) as f64 * INSIDE).round() as usize])
-}
-
 fn heads<'a>(shapes: impl Iterator<Item = &'a AttentionShape> + Clone) -> HeadShapes {
     let distinct = |value: fn(&AttentionShape) -> u64| {
         shapes.clone().map(value).collect::<BTreeSet<_>>().into_iter().collect()
@@ -256,9 +234,4 @@ fn heads<'a>(shapes: impl Iterator<Item = &'a AttentionShape> + Clone) -> HeadSh
         groups: distinct(|s| s.heads / s.kv_heads),
         head_dims: distinct(|s| s.head_dim),
     }
-}
-
-/// Rounded to four decimals of a logarithm, a hundredth of a per cent.
-fn rounded_residual(value: f64) -> f64 {
-    (value * 1e4).round() / 1e4
 }

@@ -10,7 +10,8 @@ use crate::rates::estimate::Bound;
 use crate::rates::fit::parameter::{Parameter, parameter};
 use crate::units::{DType, Elements};
 
-/// The parameters of [`Decode`], in its order.
+/// The parameters of [`Decode`], in its order. Their likeliest values and deviations are priors,
+/// wide enough that a device's own points move them.
 pub(crate) const DECODE: [Parameter; 14] = [
     parameter("fixed", "s", 10e-6, 0.5),
     parameter("item", "s", 3e-6, 0.6),
@@ -28,7 +29,7 @@ pub(crate) const DECODE: [Parameter; 14] = [
     parameter("sequence", "s", 30e-9, 0.2),
 ];
 
-/// The parameters of [`Prefill`], in its order.
+/// The parameters of [`Prefill`], in its order, with priors too.
 pub(crate) const PREFILL: [Parameter; 13] = [
     parameter("fixed", "s", 9e-6, 0.4),
     parameter("kv_head", "s", 1e-6, 0.8),

@@ -1,5 +1,6 @@
 //! Fitting: least squares with priors, smoothing over measured points, tables between nodes.
 
+pub(crate) mod band;
 pub(crate) mod kriging;
 pub(crate) mod lattice;
 mod missing_fact;

@@ -5,6 +5,7 @@
 //! lattice of their coordinates. The width of the band follows from how far each point lies from
 //! the surface through all others.
 
+use crate::rates::fit::band::{half_width, rounded};
 use crate::rates::fit::kriging::{Covariance, Kriging};
 use crate::rates::fit::parameter::six_digits;
 use crate::rates::gemm::facts::GemmFacts;
@@ -30,22 +31,9 @@ const DEVIATION: f64 = 0.05;
 /// and a single measurement is off by 5 %.
 const UNEXPLAINED: Covariance = Covariance { variance: 0.02, length: 1.5, noise: 0.003 };
 
-/// Half the width of the band, as a logarithm, where there are too few points to tell.
-const UNKNOWN_SPREAD: f64 = 0.4;
-
-/// With fewer points the spread is not known.
-const FEWEST_FOR_SPREAD: usize = 12;
-
 /// Values per axis of the table where the points are scattered. Rows get more because they are
 /// measured most.
 const SCATTERED_NODES: [usize; 3] = [16, 8, 8];
-
-/// The share of points inside the band.
-const INSIDE: f64 = 0.8;
-
-/// New shapes lie a quarter further from the surface than a left-out point, because a grid of
-/// powers of two does not show everything between its points.
-const UNSEEN: f64 = 1.25;
 
 impl GemmSurface {
     /// The surface that fits `points` best: products with weights of `dtype` on a device with these
@@ -71,7 +59,14 @@ impl GemmSurface {
                 nodes.push(SurfaceNode { m, n, k, residual: rounded(surface.at(&place([m, n, k]))) });
             }
         }
-        Self::new(dtype, facts, mechanism, spread(&surfaces), nodes).ok_or(GemmFitError::NoPoints)
+        Self::new(
+            dtype,
+            facts,
+            mechanism,
+            half_width(surfaces.iter().flat_map(|(surface, _)| surface.left_out())),
+            nodes,
+        )
+        .ok_or(GemmFitError::NoPoints)
     }
 }
 
@@ -108,21 +103,4 @@ fn thin(axis: &mut Vec<u64>, count: usize) {
         let last = axis.len() - 1;
         *axis = (0..count).map(|i| axis[i * last / (count - 1)]).collect();
     }
-}
-
-/// Half the width of the band that holds [`INSIDE`] of new points, from the distance of each
-/// measured point to the surface through all others.
-fn spread(surfaces: &[(Kriging<3>, Vec<[u64; 3]>)]) -> f64 {
-    let mut doubts: Vec<f64> =
-        surfaces.iter().flat_map(|(s, _)| s.left_out()).map(|doubt| doubt.abs()).collect();
-    if doubts.len() < FEWEST_FOR_SPREAD {
-        return UNKNOWN_SPREAD;
-    }
-    doubts.sort_by(f64::total_cmp);
-    rounded(UNSEEN * doubts[((doubts.len() - 1) as f64 * INSIDE).round() as usize])
-}
-
-/// Rounded to four decimals of a logarithm, a hundredth of a per cent.
-fn rounded(value: f64) -> f64 {
-    (value * 1e4).round() / 1e4
 }

@@ -5,7 +5,7 @@ use crate::memory::different_layers;
 use crate::placement::LayerPlacement;
 use crate::planning::improvement::edits::{ChunkedPlacement, LayerSet, Order};
 use crate::planning::improvement::judge::Judge;
-use crate::planning::improvement::slopes::Slope;
+use crate::planning::improvement::slopes::LayerMove;
 use scenarios::Sublayer;
 
 /// Changes that gain, and changes that make room, that are combined with each other.
@@ -21,11 +21,11 @@ pub(super) struct Exchanges<'e, 'a, 's> {
     judge: &'e Judge<'a, 's>,
     from: &'e ChunkedPlacement,
     sets: &'e [LayerSet],
-    slopes: &'e [Slope],
+    slopes: &'e [LayerMove],
     /// By memory, the changes that cost least for what they free of it.
-    reliefs: Vec<Vec<&'e Slope>>,
+    reliefs: Vec<Vec<&'e LayerMove>>,
     /// By memory, the changes that gain most for what they take of it.
-    fillers: Vec<Vec<&'e Slope>>,
+    fillers: Vec<Vec<&'e LayerMove>>,
     /// The free bytes of each memory.
     room: Vec<i128>,
 }
@@ -36,12 +36,12 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
         judge: &'e Judge<'a, 's>,
         from: &'e ChunkedPlacement,
         sets: &'e [LayerSet],
-        slopes: &'e [Slope],
+        slopes: &'e [LayerMove],
     ) -> Self {
         let memories = || judge.problem.cost_model.machine.memory_ids().map(|memory| memory.0);
-        let best = |memory: usize, most, useful: &dyn Fn(&Slope) -> bool| {
-            let mut best: Vec<&Slope> = slopes.iter().filter(|slope| useful(slope)).collect();
-            let cost = |slope: &Slope| slope.value / (slope.bytes[memory] as f64).abs();
+        let best = |memory: usize, most, useful: &dyn Fn(&LayerMove) -> bool| {
+            let mut best: Vec<&LayerMove> = slopes.iter().filter(|slope| useful(slope)).collect();
+            let cost = |slope: &LayerMove| slope.value / (slope.bytes[memory] as f64).abs();
             best.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
             different(sets, &best, most)
         };
@@ -56,7 +56,7 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
     /// The edits that promise most first, if the changes of several layers added up.
     pub fn all(&self) -> Vec<ChunkedPlacement> {
         let room = &self.room;
-        let mut gains: Vec<&Slope> = self.slopes.iter().filter(|slope| slope.value < 0.0).collect();
+        let mut gains: Vec<&LayerMove> = self.slopes.iter().filter(|slope| slope.value < 0.0).collect();
         gains.sort_by(|a, b| a.rate(room).total_cmp(&b.rate(room)));
         let mut all = Vec::new();
         for gain in different(self.sets, &gains, GAINS) {
@@ -126,7 +126,7 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
 
     /// The layers of `edited` that are placed as those which `slope` changes. Edits may have put
     /// the layers in another order.
-    fn alike(&self, edited: &ChunkedPlacement, slope: &Slope) -> LayerSet {
+    fn alike(&self, edited: &ChunkedPlacement, slope: &LayerMove) -> LayerSet {
         let LayerSet { layer, .. } = &self.sets[slope.set];
         let alike = |&at: &usize| edited.placement.layers[at] == *layer;
         let members = (0..edited.placement.layers.len()).filter(alike).collect();
@@ -135,7 +135,11 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
 
     /// A change for `count` layers, and another one for as few as make room for it; with what both
     /// add to the objective.
-    fn exchange(&self, (gain, count): (&Slope, usize), relief: &Slope) -> Option<(f64, ChunkedPlacement)> {
+    fn exchange(
+        &self,
+        (gain, count): (&LayerMove, usize),
+        relief: &LayerMove,
+    ) -> Option<(f64, ChunkedPlacement)> {
         let gaining = self.sets[gain.set].some(count, Order::Spread);
         let LayerSet { layer, members } = &self.sets[relief.set];
         let rest: Vec<usize> = members.iter().copied().filter(|at| !gaining.contains(at)).collect();
@@ -171,9 +175,9 @@ impl<'e, 'a, 's> Exchanges<'e, 'a, 's> {
 }
 
 /// The first `most` of `slopes` that do not edit the same sublayers of a set too often.
-fn different<'t>(sets: &[LayerSet], slopes: &[&'t Slope], most: usize) -> Vec<&'t Slope> {
+fn different<'t>(sets: &[LayerSet], slopes: &[&'t LayerMove], most: usize) -> Vec<&'t LayerMove> {
     type Edited = (usize, Vec<Sublayer>);
-    let mut kept: Vec<(Edited, &Slope)> = Vec::new();
+    let mut kept: Vec<(Edited, &LayerMove)> = Vec::new();
     for &slope in slopes {
         if kept.len() == most {
             break;

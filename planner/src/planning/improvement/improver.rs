@@ -7,7 +7,7 @@ use crate::planning::effort::Effort;
 use crate::planning::improvement::edits::{ChunkedPlacement, Edits, LayerSet};
 use crate::planning::improvement::exchanges::Exchanges;
 use crate::planning::improvement::judge::{Judge, Trial};
-use crate::planning::improvement::slopes::{Slope, Slopes};
+use crate::planning::improvement::slopes::{LayerMove, LayerMoves};
 use crate::planning::problem::{PLANNED, Problem, ScoredPlacement, better};
 use crate::planning::scorer::Scorer;
 use crate::search::Goal;
@@ -37,7 +37,7 @@ const CLIMB_WITHIN: f64 = 1.1;
 pub(crate) struct Improver<'a, 's> {
     judge: Judge<'a, 's>,
     edits: Edits<'a>,
-    slopes: Slopes,
+    slopes: LayerMoves,
     /// Edits of one placement that are simulated: a quarter of the budget.
     most_edits: usize,
     /// What was simulated, or did not fit.
@@ -57,7 +57,7 @@ impl<'a, 's> Improver<'a, 's> {
         Self {
             judge: Judge { problem, goal, scorer, left, reserve: 0 },
             edits: Edits::new(problem.cost_model, &problem.requirements.workload),
-            slopes: Slopes::default(),
+            slopes: LayerMoves::default(),
             most_edits: left / 4 / layers.max(1),
             known: FxHashSet::default(),
             open: Vec::new(),
@@ -164,8 +164,8 @@ impl<'a, 's> Improver<'a, 's> {
 
     /// The last of a chain of placements from `from`, each the best of those around the one before.
     fn climbed(&mut self, mut from: Trial) -> Result<Trial, PlannerError> {
-        // Slopes change little from round to round, so they are simulated again only where the old
-        // ones lead nowhere.
+        // LayerMoves change little from round to round, so they are simulated again only where the
+        // old ones lead nowhere.
         let mut fresh = false;
         loop {
             let mut found = self.round(&from.candidate, from.value)?;
@@ -234,11 +234,11 @@ impl<'a, 's> Improver<'a, 's> {
 fn single_edits<'e>(
     from: &'e ChunkedPlacement,
     sets: &'e [LayerSet],
-    mut slopes: Vec<Slope>,
+    mut slopes: Vec<LayerMove>,
 ) -> impl Iterator<Item = ChunkedPlacement> + 'e {
     slopes.retain(|slope| slope.value.is_finite());
     slopes.sort_by(|a, b| a.value.total_cmp(&b.value));
-    slopes.into_iter().flat_map(move |Slope { set, to, .. }| {
+    slopes.into_iter().flat_map(move |LayerMove { set, to, .. }| {
         let set = &sets[set];
         set.portions().map(move |(count, order)| from.with_layers(&set.some(count, order), &to))
     })

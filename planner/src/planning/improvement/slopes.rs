@@ -14,13 +14,13 @@ const NEIGHBOURS: usize = 2;
 /// What a simulation costs beside its layers, in layers.
 const OVERHEAD: usize = 5;
 
-/// Slopes of one placement take at most one part in this many of the budget that is left, so that
-/// the placements which they suggest can be simulated too.
+/// LayerMoves of one placement take at most one part in this many of the budget that is left, so
+/// that the placements which they suggest can be simulated too.
 const SHARE: usize = 3;
 
 /// Another placement of one layer of a set.
 #[derive(Debug, Clone)]
-pub(super) struct Slope {
+pub(super) struct LayerMove {
     /// Index of the set.
     pub set: usize,
     pub to: LayerPlacement,
@@ -31,39 +31,40 @@ pub(super) struct Slope {
     pub bytes: Vec<i128>,
 }
 
-impl Slope {
+impl LayerMove {
     /// The gain for what it takes of the memories' room: what counts where room is short.
     pub fn rate(&self, room: &[i128]) -> f64 {
-        const LITTLE: f64 = 0.01;
-        /// Room that counts where there is none: 1 GiB.
-        const ROOM: f64 = (1_u64 << 30) as f64;
+        /// Changes that take less of the room count as taking this share.
+        const LEAST_SHARE: f64 = 0.01;
+        /// Added to free bytes, so that a full memory gives a finite rate: 1 GiB.
+        const OFFSET: f64 = (1_u64 << 30) as f64;
         let share =
-            self.bytes.iter().zip(room).map(|(&more, &room)| more as f64 / (room.max(0) as f64 + ROOM));
-        self.value / share.fold(LITTLE, f64::max)
+            self.bytes.iter().zip(room).map(|(&more, &room)| more as f64 / (room.max(0) as f64 + OFFSET));
+        self.value / share.fold(LEAST_SHARE, f64::max)
     }
 }
 
-/// What changes in a layer of a kind: each sublayer that is placed otherwise, before and after; the
-/// chunk and the pipelining around it. The other sublayers change little of what it brings, so
-/// layers that differ in them share it: most sets of layers are those of an edit before.
+/// The key of a known effect: the layer's kind, each sublayer that moves with its placement before
+/// and after, the chunk and the pipelining. Sublayers that stay hardly change the effect and are
+/// left out, so most layers of an edited placement find their effects known.
 type LayerChange = (LayerKind, Vec<(Sublayer, Slices, Slices)>, u64, Pipelining);
 
 /// An objective, and the weights and KV in each memory, in bytes; differences of both for a change.
 /// `None` if bytes would have to move without a link.
-type Judgement = Option<(f64, Vec<i128>)>;
+type SimulatedEffect = Option<(f64, Vec<i128>)>;
 
 /// The slopes that are known.
 #[derive(Debug, Default)]
-pub(super) struct Slopes {
+pub(super) struct LayerMoves {
     /// Some layers alone.
-    excerpts: FxHashMap<ChunkedPlacement, Judgement>,
+    excerpts: FxHashMap<ChunkedPlacement, SimulatedEffect>,
     /// What changes brought where they were last simulated.
-    changes: FxHashMap<LayerChange, Judgement>,
+    changes: FxHashMap<LayerChange, SimulatedEffect>,
     /// The edits of layers, without or with those of small sublayers alone.
     edits: FxHashMap<(LayerPlacement, bool), Arc<[LayerPlacement]>>,
 }
 
-impl Slopes {
+impl LayerMoves {
     /// Lets every change be simulated again where it is asked for next.
     pub fn renew(&mut self) {
         self.changes.clear();
@@ -79,7 +80,7 @@ impl Slopes {
         (edits, small): (&Edits<'_>, bool),
         from: &ChunkedPlacement,
         sets: &[LayerSet],
-    ) -> Result<Vec<Slope>, PlannerError> {
+    ) -> Result<Vec<LayerMove>, PlannerError> {
         let mut order: Vec<usize> = (0..sets.len()).collect();
         order.sort_by_key(|&set| usize::MAX - sets[set].members.len());
         let ChunkedPlacement { placement, chunk } = from;
@@ -117,7 +118,7 @@ impl Slopes {
             }
             for to in others {
                 if let Some(Some((value, bytes))) = self.changes.get(&change(&to)) {
-                    slopes.push(Slope { set, to, value: *value, bytes: bytes.clone() });
+                    slopes.push(LayerMove { set, to, value: *value, bytes: bytes.clone() });
                 }
             }
         }
@@ -144,12 +145,13 @@ impl Slopes {
         let spent = new.len() * layers;
         judge.left -= spent;
         let judge = &*judge;
-        let judged = |excerpt: &ChunkedPlacement| -> Result<(ChunkedPlacement, Judgement), PlannerError> {
-            let Some(used) = judge.used(excerpt) else { return Ok((excerpt.clone(), None)) };
-            let bytes = used.iter().map(|used| i128::from((used.weights + used.kv).get())).collect();
-            let value = judge.value(excerpt, false)?;
-            Ok((excerpt.clone(), value.map(|value| (value, bytes))))
-        };
+        let judged =
+            |excerpt: &ChunkedPlacement| -> Result<(ChunkedPlacement, SimulatedEffect), PlannerError> {
+                let Some(used) = judge.used(excerpt) else { return Ok((excerpt.clone(), None)) };
+                let bytes = used.iter().map(|used| i128::from((used.weights + used.kv).get())).collect();
+                let value = judge.value(excerpt, false)?;
+                Ok((excerpt.clone(), value.map(|value| (value, bytes))))
+            };
         let found = new.into_par_iter().map(judged).collect::<Result<Vec<_>, _>>()?;
         self.excerpts.extend(found);
         Ok(spent)

@@ -2,7 +2,7 @@
 
 use hwprofiles::{Machine, MemoryId, Seconds};
 use serde::Serialize;
-use sim::serving::{Account, ServingEngine, Summary};
+use sim::serving::{Account, EngineSettings, Summary};
 
 /// A resource and the share of it that is in use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -21,7 +21,7 @@ impl Bottleneck {
     /// shares keep the order of this function.
     pub fn ranked(
         machine: &Machine,
-        engine: &ServingEngine,
+        engine: &EngineSettings,
         engines: u64,
         day: &Summary,
         account: &Account,

@@ -6,7 +6,7 @@
 
 use crate::clock::{SimTime, Tick};
 use hwprofiles::{Seconds, Sourced};
-use scenarios::{EngineServing, FrontEndStation};
+use scenarios::{FrontEndStation, ServingDefaults};
 use serde::{Deserialize, Serialize};
 
 /// The times of an engine's front end.
@@ -52,7 +52,7 @@ impl Default for FrontEnd {
 
 impl FrontEnd {
     /// The front end of an engine.
-    pub(crate) fn new(engine: &EngineServing) -> Self {
+    pub(crate) fn new(engine: &ServingDefaults) -> Self {
         let time = |time: &Sourced<Seconds>| SimTime::rounding_up(time.value, Tick::Picosecond);
         let station = |station: &FrontEndStation| StationTimes {
             per_request: station.per_request.as_ref().map_or(SimTime::ZERO, time),

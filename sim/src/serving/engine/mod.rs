@@ -9,4 +9,4 @@ pub use front_end::{FrontEnd, StationTimes};
 pub use observer::{EngineObserver, ObservedSteps, RequestOutcome};
 pub use request::{RejectReason, Request, RequestTotals, ServedRequest};
 pub use scenarios::{Reserve, StateSnapshots};
-pub use settings::{AdmissionPolicy, HostTimes, ServingEngine};
+pub use settings::{AdmissionPolicy, EngineSettings, HostTimes};

@@ -17,8 +17,8 @@ pub struct Request {
     /// Tokens of the answer.
     pub output_tokens: u64,
     /// The names of the prompt's prefixes: one name for each
-    /// [`super::ServingEngine::prefix_tokens`] tokens. Prompts that begin with the same names begin
-    /// with the same tokens.
+    /// [`super::EngineSettings::prefix_tokens`] tokens. Prompts that begin with the same names
+    /// begin with the same tokens.
     pub prefix: Vec<u64>,
 }
 

@@ -9,7 +9,7 @@ use crate::serving::kv::sequence_blocks::SequenceBlocks;
 use hwprofiles::{Bytes, Seconds, Sourced};
 use planner::{CostModel, Placement};
 use scenarios::{
-    EngineChoice, EngineServing, MOONCAKE_TOKENS, Reserve, Scheduler, StateSnapshots, SwapChoice,
+    EngineChoice, MOONCAKE_TOKENS, Reserve, Scheduler, ServingDefaults, StateSnapshots, SwapChoice,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub enum AdmissionPolicy {
     ShortestFirst,
     /// The request with the least time left to keep these limits first. A step is no longer than
     /// the limits of its sequences allow. Prompts enter beside decodes, whatever
-    /// [`ServingEngine::prefill_first`] says.
+    /// [`EngineSettings::prefill_first`] says.
     Slo {
         /// The limit on the time to the first token.
         ttft: SimTime,
@@ -64,7 +64,7 @@ impl HostTimes {
 
 /// An engine's settings, with vLLM's names for the settings that vLLM has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ServingEngine {
+pub struct EngineSettings {
     /// The most sequences that run at once.
     pub max_num_seqs: u64,
     /// The most tokens of one step; at least `max_num_seqs`.
@@ -108,13 +108,13 @@ pub struct ServingEngine {
     pub front_end: FrontEnd,
 }
 
-impl ServingEngine {
+impl EngineSettings {
     /// The engine of a scenario with `num_blocks` blocks, for a model of `max_model_len` positions.
     /// The engine's own defaults fill in what the scenario does not set.
-    /// [`KvOffload::new_swap_space`] and [`ServingEngine::prefix_level`] make `swap` and
+    /// [`KvOffload::new_swap_space`] and [`EngineSettings::prefix_level`] make `swap` and
     /// `second_level`.
     pub fn from_choice(choice: &EngineChoice, num_blocks: u64, max_model_len: u64) -> Self {
-        let defaults: &EngineServing = &choice.profile.serving;
+        let defaults: &ServingDefaults = &choice.profile.serving;
         let block_size = choice.block_size.unwrap_or(defaults.block_size.value);
         // Each sequence needs a token of the step.
         let tokens = choice.max_num_batched_tokens;

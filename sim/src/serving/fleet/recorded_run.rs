@@ -3,7 +3,7 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::engine::observer::{EngineObserver, RequestOutcome};
 use crate::serving::engine::request::{Request, ServedRequest};
-use crate::serving::engine::settings::{AdmissionPolicy, HostTimes, ServingEngine};
+use crate::serving::engine::settings::{AdmissionPolicy, EngineSettings, HostTimes};
 use crate::serving::engine::{FrontEnd, Reserve, StateSnapshots};
 use crate::serving::fleet::router::Router;
 use crate::serving::fleet::serve::{ServeError, serve_fleet};
@@ -34,7 +34,7 @@ pub struct RecordedRun {
     /// Engines side by side, each with a part of the requests.
     pub engines: u64,
     /// The settings of each engine.
-    pub engine: ServingEngine,
+    pub engine: EngineSettings,
     /// Whether the number of KV blocks was recorded. Otherwise there are enough for all.
     pub blocks_known: bool,
     /// The answered requests, in the order of arrival.
@@ -100,7 +100,7 @@ impl RecordedRun {
         let served = read_requests(requests)?;
         let tokens = |served: &ServedRequest| served.prompt_tokens + served.output_tokens;
         let most = served.iter().map(tokens).max().unwrap_or(1);
-        let engine = ServingEngine {
+        let engine = EngineSettings {
             max_num_seqs: settings.max_num_seqs,
             max_num_batched_tokens: settings.max_num_batched_tokens,
             max_model_len: settings.max_model_len.unwrap_or(most),

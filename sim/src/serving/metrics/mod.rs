@@ -12,5 +12,5 @@ pub use account::{Account, EngineCount};
 pub use latency::LatencyStats;
 pub use meter::{ResourceMeter, ResourceUse};
 pub use series::{Series, SeriesBucket};
-pub use summary::{RequestCounts, SloLimits, Summary, SummaryCollector};
+pub use summary::{RequestCounts, Summary, SummaryCollector};
 pub use timeline::{ServingTimeline, TimelineTooLong};

@@ -4,7 +4,7 @@ use crate::clock::SimTime;
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps};
 
 /// The most buckets. With more, all buckets become twice as long instead.
-const MOST: usize = 1 << 16;
+const MOST_BUCKETS: usize = 1 << 16;
 
 /// The work of engines in one bucket of time. A step over several buckets counts in each by its
 /// share of time.
@@ -103,7 +103,7 @@ impl Series {
 impl EngineObserver for Series {
     fn steps(&mut self, steps: &ObservedSteps<'_>) {
         let (begin, end) = (steps.begin.picos(), steps.end.picos().max(steps.begin.picos() + 1));
-        while (end - 1) / self.bucket_time.picos() >= MOST as u64 {
+        while (end - 1) / self.bucket_time.picos() >= MOST_BUCKETS as u64 {
             self.coarsen();
         }
         let bucket = self.bucket_time.picos();

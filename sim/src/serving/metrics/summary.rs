@@ -6,29 +6,14 @@ use crate::serving::engine::request::ServedRequest;
 use crate::serving::metrics::account::Account;
 use crate::serving::metrics::latency::{LatencyHistogram, LatencyStats};
 use hwprofiles::Seconds;
+use scenarios::Slo;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Service-level objectives for each request.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct SloLimits {
-    /// The limit on the time to the first token.
-    pub ttft: Option<Seconds>,
-    /// The limit on the time per output token.
-    pub tpot: Option<Seconds>,
-}
-
-impl SloLimits {
-    /// Whether there is any limit.
-    pub fn any(&self) -> bool {
-        self.ttft.is_some() || self.tpot.is_some()
-    }
-
-    fn keeps(&self, served: &ServedRequest) -> bool {
-        let within =
-            |limit: Option<Seconds>, time: SimTime| limit.is_none_or(|limit| time.to_seconds() <= limit);
-        within(self.ttft, served.ttft()) && within(self.tpot, served.tpot().unwrap_or(SimTime::ZERO))
-    }
+/// Whether a request is answered within the limits.
+fn is_within(slo: &Slo, served: &ServedRequest) -> bool {
+    let within = |limit: Option<Seconds>, time: SimTime| limit.is_none_or(|limit| time.to_seconds() <= limit);
+    within(slo.ttft, served.ttft()) && within(slo.tpot, served.tpot().unwrap_or(SimTime::ZERO))
 }
 
 /// Counts of requests by outcome.
@@ -106,7 +91,7 @@ pub struct Summary {
 /// Observes engines and adds up their summary. Its size does not grow with the number of requests.
 #[derive(Debug, Clone)]
 pub struct SummaryCollector {
-    limits: SloLimits,
+    limits: Slo,
     engines: u64,
     counts: RequestCounts,
     ttft: LatencyHistogram,
@@ -149,7 +134,7 @@ struct BlockCounts {
 
 impl SummaryCollector {
     /// An empty collector for one engine.
-    pub fn new(limits: SloLimits) -> Self {
+    pub fn new(limits: Slo) -> Self {
         Self {
             limits,
             engines: 1,
@@ -188,7 +173,7 @@ impl SummaryCollector {
         self.tokens.output += served.output_tokens;
         self.tokens.cached += served.cached_tokens;
         self.tokens.fetched += served.fetched_tokens;
-        self.kept += u64::from(self.limits.keeps(served));
+        self.kept += u64::from(is_within(&self.limits, served));
     }
 
     /// The summary, with `running` and `queued` requests that have not ended.

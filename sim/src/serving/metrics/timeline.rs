@@ -34,13 +34,13 @@ struct StepSlice {
 }
 
 /// The most steps and requests of an engine that a browser shows well.
-const MOST: usize = 100_000;
+const MOST_EVENTS: usize = 100_000;
 
 /// A window with more steps and requests than a timeline has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0} steps and requests more than the {most} of an engine that a picture has room for: choose a shorter window",
-    most = MOST
+    most = MOST_EVENTS
 )]
 pub struct TimelineTooLong(u64);
 
@@ -53,7 +53,7 @@ impl ServingTimeline {
     /// Whether an event from `begin` to `end` lies in the window and there is room for it.
     fn has_room(&mut self, begin: SimTime, end: SimTime) -> bool {
         let inside = begin < self.window.end && self.window.start < end;
-        let room = self.slices.len() + self.served.len() < MOST;
+        let room = self.slices.len() + self.served.len() < MOST_EVENTS;
         self.left_out += u64::from(inside && !room);
         inside && room
     }

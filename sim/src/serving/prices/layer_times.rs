@@ -243,7 +243,7 @@ fn read_all_reduce(table: &TableText<'_>, ranks: u64) -> Result<Interpolation, R
     let points: Vec<_> =
         points.filter(|(point, _)| point[0] == ranks as f64).map(|(point, time)| (point[1], time)).collect();
     match points.is_empty() {
-        true => Err(table.refuse(&format!("there are no all-reduces over {ranks} ranks"))),
+        true => Err(table.refuse(&format!("no row is over {ranks} ranks: add rows with `ranks` of {ranks}"))),
         false => Ok(Interpolation::new(points)),
     }
 }

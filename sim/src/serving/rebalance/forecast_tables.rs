@@ -1,12 +1,12 @@
 //! Tables of a plan's step times under every condition. A forecast from them takes microseconds.
 
-use crate::serving::engine::settings::ServingEngine;
-use crate::serving::metrics::summary::SloLimits;
+use crate::serving::engine::settings::EngineSettings;
 use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
 use crate::serving::prices::plan_prices::PlanPrices;
 use crate::serving::rebalance::demand::Demand;
 use hwprofiles::{Machine, MissingRate, Ratio, Seconds};
 use planner::{CostModel, PhasePrograms};
+use scenarios::Slo;
 
 /// The slow-downs of devices in the tables. Times are on straight lines between them and beyond.
 const SLOWDOWNS: [f64; 2] = [2.0, 4.0];
@@ -28,7 +28,7 @@ pub struct ForecastTables {
     as_planned: Table,
     /// By device, then by its slow-down.
     slower: Vec<[Table; SLOWDOWNS.len()]>,
-    engine: ServingEngine,
+    engine: EngineSettings,
 }
 
 /// Step times in seconds.
@@ -58,10 +58,10 @@ const FULL: f64 = 0.95;
 impl PlanForecast {
     /// The score, of which the least is best: the largest used share of a limit, or without limits
     /// the seconds of a request.
-    pub fn score(&self, limits: &SloLimits) -> f64 {
+    pub fn score(&self, limits: &Slo) -> f64 {
         let used =
             |time: Seconds, limit: Option<Seconds>| limit.map_or(0.0, |limit| time.get() / limit.get());
-        if limits.any() {
+        if limits.has_limits() {
             used(self.ttft, limits.ttft).max(used(self.tpot, limits.tpot))
         } else {
             self.ttft.get() + self.tpot.get() * self.output
@@ -77,7 +77,7 @@ impl ForecastTables {
     pub fn new(
         cost_model: CostModel<'_>,
         programs: &PhasePrograms,
-        engine: &ServingEngine,
+        engine: &EngineSettings,
         longest: u64,
     ) -> Result<Self, MissingRate> {
         let widening = |first: u64, last: u64| -> Vec<u64> {
@@ -192,7 +192,7 @@ impl ForecastTables {
 /// Seconds of a prompt that enters alone, in chunks of as many tokens as fit into a step.
 fn whole_prompt(
     prices: &mut PlanPrices<'_>,
-    engine: &ServingEngine,
+    engine: &EngineSettings,
     prompt: u64,
 ) -> Result<f64, MissingRate> {
     let chunk = if engine.chunked_prefill { engine.max_num_batched_tokens } else { prompt };

@@ -3,13 +3,13 @@
 use crate::clock::{SimTime, Tick};
 use crate::serving::engine::request::RequestTotals;
 use crate::serving::fleet::serve::FleetController;
-use crate::serving::metrics::summary::SloLimits;
 use crate::serving::rebalance::demand::Demand;
 use crate::serving::rebalance::forecast_tables::{ForecastTables, LASTING};
 use crate::serving::rebalance::multi_plan_prices::{DeviceTimes, SwitchablePrices};
 use crate::serving::schedule::replica::Replica;
 use hwprofiles::{Bytes, MissingRate, Seconds};
 use planner::{CostModel, Monitor, Moves, Placement, moved_sequences, moving_time};
+use scenarios::Slo;
 
 /// A plan that engines may follow.
 #[derive(Debug, Clone)]
@@ -62,11 +62,12 @@ impl RebalanceRecord {
 /// Reads a wall clock.
 pub type WallClock<'a> = &'a (dyn Fn() -> Seconds + Sync);
 
-/// The time between two decisions.
+/// The time between two decisions. This and the shares below are our choice: moves are to be rare
+/// and certain (docs/decisions/rebalancing.md).
 const INTERVAL: Seconds = Seconds::new(1.0);
 
 /// A plan is worth a move if its score is at most this share of the present plan's score.
-const BETTER: f64 = 0.9;
+const WORTH_A_MOVE: f64 = 0.9;
 
 /// A plan that uses at most this share of every limit is kept.
 const GOOD_ENOUGH: f64 = 0.8;
@@ -75,7 +76,7 @@ const GOOD_ENOUGH: f64 = 0.8;
 pub struct Rebalancer<'a> {
     cost_model: CostModel<'a>,
     alternatives: &'a [PlanAlternative],
-    limits: SloLimits,
+    limits: Slo,
     /// When the machine enters which state, in ascending order, from zero on.
     states: &'a [(SimTime, usize)],
     /// For [`RebalanceRecord::longest`] alone. Without a clock nothing is rebalanced.
@@ -99,7 +100,7 @@ impl<'a> Rebalancer<'a> {
         alternatives: &'a [PlanAlternative],
         plan: usize,
         states: &'a [(SimTime, usize)],
-        limits: SloLimits,
+        limits: Slo,
         expected: Demand,
         clock: Option<WallClock<'a>>,
     ) -> Self {
@@ -133,12 +134,12 @@ impl<'a> Rebalancer<'a> {
                 .score(&self.limits)
         };
         let now = score(&self.alternatives[self.plan]);
-        if self.limits.any() && now <= GOOD_ENOUGH {
+        if self.limits.has_limits() && now <= GOOD_ENOUGH {
             return None;
         }
         let scores = self.alternatives.iter().map(score).enumerate();
         let (best, then) = scores.min_by(|one, other| one.1.total_cmp(&other.1))?;
-        if then > now * BETTER {
+        if then > now * WORTH_A_MOVE {
             return None;
         }
         let before = &self.alternatives[self.plan].placement;

@@ -2,7 +2,7 @@
 //! freed blocks.
 
 use crate::serving::engine::request::Request;
-use crate::serving::engine::settings::ServingEngine;
+use crate::serving::engine::settings::EngineSettings;
 use crate::serving::kv::blocks::Blocks;
 use crate::serving::schedule::sequence::{OwnBlocks, Sequence};
 
@@ -18,7 +18,7 @@ pub(crate) struct FoundPrefix {
 }
 
 /// What is found for `sequence`.
-pub(crate) fn find(engine: &ServingEngine, blocks: &Blocks, sequence: &Sequence) -> FoundPrefix {
+pub(crate) fn find(engine: &EngineSettings, blocks: &Blocks, sequence: &Sequence) -> FoundPrefix {
     if !engine.prefix_caching || sequence.request.prefix.is_empty() && sequence.freed.is_none() {
         return FoundPrefix::default();
     }
@@ -42,7 +42,7 @@ pub(crate) fn find(engine: &ServingEngine, blocks: &Blocks, sequence: &Sequence)
 }
 
 /// Tokens that are found for a request that no engine has served yet.
-pub(crate) fn find_prompt(engine: &ServingEngine, blocks: &Blocks, request: &Request) -> u64 {
+pub(crate) fn find_prompt(engine: &EngineSettings, blocks: &Blocks, request: &Request) -> u64 {
     if !engine.prefix_caching {
         return 0;
     }
@@ -52,7 +52,7 @@ pub(crate) fn find_prompt(engine: &ServingEngine, blocks: &Blocks, request: &Req
 
 /// The tokens of so many names that were found in so many blocks. Where nothing grows without end,
 /// names take no blocks.
-fn tokens_of(engine: &ServingEngine, names: usize, blocks: u64) -> u64 {
+fn tokens_of(engine: &EngineSettings, names: usize, blocks: u64) -> u64 {
     match engine.blocks_per_name() {
         0 => names as u64 * engine.prefix_tokens,
         _ => blocks * engine.block_size,
@@ -60,7 +60,7 @@ fn tokens_of(engine: &ServingEngine, names: usize, blocks: u64) -> u64 {
 }
 
 /// Holds the first `count` blocks, which [`find`] found.
-pub(crate) fn hold(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mut Sequence, count: u64) {
+pub(crate) fn hold(engine: &EngineSettings, blocks: &mut Blocks, sequence: &mut Sequence, count: u64) {
     let names = match engine.prefix_caching && !sequence.request.prefix.is_empty() {
         true => found_names(engine, blocks, &sequence.request).0.to_vec(),
         false => Vec::new(),
@@ -82,7 +82,7 @@ pub(crate) fn hold(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mut S
 
 /// Publishes the names of the prefixes that `sequence` has computed, so that other sequences find
 /// them.
-pub(crate) fn publish(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mut Sequence) {
+pub(crate) fn publish(engine: &EngineSettings, blocks: &mut Blocks, sequence: &mut Sequence) {
     if !engine.prefix_caching {
         return;
     }
@@ -105,7 +105,7 @@ pub(crate) fn publish(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mu
 
 /// Puts the names of `request`'s prompt into `blocks`, as a sequence would that computes them and
 /// ends: their last one is overwritten first.
-pub(crate) fn remember(engine: &ServingEngine, blocks: &mut Blocks, request: &Request) {
+pub(crate) fn remember(engine: &EngineSettings, blocks: &mut Blocks, request: &Request) {
     let each = engine.blocks_per_name();
     if !engine.prefix_caching || !engine.sequence.is_plain() || each == 0 {
         return;
@@ -126,7 +126,7 @@ pub(crate) fn remember(engine: &ServingEngine, blocks: &mut Blocks, request: &Re
 }
 
 /// Frees all blocks that `sequence` holds, its last one first.
-pub(crate) fn release(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mut Sequence) {
+pub(crate) fn release(engine: &EngineSettings, blocks: &mut Blocks, sequence: &mut Sequence) {
     let own = sequence.held - sequence.shared_blocks;
     let filled = (sequence.computed / engine.block_size).saturating_sub(sequence.shared_blocks);
     let run = blocks.release(own);
@@ -144,14 +144,14 @@ pub(crate) fn release(engine: &ServingEngine, blocks: &mut Blocks, sequence: &mu
 }
 
 /// The names whose tokens all belong to the prompt.
-pub(crate) fn prompt_names<'r>(engine: &ServingEngine, request: &'r Request) -> &'r [u64] {
+pub(crate) fn prompt_names<'r>(engine: &EngineSettings, request: &'r Request) -> &'r [u64] {
     let whole = request.prompt_tokens / engine.prefix_tokens;
     &request.prefix[..request.prefix.len().min(whole as usize)]
 }
 
 /// The names of a prompt that are found from its beginning on, and whether these are all names,
 /// with all their blocks. With windows or states, they end where a snapshot was kept.
-fn found_names<'r>(engine: &ServingEngine, blocks: &Blocks, request: &'r Request) -> (&'r [u64], bool) {
+fn found_names<'r>(engine: &EngineSettings, blocks: &Blocks, request: &'r Request) -> (&'r [u64], bool) {
     let each = engine.blocks_per_name();
     let names = prompt_names(engine, request);
     let plain = engine.sequence.is_plain();
@@ -170,7 +170,7 @@ fn found_names<'r>(engine: &ServingEngine, blocks: &Blocks, request: &'r Request
 
 /// The most of `names`, from the first one on, behind which a sequence can go on: the state there
 /// was kept, and the tokens of each window before it.
-fn restorable(engine: &ServingEngine, blocks: &Blocks, request: &Request, names: &[u64]) -> usize {
+fn restorable(engine: &EngineSettings, blocks: &Blocks, request: &Request, names: &[u64]) -> usize {
     if engine.sequence.is_plain() {
         return names.len();
     }
@@ -187,6 +187,6 @@ fn restorable(engine: &ServingEngine, blocks: &Blocks, request: &Request, names:
 
 /// Whether a sequence with this request that goes on behind so many names computes a token. It
 /// must, because the last token's logits are needed, and a state cannot go back by one token.
-pub(crate) fn leaves_a_token(engine: &ServingEngine, request: &Request, names: usize) -> bool {
+pub(crate) fn leaves_a_token(engine: &EngineSettings, request: &Request, names: usize) -> bool {
     !engine.sequence.has_state() || (names as u64 * engine.prefix_tokens) < request.prompt_tokens
 }

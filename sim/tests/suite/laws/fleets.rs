@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use scenarios::{Length, Routing, ThinkTime};
 use sim::SimTime;
 use sim::serving::{
-    EngineObserver, GeneratedRequests, Replica, Request, RequestOutcome, RequestSource, Router,
-    ServedRequest, ServingEngine, StepPrices, serve, serve_fleet, serve_in_step,
+    EngineObserver, EngineSettings, GeneratedRequests, Replica, Request, RequestOutcome, RequestSource,
+    Router, ServedRequest, StepPrices, serve, serve_fleet, serve_in_step,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Serves the requests on `replicas` replicas. Returns the observations of each replica.
 fn served(
-    engine: &ServingEngine,
+    engine: &EngineSettings,
     replicas: usize,
     routing: Routing,
     prices: &(impl StepPrices + Clone),
@@ -136,7 +136,7 @@ proptest! {
     ) {
         // Little's law of a closed loop: until the end, each user waits for an answer or thinks.
         let (length, rounds) = (|from, to| Length::Uniform { from, to }, 600);
-        let engine = ServingEngine { num_blocks: 80, chunked_prefill: true, ..engine };
+        let engine = EngineSettings { num_blocks: 80, chunked_prefill: true, ..engine };
         let mut source = GeneratedRequests::closed(users, users * rounds, length(1, 30), length(1, 29), seed)
             .thinking(think, think.mean());
         let day = all(served(&engine, 1, Routing::RoundRobin, &Prices { stretch: 50 }, &mut source));
@@ -189,7 +189,7 @@ fn routers_with_more_knowledge_give_shorter_waits() {
 
 #[test]
 fn prompts_that_begin_alike_are_computed_once_where_the_router_knows_the_caches() {
-    let engine = ServingEngine {
+    let engine = EngineSettings {
         num_blocks: 40,
         block_size: 4,
         prefix_tokens: 4,

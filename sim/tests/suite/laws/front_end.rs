@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use scenarios::Length;
 use sim::SimTime;
 use sim::serving::{
-    EngineObserver, FrontEnd, GeneratedRequests, Replica, Request, RequestOutcome, RequestSource,
-    ServedRequest, ServingEngine, StationTimes, serve,
+    EngineObserver, EngineSettings, FrontEnd, GeneratedRequests, Replica, Request, RequestOutcome,
+    RequestSource, ServedRequest, StationTimes, serve,
 };
 
 struct Served(Vec<ServedRequest>);
@@ -22,7 +22,7 @@ impl EngineObserver for Served {
 }
 
 fn day(front_end: FrontEnd, prices: Prices, source: &mut impl RequestSource) -> Vec<ServedRequest> {
-    let engine = ServingEngine { front_end, ..engine(64) };
+    let engine = EngineSettings { front_end, ..engine(64) };
     let mut all = Served(vec![]);
     serve(source, &mut Replica::new(engine, prices), &mut all).unwrap();
     all.0
@@ -124,7 +124,7 @@ proptest! {
     ) {
         let by_interval = |stream_interval| {
             let front_end = FrontEnd { stream_interval, ..FrontEnd::default() };
-            let engine = ServingEngine { front_end, ..engine.clone() };
+            let engine = EngineSettings { front_end, ..engine.clone() };
             served(&engine, LinearPrices { stretch: 50 }, &requests)
         };
         let (plain, grouped) = (by_interval(1), by_interval(together));

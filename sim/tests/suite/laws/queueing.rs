@@ -5,8 +5,8 @@ use rand_distr::Exp1;
 use rand_pcg::Pcg64;
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, Batch, EngineObserver, FrontEnd, HostTimes, ObservedSteps, Replica, Request,
-    RequestOutcome, Reserve, SequenceBlocks, ServingEngine, StateSnapshots, StepLine, StepPrices, serve,
+    AdmissionPolicy, Batch, EngineObserver, EngineSettings, FrontEnd, HostTimes, ObservedSteps, Replica,
+    Request, RequestOutcome, Reserve, SequenceBlocks, StateSnapshots, StepLine, StepPrices, serve,
 };
 
 /// A step takes `step`, plus `token` for each token that enters.
@@ -26,8 +26,8 @@ impl StepPrices for Prices {
     }
 }
 
-pub fn engine(max_num_seqs: u64) -> ServingEngine {
-    ServingEngine {
+pub fn engine(max_num_seqs: u64) -> EngineSettings {
+    EngineSettings {
         max_num_seqs,
         max_num_batched_tokens: 1 << 40,
         max_model_len: 1 << 40,
@@ -167,7 +167,7 @@ fn twice_the_rates_and_half_the_latencies_halve_every_time() {
         }
         let prices = Prices { step: 100 * scale, token: 7 * scale };
         let mut engine =
-            ServingEngine { num_blocks: 40, max_num_batched_tokens: 64, chunked_prefill: true, ..engine(8) };
+            EngineSettings { num_blocks: 40, max_num_batched_tokens: 64, chunked_prefill: true, ..engine(8) };
         engine.host =
             HostTimes { per_step: SimTime::from_picos(13 * scale), per_sequence: SimTime::from_picos(scale) };
         let (mut times, mut replica) = (Times::default(), Replica::new(engine, prices));

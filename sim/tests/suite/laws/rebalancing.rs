@@ -6,12 +6,12 @@ use crate::machine::{machine, placements, tiny_model};
 use hwprofiles::{Bytes, DType, DeviceId, MemoryId, Ratio, Seconds};
 use planner::{CostModel, PhasePrograms, Placement, RunExtent, moved, usage};
 use proptest::prelude::*;
-use scenarios::{EngineChoice, Formats, Routing, Shift, ShiftChange, WeightFormats};
+use scenarios::{EngineChoice, Formats, Routing, Shift, ShiftChange, Slo, WeightFormats};
 use sim::SimTime;
 use sim::Tick;
 use sim::serving::{
-    Batch, Demand, FleetController, ForecastTables, MultiPlanPrices, PlanAlternative, PlanPrices, Rebalancer,
-    Replica, Request, RequestSource, RequestTotals, Router, ServingEngine, ShiftedSource, SloLimits,
+    Batch, Demand, EngineSettings, FleetController, ForecastTables, MultiPlanPrices, PlanAlternative,
+    PlanPrices, Rebalancer, Replica, Request, RequestSource, RequestTotals, Router, ShiftedSource,
     StepPrices, serve_fleet,
 };
 
@@ -156,8 +156,8 @@ fn without_vectors(placement: &Placement) -> Placement {
     placement
 }
 
-fn engine(blocks: u64) -> ServingEngine {
-    ServingEngine { max_num_seqs: 16, ..ServingEngine::from_choice(&EngineChoice::default(), blocks, 4096) }
+fn engine(blocks: u64) -> EngineSettings {
+    EngineSettings { max_num_seqs: 16, ..EngineSettings::from_choice(&EngineChoice::default(), blocks, 4096) }
 }
 
 fn demand(rate: u64, prompt: u64, output: u64) -> Demand {
@@ -238,7 +238,7 @@ fn engines_leave_a_device_that_has_become_slow_and_stay_where_nothing_is_gained(
             &alternatives,
             0,
             states,
-            SloLimits::default(),
+            Slo::default(),
             Demand::expected(64.0, 16.0),
             rebalances.then_some(&clock),
         );

@@ -8,7 +8,7 @@ mod swap;
 use second_level::NameList;
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, Batch, PrefillChunk, Request, Reserve, ServedRequest, ServingEngine, StepPrices,
+    AdmissionPolicy, Batch, EngineSettings, PrefillChunk, Request, Reserve, ServedRequest, StepPrices,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,14 +47,14 @@ enum Content {
 }
 
 /// Blocks of a sequence of `tokens` tokens, counted one by one.
-fn blocks_of(engine: &ServingEngine, tokens: u64) -> u64 {
+fn blocks_of(engine: &EngineSettings, tokens: u64) -> u64 {
     let ends = (1..=tokens).filter(|token| token % engine.block_size == 1 % engine.block_size);
     let growing = if engine.sequence.grows() { ends.count() as u64 } else { 0 };
     growing + engine.sequence.beside(tokens, engine.block_size)
 }
 
 struct ReferenceCache<'a> {
-    engine: &'a ServingEngine,
+    engine: &'a EngineSettings,
     free: VecDeque<usize>,
     content: Vec<Option<Content>>,
     holders: Vec<u64>,
@@ -170,12 +170,12 @@ struct ReferenceEngine<'a, P> {
 
 /// Serves `requests` step by step.
 pub fn serve_by_reference(
-    engine: &ServingEngine,
+    engine: &EngineSettings,
     requests: &[Request],
     prices: impl StepPrices,
 ) -> Vec<ServedRequest> {
     let shares = matches!(engine.policy, AdmissionPolicy::Slo { .. });
-    let engine = &ServingEngine { prefill_first: engine.prefill_first && !shares, ..engine.clone() };
+    let engine = &EngineSettings { prefill_first: engine.prefill_first && !shares, ..engine.clone() };
     let blocks = engine.num_blocks as usize;
     let cache = ReferenceCache {
         engine,

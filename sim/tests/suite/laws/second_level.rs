@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, Batch, EngineObserver, HostTimes, KvOffload, KvTransfer, PrefillChunk, Replica, Request,
-    RequestOutcome, Reserve, ServingEngine, StepPrices, serve,
+    AdmissionPolicy, Batch, EngineObserver, EngineSettings, HostTimes, KvOffload, KvTransfer, PrefillChunk,
+    Replica, Request, RequestOutcome, Reserve, StepPrices, serve,
 };
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn level(blocks: u64, back: KvTransfer, only_if_faster: bool) -> Option<KvOffloa
 }
 
 /// Engines with few blocks and a small second level over a fast link.
-fn narrow() -> impl Strategy<Value = ServingEngine> {
+fn narrow() -> impl Strategy<Value = EngineSettings> {
     let transfer = || {
         (0u64..100, 0u64..100).prop_map(|(a, b)| KvTransfer {
             start: SimTime::from_picos(a),
@@ -58,7 +58,7 @@ fn narrow() -> impl Strategy<Value = ServingEngine> {
     };
     let level = (1u64..16, transfer(), transfer(), any::<bool>())
         .prop_map(|(blocks, out, back, only_if_faster)| KvOffload { blocks, out, back, only_if_faster });
-    (engines(), 8u64..24, level).prop_map(|(engine, num_blocks, level)| ServingEngine {
+    (engines(), 8u64..24, level).prop_map(|(engine, num_blocks, level)| EngineSettings {
         num_blocks,
         prefix_caching: true,
         second_level: Some(level),
@@ -67,10 +67,10 @@ fn narrow() -> impl Strategy<Value = ServingEngine> {
 }
 
 /// The same engines with names of several blocks.
-fn with_names() -> impl Strategy<Value = ServingEngine> {
+fn with_names() -> impl Strategy<Value = EngineSettings> {
     let each = 1u64..4;
     (narrow(), each)
-        .prop_map(|(engine, each)| ServingEngine { prefix_tokens: each * engine.block_size, ..engine })
+        .prop_map(|(engine, each)| EngineSettings { prefix_tokens: each * engine.block_size, ..engine })
 }
 
 proptest! {
@@ -109,7 +109,7 @@ proptest! {
     #[test]
     fn a_useless_second_level_changes_nothing(engine in with_names(), requests in requests(true)) {
         let day = |second_level| {
-            served(&ServingEngine { second_level, ..engine.clone() }, Prices { stretch: 50 }, &requests)
+            served(&EngineSettings { second_level, ..engine.clone() }, Prices { stretch: 50 }, &requests)
         };
         let none = day(None);
         prop_assert_eq!(&day(level(0, FREE, false)), &none);
@@ -125,7 +125,7 @@ proptest! {
         engine in with_names(), requests in requests(true), only_if_faster: bool,
     ) {
         let second_level = level(1 << 20, FREE, only_if_faster);
-        let engine = ServingEngine { max_num_seqs: 1, swap: None, second_level, ..engine };
+        let engine = EngineSettings { max_num_seqs: 1, swap: None, second_level, ..engine };
         let mut observed = Observations::default();
         let mut replica = Replica::new(engine.clone(), Prices { stretch: 50 });
         serve(&mut requests.iter().cloned(), &mut replica, &mut observed).unwrap();
@@ -147,7 +147,7 @@ proptest! {
         let hit = names * 4;
         let prompt = hit + rest;
         let back = KvTransfer { start: SimTime::from_picos(start), per_block: SimTime::from_picos(per_block) };
-        let engine = ServingEngine {
+        let engine = EngineSettings {
             block_size: 4,
             prefix_tokens: 4,
             num_blocks: prompt.div_ceil(4),
@@ -157,7 +157,7 @@ proptest! {
             host: HostTimes::default(),
             ..crate::laws::queueing::engine(1)
         };
-        let engine = ServingEngine { prefix_caching: true, ..engine };
+        let engine = EngineSettings { prefix_caching: true, ..engine };
         // The second request overwrites all of the first, whose prompt the third request repeats.
         let request = |id: u64, prefix: Vec<u64>| Request {
             id, arrival: SimTime::from_picos(id << 40), prompt_tokens: prompt, output_tokens: 1, prefix,
@@ -181,7 +181,7 @@ proptest! {
 #[test]
 fn finding_fewer_tokens_may_let_a_request_enter() {
     let second_level = level(4, FREE, false);
-    let engine = ServingEngine {
+    let engine = EngineSettings {
         max_num_seqs: 5,
         max_num_batched_tokens: 12,
         num_blocks: 15,

@@ -12,8 +12,9 @@ use proptest::prelude::*;
 use scenarios::{Formats, Model, SlidingWindow, WeightFormats};
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, EngineMemory, EngineObserver, KvCapacity, KvOffload, KvTransfer, ObservedSteps, Replica,
-    Request, RequestOutcome, Reserve, SequenceBlocks, ServingEngine, StateAllocation, StateSnapshots, serve,
+    AdmissionPolicy, EngineMemory, EngineObserver, EngineSettings, KvCapacity, KvOffload, KvTransfer,
+    ObservedSteps, Replica, Request, RequestOutcome, Reserve, SequenceBlocks, StateAllocation,
+    StateSnapshots, serve,
 };
 
 const FORMATS: Formats =
@@ -29,12 +30,12 @@ fn sequence_blocks() -> impl Strategy<Value = SequenceBlocks> {
     })
 }
 
-fn with_sequences(plain: impl Fn(&mut ServingEngine)) -> impl Strategy<Value = ServingEngine> {
+fn with_sequences(plain: impl Fn(&mut EngineSettings)) -> impl Strategy<Value = EngineSettings> {
     (engines(), sequence_blocks(), 1u64..4).prop_map(move |(engine, sequence, interval)| {
         // The same number of tokens has room in more blocks.
         let num_blocks = engine.num_blocks * 3;
         let snapshots = StateSnapshots::Interval(interval * engine.block_size);
-        let mut engine = ServingEngine { sequence, num_blocks, snapshots, ..engine };
+        let mut engine = EngineSettings { sequence, num_blocks, snapshots, ..engine };
         plain(&mut engine);
         engine
     })
@@ -48,7 +49,7 @@ fn with_state(state: u64) -> SequenceBlocks {
 }
 
 /// Checks that free blocks and the blocks that running sequences need make up the pool.
-struct FreeBlocks<'e>(&'e ServingEngine);
+struct FreeBlocks<'e>(&'e EngineSettings);
 
 impl EngineObserver for FreeBlocks<'_> {
     fn steps(&mut self, steps: &ObservedSteps<'_>) {
@@ -206,7 +207,7 @@ fn a_window_of_any_length_is_kept_once() {
 }
 
 /// Tokens that each of `requests` finds, one after the other.
-fn found(engine: &ServingEngine, requests: &[(u64, &[u64])]) -> Vec<u64> {
+fn found(engine: &EngineSettings, requests: &[(u64, &[u64])]) -> Vec<u64> {
     struct Found(Vec<(u64, u64)>);
     impl EngineObserver for Found {
         fn end(&mut self, end: &RequestOutcome) {
@@ -229,8 +230,8 @@ fn found(engine: &ServingEngine, requests: &[(u64, &[u64])]) -> Vec<u64> {
 }
 
 /// An engine with names of four tokens, a block each.
-fn prefix_engine(num_blocks: u64, sequence: SequenceBlocks, snapshots: StateSnapshots) -> ServingEngine {
-    ServingEngine {
+fn prefix_engine(num_blocks: u64, sequence: SequenceBlocks, snapshots: StateSnapshots) -> EngineSettings {
+    EngineSettings {
         max_num_seqs: 4,
         max_num_batched_tokens: 64,
         num_blocks,
@@ -299,7 +300,7 @@ fn a_swapped_sequence_takes_its_state_along() {
     let day = |state: u64| {
         let transfer = KvTransfer::default();
         let swap = KvOffload { blocks: 1000, out: transfer, back: transfer, only_if_faster: false };
-        let engine = ServingEngine {
+        let engine = EngineSettings {
             num_blocks: 12 + 2 * state,
             block_size: 1,
             prefix_tokens: 1,

@@ -6,8 +6,8 @@ use crate::laws::reference_engine::serve_by_reference;
 use proptest::prelude::*;
 use sim::SimTime;
 use sim::serving::{
-    AdmissionPolicy, Batch, EngineObserver, FrontEnd, HostTimes, KvOffload, KvTransfer, Replica, Request,
-    RequestOutcome, Reserve, SequenceBlocks, Series, SeriesBucket, ServedRequest, ServingEngine,
+    AdmissionPolicy, Batch, EngineObserver, EngineSettings, FrontEnd, HostTimes, KvOffload, KvTransfer,
+    Replica, Request, RequestOutcome, Reserve, SequenceBlocks, Series, SeriesBucket, ServedRequest,
     StateSnapshots, StepLine, StepPrices, serve,
 };
 
@@ -31,7 +31,7 @@ impl StepPrices for Prices {
     }
 }
 
-pub fn served(engine: &ServingEngine, prices: Prices, requests: &[Request]) -> Vec<ServedRequest> {
+pub fn served(engine: &EngineSettings, prices: Prices, requests: &[Request]) -> Vec<ServedRequest> {
     let mut observed = Observations::default();
     let mut replica = Replica::new(engine.clone(), prices);
     serve(&mut requests.iter().cloned(), &mut replica, &mut observed).unwrap();
@@ -40,7 +40,7 @@ pub fn served(engine: &ServingEngine, prices: Prices, requests: &[Request]) -> V
     observed.served
 }
 
-pub fn engines() -> impl Strategy<Value = ServingEngine> {
+pub fn engines() -> impl Strategy<Value = EngineSettings> {
     let sizes = (1u64..6, 0u64..12, 8u64..60, 1u64..5);
     let slo = (1000u64..40_000, 800u64..5000).prop_map(|(ttft, tpot)| AdmissionPolicy::Slo {
         ttft: SimTime::from_picos(ttft),
@@ -69,7 +69,7 @@ pub fn engines() -> impl Strategy<Value = ServingEngine> {
             (seqs, more, num_blocks, block_size),
             (chunked_prefill, prefix_caching, prefill_first, reserve, policy, swap, second_level, host),
         )| {
-            ServingEngine {
+            EngineSettings {
                 max_num_seqs: seqs,
                 max_num_batched_tokens: seqs + more,
                 max_model_len: 64,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::SimTime;
 use sim::serving::{
-    EngineObserver, KvOffload, KvTransfer, Replica, Request, ServedRequest, ServingEngine, serve,
+    EngineObserver, EngineSettings, KvOffload, KvTransfer, Replica, Request, ServedRequest, serve,
 };
 
 /// Blocks that moved out and back.
@@ -27,11 +27,11 @@ fn swap(blocks: u64, transfer: KvTransfer, only_if_faster: bool) -> Option<KvOff
     Some(KvOffload { blocks, out: transfer, back: transfer, only_if_faster })
 }
 
-fn day(engine: &ServingEngine, requests: &[Request]) -> Vec<ServedRequest> {
+fn day(engine: &EngineSettings, requests: &[Request]) -> Vec<ServedRequest> {
     served(engine, Prices { stretch: 50 }, requests)
 }
 
-fn moved(engine: &ServingEngine, requests: &[Request]) -> [u64; 2] {
+fn moved(engine: &EngineSettings, requests: &[Request]) -> [u64; 2] {
     let mut moved = Moved::default();
     let mut replica = Replica::new(engine.clone(), Prices { stretch: 50 });
     serve(&mut requests.iter().cloned(), &mut replica, &mut moved).unwrap();
@@ -45,19 +45,19 @@ proptest! {
     fn swapped_blocks_come_back_except_for_found_ones(engine in engines(), requests in requests(true)) {
         let [out, back] = moved(&engine, &requests);
         prop_assert!(back <= out);
-        let without = ServingEngine { prefix_caching: false, ..engine };
+        let without = EngineSettings { prefix_caching: false, ..engine };
         let [out, back] = moved(&without, &requests);
         prop_assert_eq!(out, back);
     }
 
     #[test]
     fn a_useless_swap_space_changes_nothing(engine in engines(), requests in requests(true)) {
-        let none = day(&ServingEngine { swap: None, ..engine.clone() }, &requests);
-        prop_assert_eq!(&day(&ServingEngine { swap: swap(0, FREE, false), ..engine.clone() }, &requests), &none);
-        prop_assert_eq!(&day(&ServingEngine { swap: swap(1 << 20, SLOW, true), ..engine.clone() }, &requests), &none);
+        let none = day(&EngineSettings { swap: None, ..engine.clone() }, &requests);
+        prop_assert_eq!(&day(&EngineSettings { swap: swap(0, FREE, false), ..engine.clone() }, &requests), &none);
+        prop_assert_eq!(&day(&EngineSettings { swap: swap(1 << 20, SLOW, true), ..engine.clone() }, &requests), &none);
         // If every transfer is faster, all of them count as faster.
-        let all = day(&ServingEngine { swap: swap(1 << 20, FREE, false), ..engine.clone() }, &requests);
-        prop_assert_eq!(&day(&ServingEngine { swap: swap(1 << 20, FREE, true), ..engine }, &requests), &all);
+        let all = day(&EngineSettings { swap: swap(1 << 20, FREE, false), ..engine.clone() }, &requests);
+        prop_assert_eq!(&day(&EngineSettings { swap: swap(1 << 20, FREE, true), ..engine }, &requests), &all);
     }
 }
 
@@ -80,19 +80,19 @@ fn moving_for_nothing_is_never_slower_than_computing_again() {
     for prompt in (2..30).step_by(3) {
         for output in (2..30).step_by(3) {
             let engine = engines().new_tree(&mut runner).unwrap().current();
-            let engine = ServingEngine {
+            let engine = EngineSettings {
                 num_blocks: 64u64.div_ceil(engine.block_size),
                 prefix_caching: false,
                 ..engine
             };
             let requests = crowd(12, prompt, output);
             let last = |swap| {
-                let served = day(&ServingEngine { swap, ..engine.clone() }, &requests);
+                let served = day(&EngineSettings { swap, ..engine.clone() }, &requests);
                 served.iter().map(|one| one.last_token).max().unwrap()
             };
             let [free, again] = [last(swap(1 << 20, FREE, false)), last(None)];
             assert!(free <= again, "{engine:?}, {prompt} + {output}: {free:?} after {again:?}");
-            swapped += moved(&ServingEngine { swap: swap(1 << 20, FREE, false), ..engine }, &requests)[0];
+            swapped += moved(&EngineSettings { swap: swap(1 << 20, FREE, false), ..engine }, &requests)[0];
         }
     }
     assert!(swapped > 100, "{swapped} blocks");

@@ -9,7 +9,8 @@ use crate::serving::schedule::prefix::{FoundPrefix, find, hold};
 use crate::serving::schedule::sequence::Sequence;
 use hwprofiles::MissingRate;
 
-/// The most tokens of an answer for which [`Reserve::Answer`] keeps room.
+/// The most tokens of an answer for which [`Reserve::Answer`] keeps room: SGLang's default of
+/// `SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION`.
 const MOST_RESERVED: u64 = 4096;
 
 /// Tokens that [`Reserve::Answer`] keeps for `left` tokens of running answers, `steps` decode steps

@@ -18,7 +18,7 @@ use crate::serving::engine::Reserve;
 use crate::serving::engine::front_end::{Detokeniser, FrontEnd};
 use crate::serving::engine::observer::{EngineObserver, ObservedSteps, notify_gaps};
 use crate::serving::engine::request::{RejectReason, Request, RequestTotals, ServedRequest};
-use crate::serving::engine::settings::{AdmissionPolicy, ServingEngine};
+use crate::serving::engine::settings::{AdmissionPolicy, EngineSettings};
 use crate::serving::kv::blocks::Blocks;
 use crate::serving::kv::second_level::SecondLevelCache;
 use crate::serving::prices::batch::{Batch, PrefillChunk, StepPrices};
@@ -43,7 +43,7 @@ pub enum Pause {
 /// One engine.
 #[derive(Debug, Clone)]
 pub struct Replica<P> {
-    engine: ServingEngine,
+    engine: EngineSettings,
     prices: P,
     now: SimTime,
     waiting: WaitingQueue,
@@ -86,9 +86,9 @@ pub struct Replica<P> {
 
 impl<P: StepPrices> Replica<P> {
     /// An idle replica.
-    pub fn new(engine: ServingEngine, prices: P) -> Self {
+    pub fn new(engine: EngineSettings, prices: P) -> Self {
         let shares = matches!(engine.policy, AdmissionPolicy::Slo { .. });
-        let engine = ServingEngine { prefill_first: engine.prefill_first && !shares, ..engine };
+        let engine = EngineSettings { prefill_first: engine.prefill_first && !shares, ..engine };
         let space = engine.second_level.filter(|_| engine.prefix_caching);
         let second = space.and_then(|space| SecondLevelCache::new(space, engine.stored_blocks_per_name()));
         Self {

@@ -1,7 +1,7 @@
 //! The reference engine's second level of the prefix cache: a list of names.
 
 use super::{ReferenceEngine, ReferenceSequence};
-use sim::serving::{Batch, KvOffload, PrefillChunk, ServingEngine, StepPrices};
+use sim::serving::{Batch, EngineSettings, KvOffload, PrefillChunk, StepPrices};
 
 /// Names with the end of their writes, the one used longest ago first; and the end of the last
 /// write.
@@ -12,7 +12,7 @@ pub struct NameList {
 }
 
 /// The space, if there is one that has an effect.
-fn space(engine: &ServingEngine) -> Option<KvOffload> {
+fn space(engine: &EngineSettings) -> Option<KvOffload> {
     engine.second_level.filter(|space| engine.prefix_caching && space.blocks > 0)
 }
 
@@ -27,7 +27,13 @@ impl NameList {
     }
 
     /// `sequence` has computed the names `named`.
-    pub fn store(&mut self, engine: &ServingEngine, sequence: &ReferenceSequence, named: Vec<u64>, now: u64) {
+    pub fn store(
+        &mut self,
+        engine: &EngineSettings,
+        sequence: &ReferenceSequence,
+        named: Vec<u64>,
+        now: u64,
+    ) {
         let Some(space) = space(engine) else { return };
         for &name in &named {
             if self.names.iter().any(|(there, _)| *there == name) {
