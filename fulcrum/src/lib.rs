@@ -75,8 +75,8 @@ pub use run::{
     serve, this_machine, validate,
 };
 pub use serve::{
-    DayTables, KvResidency, LatencyErrors, LayerDifference, LockstepRange, RebalancedDay, Replay,
-    ReplayOptions, ServedDay, Spread, StepDifference, TimeWindow, replay, serve_day,
+    DayTables, KvResidency, LatencyErrors, LatencySummary, LayerDifference, LockstepRange, RebalancedDay,
+    Replay, ReplayOptions, ServedDay, StepDifference, TimeWindow, replay, serve_day,
 };
 pub use share::{SharedMeasurements, share};
 pub use sweep::{

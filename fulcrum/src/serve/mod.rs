@@ -25,7 +25,7 @@ pub use lockstep::LockstepRange;
 pub(crate) use measures::measures;
 pub(crate) use placement::ServingPlacement;
 pub use rebalance::RebalancedDay;
-pub use replay::{LatencyErrors, Replay, ReplayOptions, Spread, replay};
+pub use replay::{LatencyErrors, LatencySummary, Replay, ReplayOptions, replay};
 #[cfg(feature = "run")]
 pub(crate) use request_feed::RequestFeed;
 pub use step_difference::{LayerDifference, StepDifference};

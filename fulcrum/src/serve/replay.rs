@@ -54,18 +54,18 @@ pub struct LatencyErrors {
     /// TTFT, TPOT or E2EL.
     pub latency: &'static str,
     /// Seconds, as recorded.
-    pub recorded: Spread,
+    pub recorded: LatencySummary,
     /// Seconds, as simulated.
-    pub replayed: Spread,
+    pub replayed: LatencySummary,
     /// ours ÷ theirs − 1, of each number of the two above.
-    pub error: Spread,
+    pub error: LatencySummary,
     /// |ours ÷ theirs − 1| over the requests.
-    pub request_error: Spread,
+    pub request_error: LatencySummary,
 }
 
 /// A mean and percentiles.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Spread {
+pub struct LatencySummary {
     /// The mean.
     pub mean: f64,
     /// The median.
@@ -281,19 +281,20 @@ impl LatencyErrors {
         let (recorded, replayed): (Vec<_>, Vec<_>) = pairs.unzip();
         let each = recorded.iter().zip(&replayed).filter_map(|(theirs, ours)| relative_error(*ours, *theirs));
         let each: Vec<_> = each.map(f64::abs).collect();
-        let [recorded, replayed] = [Spread::new(&recorded)?, Spread::new(&replayed)?];
-        let error = |of: fn(&Spread) -> f64| relative_error(of(&replayed), of(&recorded)).unwrap_or(0.0);
-        let error = Spread {
+        let [recorded, replayed] = [LatencySummary::new(&recorded)?, LatencySummary::new(&replayed)?];
+        let error =
+            |of: fn(&LatencySummary) -> f64| relative_error(of(&replayed), of(&recorded)).unwrap_or(0.0);
+        let error = LatencySummary {
             mean: error(|s| s.mean),
             p50: error(|s| s.p50),
             p90: error(|s| s.p90),
             p99: error(|s| s.p99),
         };
-        Some(Self { latency, recorded, replayed, error, request_error: Spread::new(&each)? })
+        Some(Self { latency, recorded, replayed, error, request_error: LatencySummary::new(&each)? })
     }
 }
 
-impl Spread {
+impl LatencySummary {
     fn new(values: &[f64]) -> Option<Self> {
         let at = |percent| percentile(values, percent);
         Some(Self { mean: mean(values)?, p50: at(50.0)?, p90: at(90.0)?, p99: at(99.0)? })

@@ -1,6 +1,6 @@
 //! A replayed run in words.
 
-use super::replay::{LatencyErrors, Replay, Spread};
+use super::replay::{LatencyErrors, LatencySummary, Replay};
 use super::step_difference::{LayerDifference, StepDifference};
 use hwprofiles::Seconds;
 use std::fmt;
@@ -34,7 +34,7 @@ fn write_latency(f: &mut fmt::Formatter<'_>, errors: &LatencyErrors) -> fmt::Res
 fn write_row(
     f: &mut fmt::Formatter<'_>,
     name: &str,
-    spread: Spread,
+    spread: LatencySummary,
     shown: impl Fn(f64) -> String,
 ) -> fmt::Result {
     let [mean, p50, p90, p99] = [spread.mean, spread.p50, spread.p90, spread.p99].map(shown);

@@ -93,12 +93,13 @@ impl<'s> ColumnPool<'s> {
         let row_measures = measures.iter().map(|m| RowMeasure { weight: m.weight, limit: m.limit }).collect();
         let (rows, phases, memories, room) = (Default::default(), vec![], vec![], vec![]);
         let mut pool = Self { patterns, groups, rows, phases, memories, room, measures, row_measures };
-        let costs = |phase: usize| pool.choices(phase).map(|half| &half.cost[..]).collect::<Vec<_>>();
+        let costs = |phase: usize| pool.choices(phase).map(|choice| &choice.cost[..]).collect::<Vec<_>>();
         pool.rows = [0, 1].map(|phase| binding_rows(&costs(phase)));
         pool.phases = (0..2).flat_map(|phase| pool.rows[phase].iter().map(move |_| phase)).collect();
         let free = pool.free(items, capacity)?;
-        pool.memories =
-            (0..capacity.len()).filter(|&memory| pool.most(items, memory) > free[memory]).collect();
+        pool.memories = (0..capacity.len())
+            .filter(|&memory| pool.upper_bound_bytes(items, memory) > free[memory])
+            .collect();
         pool.room = pool.memories.iter().map(|&memory| free[memory]).collect();
         Some(pool)
     }
@@ -114,8 +115,8 @@ impl<'s> ColumnPool<'s> {
                 let choices = [Phase::Prefill, Phase::Decode].map(|phase| {
                     let streams = |leads: &[_]| self.patterns.streams(&residency.homes, leads, phase);
                     let phase = phase as usize;
-                    let admits = |half: &&usize| {
-                        let leads = &residency.choices[phase][**half].leads;
+                    let admits = |choice: &&usize| {
+                        let leads = &residency.choices[phase][**choice].leads;
                         (restriction.streamed[phase] || !streams(leads))
                             && (restriction.mixed || !is_layer || leads.iter().all(|lead| *lead == leads[0]))
                     };
@@ -193,7 +194,7 @@ impl<'s> ColumnPool<'s> {
         self.groups.iter().flat_map(move |group| {
             let of = move |(index, choices): &'_ (usize, [Vec<usize>; 2])| {
                 let residency = &group.class.residency[*index];
-                choices[phase].iter().map(|&half| &residency.choices[phase][half]).collect::<Vec<_>>()
+                choices[phase].iter().map(|&choice| &residency.choices[phase][choice]).collect::<Vec<_>>()
             };
             group.residency.iter().flat_map(of)
         })
@@ -228,7 +229,7 @@ impl<'s> ColumnPool<'s> {
     }
 
     /// An upper bound of the bytes in `memory` over all solutions.
-    fn most(&self, items: OneTimeItems<'_>, memory: usize) -> u64 {
+    fn upper_bound_bytes(&self, items: OneTimeItems<'_>, memory: usize) -> u64 {
         let own = items.bytes.iter().zip(items.own).filter(|(_, own)| **own == memory);
         let once: u64 = own.flat_map(|(items, _)| items).map(|bytes| bytes.get()).sum();
         let layers = self.groups.iter().map(|group| {
@@ -267,12 +268,13 @@ impl<'s> ColumnPool<'s> {
     /// The column of a pattern.
     fn column(&self, group: &PoolGroup<'_>, pattern_id: PatternId) -> CheapestColumn {
         let residency = &group.class.residency[pattern_id.residency];
-        let half = |phase: usize| &residency.choices[phase][pattern_id.choices[phase]];
-        let added =
-            |measure: &Measure| (0..2).map(|phase| dot(&measure.busy[phase], &half(phase).work)).sum::<f64>();
+        let choice = |phase: usize| &residency.choices[phase][pattern_id.choices[phase]];
+        let added = |measure: &Measure| {
+            (0..2).map(|phase| dot(&measure.busy[phase], &choice(phase).work)).sum::<f64>()
+        };
         CheapestColumn {
             layers: group.layers,
-            times: (0..2).flat_map(|f| self.rows[f].iter().map(move |&row| half(f).cost[row])).collect(),
+            times: (0..2).flat_map(|f| self.rows[f].iter().map(move |&row| choice(f).cost[row])).collect(),
             adds: self.measures.iter().map(added).collect(),
             bytes: self.memories.iter().map(|&memory| residency.bytes[memory]).collect(),
         }
@@ -304,15 +306,16 @@ impl PoolGroup<'_> {
     fn cheapest(&self, rates: &ExpandedPrices) -> Option<PatternId> {
         let mut best: Option<(f64, PatternId)> = None;
         for (index, choices) in &self.residency {
-            let mut cost = self.of_bytes(*index, rates);
+            let mut cost = self.residency_cost(*index, rates);
             let choices = [0, 1].map(|phase| {
-                let costs =
-                    choices[phase].iter().map(|&half| (self.of_half(*index, phase, half, rates), half));
+                let costs = choices[phase]
+                    .iter()
+                    .map(|&choice| (self.choice_cost(*index, phase, choice, rates), choice));
                 let least =
                     |best: (f64, usize), next: (f64, usize)| if next.0 < best.0 { next } else { best };
-                let (least, half) = costs.fold((f64::INFINITY, 0), least);
+                let (least, choice) = costs.fold((f64::INFINITY, 0), least);
                 cost += least;
-                half
+                choice
             });
             if best.is_none_or(|(least, _)| cost < least) {
                 best = Some((cost, PatternId { residency: *index, choices }));
@@ -325,9 +328,9 @@ impl PoolGroup<'_> {
     fn priced(&self, rates: &ExpandedPrices) -> Vec<(f64, PatternId)> {
         let mut priced = Vec::new();
         for (index, choices) in &self.residency {
-            let bytes = self.of_bytes(*index, rates);
+            let bytes = self.residency_cost(*index, rates);
             let costs = |phase: usize| {
-                let cost = |&half: &usize| (self.of_half(*index, phase, half, rates), half);
+                let cost = |&choice: &usize| (self.choice_cost(*index, phase, choice, rates), choice);
                 choices[phase].iter().map(cost).collect::<Vec<_>>()
             };
             let decode = costs(1);
@@ -349,17 +352,17 @@ impl PoolGroup<'_> {
         PoolGroup { residency: light, ..*self }.cheapest(rates)
     }
 
-    fn of_bytes(&self, residency: usize, rates: &ExpandedPrices) -> f64 {
+    fn residency_cost(&self, residency: usize, rates: &ExpandedPrices) -> f64 {
         let bytes = self.class.residency[residency].bytes.iter().zip(&rates.memories);
         bytes.map(|(&bytes, price)| bytes as f64 * price).sum()
     }
 
-    fn of_half(&self, residency: usize, phase: usize, half: usize, rates: &ExpandedPrices) -> f64 {
-        let half = &self.class.residency[residency].choices[phase][half];
+    fn choice_cost(&self, residency: usize, phase: usize, choice: usize, rates: &ExpandedPrices) -> f64 {
+        let choice = &self.class.residency[residency].choices[phase][choice];
         let sum = |numbers: &[f64], rates: &[(usize, f64)]| {
             rates.iter().map(|&(index, rate)| numbers[index] * rate).sum::<f64>()
         };
-        sum(&half.cost, &rates.rows[phase]) + sum(&half.work, &rates.work[phase])
+        sum(&choice.cost, &rates.rows[phase]) + sum(&choice.work, &rates.work[phase])
     }
 }
 

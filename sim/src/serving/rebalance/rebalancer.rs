@@ -177,7 +177,7 @@ impl<'a> Rebalancer<'a> {
         if let Some((best, moves, time)) = decided {
             let time = SimTime::rounding_up(time, Tick::Picosecond);
             for replica in replicas.iter_mut() {
-                replica.hold(at, time);
+                replica.pause(at, time);
                 replica.resize(self.alternatives[best].blocks);
                 replica.prices_mut().switch_plan(best);
             }

@@ -82,7 +82,7 @@ impl<P: StepPrices> FleetController<P> for Changes {
     fn act(&mut self, replicas: &mut [Replica<P>]) -> Result<(), hwprofiles::MissingRate> {
         let (at, time, blocks) = self.0.pop().expect("it is due");
         for replica in replicas {
-            replica.hold(SimTime::from_picos(at), SimTime::from_picos(time));
+            replica.pause(SimTime::from_picos(at), SimTime::from_picos(time));
             replica.resize(blocks);
         }
         Ok(())

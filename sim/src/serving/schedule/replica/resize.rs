@@ -45,7 +45,7 @@ impl<P: StepPrices> Replica<P> {
     }
 
     /// Stands still for `time`, from `at` on or from the end of the step that is running then.
-    pub fn hold(&mut self, at: SimTime, time: SimTime) {
+    pub fn pause(&mut self, at: SimTime, time: SimTime) {
         self.now = self.now.max(at) + time;
     }
 
