@@ -153,15 +153,30 @@ struct ShippedName {
     spelt: String,
     /// Its letters and digits.
     plain: String,
+    /// Its digits.
+    digits: String,
+    /// What else it is called, of [`OTHERWISE`].
+    otherwise: Vec<&'static str>,
 }
 
 /// The shipped profiles but those that are `excluded`.
 fn shipped_names(excluded: Excluded) -> impl Iterator<Item = &'static ShippedName> {
     static NAMES: LazyLock<Vec<ShippedName>> = LazyLock::new(|| {
-        let named = |(name, text)| ShippedName { name, text, spelt: spelling(name), plain: plain_word(name) };
+        let named = |(name, text)| ShippedName {
+            name,
+            text,
+            spelt: spelling(name),
+            plain: plain_word(name),
+            digits: digits(name),
+            otherwise: OTHERWISE.iter().filter(|(_, means)| *means == name).map(|(it, _)| *it).collect(),
+        };
         shipped().map(named).collect()
     });
     NAMES.iter().filter(move |it| !excluded.holds(it))
+}
+
+fn digits(word: &str) -> String {
+    word.chars().filter(char::is_ascii_digit).collect()
 }
 
 /// One word: a size without its unit, a plus that belongs to a number as a letter.
@@ -240,17 +255,17 @@ pub fn similar_names(name: &str) -> Vec<&'static str> {
             () => few_edits(&wanted, own, wanted.len() / 3).map(|edits| (4, edits)),
         }
     };
-    let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
+    let wanted_digits = digits(&plain);
     // A name with its digits and hardly another letter.
-    let slip = |own: &str| few_edits(&plain, own, plain.len() / 6).filter(|_| digits(&plain) == digits(own));
+    let slip = |it: &ShippedName| match it.digits == wanted_digits {
+        true => few_edits(&plain, &it.plain, plain.len() / 6),
+        false => None,
+    };
     let mut near: Vec<_> = shipped_names(Excluded::by(&apart))
         .filter_map(|it| {
-            let others = OTHERWISE.iter().filter(|(_, means)| *means == it.name).map(|(other, _)| *other);
-            let (rank, edits) = others
-                .filter_map(rank)
-                .chain(rank(&it.spelt))
-                .chain(slip(&it.plain).map(|edits| (2, edits)))
-                .min()?;
+            let others = it.otherwise.iter().filter_map(|other| rank(other));
+            let (rank, edits) =
+                others.chain(rank(&it.spelt)).chain(slip(it).map(|edits| (2, edits))).min()?;
             Some((rank, edits, it.name))
         })
         .collect();
