@@ -2,7 +2,7 @@
 
 use super::prepared::{PreparedScenario, export_error, planner_error};
 use super::resolved_plan::ResolvedPlan;
-use crate::error::{Error, OrError, Result};
+use crate::error::{OrError, Result};
 use hwprofiles::DeviceKind;
 use planner::{Effort, Export, ExportTarget, Placement};
 use scenarios::{OffloadOptions, PlacementChoice, Scenario};
@@ -107,14 +107,14 @@ impl PreparedScenario {
         if self.is_forced() || is_choice || devices.all(|device| device.kind != DeviceKind::Gpu) {
             return self.plan();
         }
-        let mut missing = None;
+        let mut refused = None;
         for machine in self.machines().iter().rev() {
             match self.clone().on(machine.clone(), *self.cost_model().formats).plan_of_target(target) {
-                Err(error @ Error::Infeasible(_)) => missing = Some(error),
-                found => return found,
+                Ok(planned) => return Ok(planned),
+                Err(error) => refused = Some(error),
             }
         }
-        missing.map_or_else(|| self.plan(), Err)
+        refused.map_or_else(|| self.plan(), Err)
     }
 
     /// The best plan on the only machine among what `target` makes of its options.

@@ -296,6 +296,17 @@ mod tests {
         assert!(day.engine.num_blocks * day.engine.block_size < 8 * 8016, "{}", day.heading);
     }
 
+    #[test]
+    fn an_engine_that_divides_no_matrices_is_served_on_one_of_two_gpus() {
+        let text =
+            "{machine: {gpu: {part: rtx-3090, count: 2}, cpu: epyc-7543, link: pcie4-x16, dram: 128 GB},
+            model: gpt-oss-120b, engine: ktransformers,
+            workload: {concurrency: 1, requests: 2, prompt_tokens: 256, output_tokens: 16}}";
+        let scenario = PreparedScenario::new(&parse_scenario(text).expect("a scenario")).expect("a scenario");
+        let day = serve_day(&scenario, DayTables::default()).expect("it fits");
+        assert_eq!(day.summary.requests.completed, 2, "{}", day.heading);
+    }
+
     /// Eight requests of gpt-oss-120b on an RTX 4090, which has no room for its experts.
     fn day_of_a_large_model(engine: &str, users: u64, prompt: u64) -> Result<ServedDay> {
         let text = format!(
