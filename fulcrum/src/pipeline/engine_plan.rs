@@ -10,19 +10,16 @@ use scenarios::{OffloadOptions, PlacementChoice, Scenario};
 impl PreparedScenario {
     /// The best plan among the options of llama.cpp, or of an engine that places tensors as it
     /// does.
-    /// `scenario` is what this was made of: it is resolved again with everything on the GPUs.
+    /// `on_gpus` is the same question with everything on the GPUs, where the engine may take other
+    /// times.
     ///
     /// # Errors
-    /// There is a choice of formats or a forced placement, or nothing fits.
-    fn plan_offload(&self, scenario: &Scenario) -> Result<ResolvedPlan> {
-        self.require_one_format("--for")?;
+    /// Nothing fits.
+    fn plan_offload(&self, on_gpus: &Self) -> Result<ResolvedPlan> {
         let engine = self.nothing_on_cpus(OffloadOptions::DEFAULT.micro_batch);
-        let mut on_gpus = scenario.clone();
-        on_gpus.placement = Some(PlacementChoice::Offload(engine.clone()));
-        let on_gpus = Self::new(&on_gpus)?;
         let planned = planner::plan_offload(&self.problem(), &on_gpus.machines()[0], &engine, &sim::scorer);
         let (plan, options) = planned.map_err(planner_error)?;
-        let of = if options.is_whole_on_gpus(self.model()) { &on_gpus } else { self };
+        let of = if options.is_whole_on_gpus(self.model()) { on_gpus } else { self };
         of.resolve_plan(plan, 0)
     }
 
@@ -59,8 +56,14 @@ impl PreparedScenario {
         }
         let scenario = &scenario;
         let prepared = Self::new(scenario)?;
+        prepared.require_one_format("--for")?;
         let planned = match target {
-            ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp => prepared.plan_offload(scenario)?,
+            ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp => {
+                let mut on_gpus = scenario.clone();
+                let options = prepared.nothing_on_cpus(OffloadOptions::DEFAULT.micro_batch);
+                on_gpus.placement = Some(PlacementChoice::Offload(options));
+                prepared.plan_offload(&Self::new(&on_gpus)?)?
+            }
             other => prepared.plan_options(scenario, other)?,
         };
         let export = planned.export(target)?;
@@ -72,7 +75,6 @@ impl PreparedScenario {
     /// # Errors
     /// As [`PreparedScenario::plan_for`].
     fn plan_options(&self, scenario: &Scenario, target: ExportTarget) -> Result<ResolvedPlan> {
-        self.require_one_format("--for")?;
         let planned = planner::plan_for_engine(&self.problem(), target, Effort::PLAN, &self.scorer());
         let planned = self.resolve_plan(planned.map_err(export_error)?, 0)?;
         if self.engine().profile.execution.on_gpus.is_none() {
@@ -117,21 +119,14 @@ impl PreparedScenario {
         refused.map_or_else(|| self.plan(), Err)
     }
 
-    /// The best plan on the only machine among what `target` makes of its options.
+    /// The best plan on the only machine among what `target` makes of its options. What does not
+    /// fit on the GPUs asks for it, so their times with nothing on the CPU do not matter.
     fn plan_of_target(&self, target: ExportTarget) -> Result<ResolvedPlan> {
-        let plan = match target {
-            ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp => {
-                let engine = self.nothing_on_cpus(OffloadOptions::DEFAULT.micro_batch);
-                let machine = &self.machines()[0];
-                let planned = planner::plan_offload(&self.problem(), machine, &engine, &sim::scorer);
-                planned.map_err(planner_error)?.0
-            }
-            other => {
-                let planned = planner::plan_for_engine(&self.problem(), other, Effort::PLAN, &self.scorer());
-                planned.map_err(export_error)?
-            }
-        };
-        self.resolve_plan(plan, 0)
+        if matches!(target, ExportTarget::LlamaCpp | ExportTarget::IkLlamaCpp) {
+            return self.plan_offload(self);
+        }
+        let plan = planner::plan_for_engine(&self.problem(), target, Effort::PLAN, &self.scorer());
+        self.resolve_plan(plan.map_err(export_error)?, 0)
     }
 }
 

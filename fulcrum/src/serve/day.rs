@@ -148,7 +148,7 @@ pub(crate) fn serve_day_on(
         engine.num_blocks,
         engine.block_size,
     );
-    let placed = wrapped("", &plan, 2, TERMINAL_COLUMNS).join("\n") + "\n";
+    let placed = wrapped("placement: ", &plan, 2, TERMINAL_COLUMNS).join("\n") + "\n";
     let heading = heading + &placed + &step_text(&engine, micro_batch) + &residency.to_text() + &idle;
     Ok(ServedDay { heading, plan, engine, residency, summary, requests, rebalanced, lockstep: None })
 }

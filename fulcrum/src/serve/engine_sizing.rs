@@ -155,13 +155,13 @@ pub struct KvResidency {
 }
 
 impl KvResidency {
-    fn new(capacity: &KvCapacity, engine: &EngineSettings, is_measured: bool) -> Self {
+    fn new(capacity: &KvCapacity, engine: &EngineSettings, are_blocks_counted: bool) -> Self {
         Self {
             pool: Bytes::new(capacity.block_bytes.get().saturating_mul(engine.num_blocks)),
             state: capacity.state_bytes,
             windows: capacity.window_bytes,
             sequences: engine.max_num_seqs,
-            memories: if is_measured { capacity.memories.clone() } else { vec![] },
+            memories: if are_blocks_counted { capacity.memories.clone() } else { vec![] },
         }
     }
 

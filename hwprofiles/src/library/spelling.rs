@@ -12,7 +12,7 @@ const IDLE: &str = "nvidia geforce rtx gtx rx tesla amd radeon instinct ryzen ep
 
 /// Names that systems and people use for a part, as [`spelling`] writes them, where they say more
 /// or less than its name.
-const OTHERWISE: [(&str, &str); 46] = [
+const OTHERWISE: [(&str, &str); 47] = [
     ("1060", "gtx-1060-6"),
     ("3050", "rtx-3050-8"),
     ("3060", "rtx-3060-12"),
@@ -53,6 +53,7 @@ const OTHERWISE: [(&str, &str); 46] = [
     ("orinnano", "jetson-orin-nano-8"),
     ("orinnanosuper", "jetson-orin-nano-8"),
     ("thor", "jetson-agx-thor"),
+    ("7700", "ryzen-7700"),
     ("8480c", "xeon-8480p"),
     ("altraq8030", "ampere-altra-q80-30"),
     ("amperealtra", "ampere-altra-q80-30"),
@@ -197,10 +198,9 @@ pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
     let excluded = Excluded::by(&apart);
     let found = |wanted: &String| {
         let otherwise = OTHERWISE.iter().find(|(other, _)| other == wanted).map(|(_, shipped)| *shipped);
-        shipped_names(excluded)
-            .filter(|_| !wanted.is_empty())
-            .find(|it| otherwise.map_or_else(|| it.spelt == *wanted, |name| name == it.name))
-            .map(|it| (it.name, it.text))
+        let named = shipped_names(excluded).find(|it| otherwise == Some(it.name));
+        let spelt = || shipped_names(excluded).find(|it| !wanted.is_empty() && it.spelt == *wanted);
+        named.or_else(spelt).map(|it| (it.name, it.text))
     };
     words.iter().find_map(found).or_else(|| with_suffix(&words[1]))
 }

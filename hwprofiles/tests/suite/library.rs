@@ -233,6 +233,7 @@ fn a_name_is_found_as_systems_and_people_write_it() {
         ("Ryzen 5 7600", "ryzen-7600"),
         ("Ryzen 7 7700", "ryzen-7700"),
         ("Core i7-7700", "i7-7700"),
+        ("7700", "ryzen-7700"),
     ];
     for (name, shipped) in cases {
         assert_eq!(library.profile(name).expect(name), library.profile(shipped).unwrap(), "{name}");
