@@ -3,7 +3,7 @@
 use crate::cost::cost_model::CostModel;
 use crate::cost::serial_chain::{StagePart, SublayerStage};
 use crate::cost::standalone_tasks::{compute, fetches};
-use crate::memory::{is_gpu, operator_scratch, rotation_table_bytes, shared_cache_bytes};
+use crate::memory::{gpu_scratch, is_gpu, operator_scratch, rotation_table_bytes, shared_cache_bytes};
 use crate::placement::{Home, IdenticalGpus, ModelShare, Pipelining, Slice};
 use crate::program::{ALL_BUFFERS, Action, BatchSteps, Lane, MicroBatch, OperandSource, RunExtent, Task};
 use hwprofiles::{Bytes, DeviceId, LinkId, Machine, MissingRate};
@@ -330,6 +330,7 @@ impl<'a> PriceList<'a> {
             for operator in sublayer_kind.operators(model).iter().filter(|op| index == 0 || op.is_matmul()) {
                 let steps = &self.scratch[device.0];
                 let scratch = match steps[..] {
+                    // A GPU has one size.
                     [all] if is_gpu(machine, device) => all,
                     _ => operator_scratch(machine, model, &self.extent, self.phase, *operator, device),
                 };
@@ -425,12 +426,16 @@ fn differences(sizes: &[Bytes]) -> impl Iterator<Item = Bytes> {
 
 /// The scratch sizes of `device`, ascending.
 fn scratch_sizes(cost_model: &CostModel<'_>, extent: &RunExtent, device: DeviceId) -> Vec<Bytes> {
+    let CostModel { machine, model, .. } = *cost_model;
+    if is_gpu(machine, device) {
+        return vec![gpu_scratch(machine, model, extent, device)];
+    }
     let mut sizes = Vec::new();
-    for PricedSublayer { kind, sublayer } in PricedSublayer::all(cost_model.model) {
-        let shape = cost_model.model.shape_or_ends(kind);
+    for PricedSublayer { kind, sublayer } in PricedSublayer::all(model) {
+        let shape = model.shape_or_ends(kind);
         for &operator in sublayer.operators(shape) {
             for phase in [Phase::Prefill, Phase::Decode] {
-                sizes.push(operator_scratch(cost_model.machine, shape, extent, phase, operator, device));
+                sizes.push(operator_scratch(machine, shape, extent, phase, operator, device));
             }
         }
     }

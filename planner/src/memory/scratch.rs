@@ -52,23 +52,20 @@ pub fn scratch_bytes(
             let (Action::Compute { operator, .. }, Lane::Device(device)) = (&task.action, task.lane) else {
                 continue;
             };
-            match scratch.get_mut(&device) {
-                Some(_) if is_gpu(machine, device) => {}
-                most => {
-                    let shape = model.shape_or_ends(task.kind);
-                    let bytes = operator_scratch(machine, shape, extent, program.phase, *operator, device);
-                    match most {
-                        Some(most) => *most = bytes.max(*most),
-                        None => _ = scratch.insert(device, bytes),
-                    }
-                }
+            if is_gpu(machine, device) {
+                scratch.entry(device).or_insert_with(|| gpu_scratch(machine, model, extent, device));
+            } else {
+                let shape = model.shape_or_ends(task.kind);
+                let bytes = operator_scratch(machine, shape, extent, program.phase, *operator, device);
+                let most = scratch.entry(device).or_default();
+                *most = bytes.max(*most);
             }
         }
     }
     scratch
 }
 
-/// Scratch bytes of one operator. On a GPU these are the bytes for all operators.
+/// Scratch bytes of one operator on a device that is no GPU.
 pub(crate) fn operator_scratch(
     machine: &Machine,
     model: &Model,
@@ -77,9 +74,6 @@ pub(crate) fn operator_scratch(
     operator: Operator,
     device: DeviceId,
 ) -> Bytes {
-    if is_gpu(machine, device) {
-        return on_gpu(&ModelShare::on_device(machine, model, device), extent);
-    }
     let rows = operator_rows(operator, extent, phase);
     let members = machine.device(device).cores.len() as u64;
     let projected = model.embedding_inputs().filter(|_| operator == Operator::Embed);
@@ -118,16 +112,17 @@ fn operator_rows(operator: Operator, extent: &RunExtent, phase: Phase) -> u64 {
     }
 }
 
-/// Scratch bytes of a GPU's kernels for all operators of the model.
-fn on_gpu(shared: &ModelShare<'_>, extent: &RunExtent) -> Bytes {
-    let model: &Model = &shared.share;
-    let sublayers = model.sublayers();
-    let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(model));
-    // No phase has more rows than prefill.
-    let need = |operator: &Operator| {
-        shared_area(model, extent, operator_rows(*operator, extent, Phase::Prefill), *operator)
+/// Scratch bytes of a GPU's kernels for all operators of all layers of `model`.
+pub(crate) fn gpu_scratch(machine: &Machine, model: &Model, extent: &RunExtent, device: DeviceId) -> Bytes {
+    let shared = ModelShare::on_device(machine, model, device);
+    let of_shape = |shape: &Model| {
+        let sublayers = shape.sublayers();
+        let operators = sublayers.iter().flat_map(|sublayer| sublayer.operators(shape));
+        // No phase has more rows than prefill.
+        let rows = |operator| operator_rows(operator, extent, Phase::Prefill);
+        operators.map(|&operator| shared_area(shape, extent, rows(operator), operator)).max().unwrap_or(0)
     };
-    let most = operators.map(need).max().unwrap_or(0);
+    let most = shared.share.shapes().iter().chain([&*shared.share]).map(of_shape).max().unwrap_or(0);
     Bytes::new((pass_words(extent) * WORD).next_multiple_of(ALIGN) + most) * shared.ranks
 }
 

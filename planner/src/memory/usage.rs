@@ -1,11 +1,10 @@
 //! Exact bytes that a placement takes from each memory, counted as the executor allocates them.
 
-use crate::memory::working_memory::WorkingMemory;
-use crate::placement::{LayerPlacement, ModelShare, Placement, Slices};
+use crate::placement::{LayerPlacement, ModelShare, Placement};
 use crate::program::{Action, Lane, PhasePrograms, RunExtent};
 use hwprofiles::Memory;
 use hwprofiles::{Bytes, DType, DeviceId, Elements, Machine};
-use scenarios::{ActivationBuffer, Formats, LayerKind, Model, Sublayer, kv_bytes};
+use scenarios::{ActivationBuffer, Formats, Model, Sublayer, kv_bytes};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Add;
@@ -148,35 +147,6 @@ pub fn rotation_table_bytes(model: &Model, context: u64) -> Bytes {
     DType::F32.bytes(Elements::product(&[context, model.rotation_widths().iter().sum()]))
 }
 
-/// Bytes that `placement` takes from each memory of `machine`, by memory index. The bytes in a
-/// striped memory count in the memories below it.
-pub fn usage(
-    machine: &Machine,
-    model: &Model,
-    formats: &Formats,
-    placement: &Placement,
-    programs: &PhasePrograms,
-    extent: &RunExtent,
-) -> Vec<MemoryUsage> {
-    let layers = different_layers(placement);
-    let working_memory = WorkingMemory::of_programs(machine, programs, model, formats, extent);
-    counted(machine, model, formats, (placement, &layers), extent, working_memory)
-}
-
-/// Equal to [`usage`], without lowering the placement to programs. Buffers, scratch and slots
-/// depend on which tasks there are, not on how often each runs, so its different `layers` are
-/// enough.
-pub(crate) fn usage_of_placement(
-    machine: &Machine,
-    model: &Model,
-    formats: &Formats,
-    (placement, layers): (&Placement, &[(&LayerPlacement, u64)]),
-    extent: &RunExtent,
-) -> Vec<MemoryUsage> {
-    let working_memory = WorkingMemory::of_layers(machine, model, formats, extent, placement, layers);
-    counted(machine, model, formats, (placement, layers), extent, working_memory)
-}
-
 /// Each layer of `placement` once, in the order of the first of its kind, with their number.
 pub(crate) fn different_layers(placement: &Placement) -> Vec<(&LayerPlacement, u64)> {
     let mut layers: Vec<(&LayerPlacement, u64)> = Vec::new();
@@ -188,70 +158,6 @@ pub(crate) fn different_layers(placement: &Placement) -> Vec<(&LayerPlacement, u
         }
     }
     layers
-}
-
-fn counted(
-    machine: &Machine,
-    model: &Model,
-    formats: &Formats,
-    (placement, layers): (&Placement, &[(&LayerPlacement, u64)]),
-    extent: &RunExtent,
-    WorkingMemory { buffers, scratch, slots }: WorkingMemory,
-) -> Vec<MemoryUsage> {
-    let mut usage = vec![MemoryUsage::default(); machine.memories.len()];
-    let own = |device: DeviceId| machine.device(device).memory.0;
-    let within: Vec<_> =
-        machine.memory_ids().map(|memory| ModelShare::in_memory(machine, model, memory)).collect();
-    let mut attending = BTreeSet::new();
-    let mut keep = |kind: Option<LayerKind>, sublayer: Sublayer, slices: &Slices, layers: u64| {
-        let mut holders = BTreeSet::new();
-        for slice in slices {
-            let shared = within[slice.home.0].of_kind(kind);
-            let kept = match sublayer {
-                Sublayer::Attention => shared_cache_bytes(&shared, formats, extent),
-                Sublayer::Head if shares_embedding(model, placement) => Bytes::ZERO,
-                _ => shared.matrix_bytes(sublayer, formats, &slice.rows),
-            };
-            for (memory, bytes) in machine.bytes_by_memory(slice.home, kept) {
-                let home = &mut usage[memory.0];
-                let purpose = if sublayer == Sublayer::Attention { &mut home.kv } else { &mut home.weights };
-                *purpose += bytes * layers;
-            }
-            if sublayer == Sublayer::Attention && extent.context > 0 {
-                let unverified = shared.share.unverified_bytes(extent.step_tokens) * shared.ranks;
-                let state = shared.state_bytes(extent.batch) + unverified * extent.batch;
-                for (memory, bytes) in machine.bytes_by_memory(slice.home, state) {
-                    usage[memory.0].state += bytes * layers;
-                }
-            }
-            holders.extend([slice.prefill, slice.decode]);
-        }
-        for device in holders {
-            usage[own(device)].weights += within[own(device)].of_kind(kind).vector_bytes(sublayer) * layers;
-            if sublayer == Sublayer::Attention {
-                attending.insert(device);
-            }
-        }
-    };
-    keep(None, Sublayer::Embed, &placement.embed, 1);
-    for &(layer, count) in layers {
-        layer.iter().for_each(|(sublayer, slices)| keep(Some(layer.kind), sublayer, slices, count));
-    }
-    keep(None, Sublayer::Head, &placement.head, 1);
-    for device in attending {
-        let ranks = within[own(device)].ranks;
-        usage[own(device)].weights += rotation_table_bytes(model, extent.context) * ranks;
-    }
-    for ((device, buffer), rows) in buffers {
-        usage[own(device)].activations += within[own(device)].whole_buffer(buffer, formats, rows);
-    }
-    for (device, bytes) in scratch {
-        usage[own(device)].activations += bytes;
-    }
-    for (device, slot) in slots {
-        usage[own(device)].staging += (slot.weights + slot.kv) * placement.pipelining.slots as u64;
-    }
-    usage
 }
 
 /// Whether the head reads the embedding table itself: the embedding is tied, undivided and in the

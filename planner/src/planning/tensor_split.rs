@@ -1,7 +1,7 @@
 //! How many layers each of several GPUs holds, where their memories are to be full.
 
 use crate::cost::{CostModel, footprint};
-use crate::memory::{different_layers, usage_of_placement};
+use crate::memory::{NeedsCounter, different_layers};
 use crate::placement::{LayerPlacement, Placement};
 use crate::program::RunExtent;
 use crate::rules::Offload;
@@ -62,8 +62,10 @@ fn bytes_of_units(
 ) -> Option<(Vec<Bytes>, Vec<Bytes>)> {
     let CostModel { machine, model, formats } = cost_model;
     let gpus = memories(machine, offload);
+    let counter = NeedsCounter::new(machine, model, formats, extent);
     let held_of = |layers: &[(&LayerPlacement, u64)]| -> Vec<Bytes> {
-        let used = usage_of_placement(machine, model, formats, (placement, layers), extent);
+        let needs = counter.of_layers(placement, layers);
+        let used = counter.usage(needs, placement.pipelining.slots as u64);
         gpus.iter().map(|memory| used[memory.0].weights + used[memory.0].kv).collect()
     };
     let without = held_of(&[]);

@@ -5,7 +5,7 @@ use crate::machine::{machine, tiny_model};
 use hwprofiles::{Bytes, DType, DeviceId, Library};
 use planner::{
     CostModel, LayerPlacement, MemoryUsage, PhasePrograms, Placement, RunExtent, SequenceBytes, footprint,
-    sequence_bytes, usage, whole_slice,
+    scratch_bytes, sequence_bytes, usage, whole_slice,
 };
 use proptest::prelude::*;
 use scenarios::{CompressedAttention, Formats, Mixer, Model, Recurrence, SlidingWindow, WeightFormats};
@@ -130,5 +130,24 @@ fn in_every_preset_bytes_without_programs_are_those_of_the_programs() {
             let used = usage(&machine, &model, &FORMATS, &placement, &programs, &extent);
             assert_eq!(footprint(cost_model, &extent, &placement).unwrap(), used, "{name}, turn {turn}");
         }
+    }
+}
+
+#[test]
+fn a_gpus_scratch_is_the_same_whatever_it_computes() {
+    let machine = Library::default().machine("rtx4090-desktop").unwrap();
+    let (host, gpu) = (DeviceId(0), DeviceId(1));
+    let [dram, own] = [host, gpu].map(|device| machine.device(device).memory);
+    let extent = RunExtent { batch: 3, context: 700, chunk: 128, step_tokens: 1 };
+    for name in Model::preset_names() {
+        let model = Model::preset(name).unwrap();
+        let scratch = |placement: &Placement| {
+            let programs = PhasePrograms::lower(&machine, &model, placement).unwrap();
+            scratch_bytes(&machine, &programs, &model, &extent)[&gpu]
+        };
+        let (all, none) = (Placement::uniform(&model, gpu, own), Placement::uniform(&model, host, dram));
+        let first = std::iter::once(all.layers[0].clone());
+        let layers = first.chain(none.layers[1..].iter().cloned()).collect();
+        assert_eq!(scratch(&Placement { layers, ..none }), scratch(&all), "{name}");
     }
 }

@@ -55,7 +55,7 @@ impl<'a, 's> Improver<'a, 's> {
         let layers = problem.cost_model.model.layers as usize;
         let left = budget * layers.max(LEAST_LAYERS);
         Self {
-            judge: Judge { problem, goal, scorer, left, reserve: 0 },
+            judge: Judge::new(problem, goal, scorer, left),
             edits: Edits::new(problem.cost_model, &problem.requirements.workload),
             slopes: LayerMoves::default(),
             most_edits: left / 4 / layers.max(1),

@@ -1,6 +1,6 @@
 //! Simulated candidates, within a budget.
 
-use crate::cost::{footprint, footprint_of_layers};
+use crate::cost::Footprints;
 use crate::error::PlannerError;
 use crate::memory::{MemoryUsage, overfilled};
 use crate::placement::LayerPlacement;
@@ -10,6 +10,8 @@ use crate::planning::scorer::Scorer;
 use crate::program::RunExtent;
 use crate::search::Goal;
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The least gain of a round that is worth another one.
 const WORTH: f64 = 5e-4;
@@ -44,9 +46,16 @@ pub(super) struct Judge<'a, 's> {
     pub left: usize,
     /// Layers of these that are kept for later.
     pub reserve: usize,
+    /// The memory of placements, by their prefill chunk.
+    footprints: Mutex<FxHashMap<u64, Arc<Footprints<'a>>>>,
 }
 
-impl Judge<'_, '_> {
+impl<'a, 's> Judge<'a, 's> {
+    /// A judge that may simulate `left` layers.
+    pub fn new(problem: &'a Problem<'a>, goal: &'a Goal, scorer: &'a Scorer<'s>, left: usize) -> Self {
+        Self { problem, goal, scorer, left, reserve: 0, footprints: Mutex::default() }
+    }
+
     /// How many candidates of `layers` layers may be simulated now.
     pub fn affords(&self, layers: usize) -> usize {
         self.left.saturating_sub(self.reserve) / layers.max(1)
@@ -54,8 +63,17 @@ impl Judge<'_, '_> {
 
     /// The bytes of each memory. `None` if bytes would have to move without a link.
     pub fn used(&self, candidate: &ChunkedPlacement) -> Option<Vec<MemoryUsage>> {
-        let extent = RunExtent::from_workload(&self.problem.requirements.workload, candidate.chunk);
-        footprint(self.problem.cost_model, &extent, &candidate.placement).ok()
+        self.footprints(candidate.chunk).usage(&candidate.placement).ok()
+    }
+
+    fn footprints(&self, chunk: u64) -> Arc<Footprints<'a>> {
+        let Problem { cost_model, requirements, .. } = self.problem;
+        let new = || {
+            let extent = RunExtent::from_workload(&requirements.workload, chunk);
+            Arc::new(Footprints::new(*cost_model, &extent))
+        };
+        let mut known = self.footprints.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(chunk).or_insert_with(new).clone()
     }
 
     /// The free bytes of each memory, negative where they are short. `None` if bytes would have to
@@ -81,11 +99,9 @@ impl Judge<'_, '_> {
         (set, count): (&LayerSet, usize),
         to: &LayerPlacement,
     ) -> bool {
-        let Problem { cost_model, requirements, .. } = self.problem;
-        let extent = RunExtent::from_workload(&requirements.workload, candidate.chunk);
         let layers = exchanged(layers, (&set.layer, count as u64), to);
-        match footprint_of_layers(*cost_model, &extent, &candidate.placement, &layers) {
-            Some(used) => overfilled(cost_model.machine, &used).is_none(),
+        match self.footprints(candidate.chunk).usage_of_layers(&candidate.placement, &layers) {
+            Some(used) => overfilled(self.problem.cost_model.machine, &used).is_none(),
             None => self.fits(&candidate.with_layers(&set.some(count, Order::Spread), to)),
         }
     }

@@ -132,7 +132,8 @@ impl Model {
                 // One width says both and no layer is dense, unless there are keys that say so.
                 let has_plain_keys =
                     matches!(self.architecture, Architecture::Mixtral | Architecture::GptOss);
-                let has_own_width = has_plain_keys && experts.intermediate != self.intermediate;
+                let has_own_width =
+                    self.architecture != Architecture::Llama4 && experts.intermediate != self.intermediate;
                 let key = if has_own_width { "moe_intermediate_size" } else { "intermediate_size" };
                 config[key] = json!(experts.intermediate);
                 let dense = self.dense_layers();
