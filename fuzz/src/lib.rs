@@ -205,7 +205,8 @@ pub fn trace(bytes: &[u8]) -> bool {
 pub fn llama_bench(bytes: &[u8]) -> bool {
     static MODEL: LazyLock<Model> = LazyLock::new(|| Model::preset("qwen3-30b-a3b").expect("a preset"));
     let Ok(runs) = BenchRun::read(text(bytes), "bench") else { return false };
-    for run in &runs {
+    // Further runs of a file are read in the same way.
+    for run in runs.iter().take(3) {
         let (_, kind) = run.named();
         assert!(run.point.rate > 0.0 && !run.test().is_empty());
         let kind = kind.unwrap_or_else(|| "q8_0".to_owned());

@@ -14,4 +14,5 @@ pub(crate) mod random;
 pub(crate) mod rotation;
 mod shard;
 pub(crate) mod tensors;
+mod text_growth;
 pub(crate) mod tokenizer;

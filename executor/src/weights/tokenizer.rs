@@ -2,6 +2,7 @@
 
 use crate::error::ExecutorError;
 use crate::weights::gguf::tokenizer::tokenizer_json;
+use crate::weights::text_growth;
 use scenarios::Gguf;
 use serde_json::{Map, json};
 use std::panic::{self, AssertUnwindSafe};
@@ -37,10 +38,11 @@ impl Tokenizer {
     /// The tokenizer that is in `json`, the content of the file `path`.
     ///
     /// # Errors
-    /// It is not a tokenizer.
+    /// It is not a tokenizer, or makes texts longer without bounds.
     pub fn from_json(path: &Path, json: &[u8]) -> Result<Self, ExecutorError> {
         let path = path.to_owned();
-        match unpanicked(|| tokenizers::Tokenizer::from_bytes(json)) {
+        let read = unpanicked(|| tokenizers::Tokenizer::from_bytes(json)).map_err(|error| error.to_string());
+        match read.and_then(|inner| text_growth::check(json).map(|()| inner)) {
             Ok(inner) => Ok(Self { path, inner }),
             Err(error) => Err(ExecutorError::Tokenizer { path, reason: format!("not a tokenizer: {error}") }),
         }

@@ -2,7 +2,8 @@
 
 use crate::files::{FileError, plain_name};
 use crate::library::profile::Profile;
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::{LazyLock, OnceLock};
 
 /// Name and text of every file below `data/`, by folder and name.
 const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
@@ -24,6 +25,6 @@ pub(crate) fn shipped_profile(name: &str) -> Option<Result<&'static Profile, Fil
 
 /// The shipped profile called `name`, in any spelling.
 pub(crate) fn shipped_as(name: &str) -> Option<(&'static str, &'static str)> {
-    let plain = plain_name(name);
-    shipped().find(|(shipped, _)| *shipped == plain)
+    static BY_NAME: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| shipped().collect());
+    BY_NAME.get_key_value(plain_name(name).as_str()).map(|(name, text)| (*name, *text))
 }

@@ -2,7 +2,8 @@
 //! GPU, `Intel(R) Xeon(R) Platinum 8480+` is `xeon-8480p`.
 
 use crate::library::shipped::{shipped, shipped_as};
-use crate::units::{edits_between, plain_word};
+use crate::units::{ComparedWord, plain_word};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// Words that tell no part from another: makers, brands, tiers, and what systems append.
@@ -113,9 +114,9 @@ impl Excluded {
         }
     }
 
-    fn holds(self, shipped: &ShippedName) -> bool {
-        let first = shipped.name.split('-').next();
-        self.kind.is_some_and(|kind| shipped.text.starts_with(kind))
+    fn holds(self, (name, text): (&str, &str)) -> bool {
+        let first = name.split('-').next();
+        self.kind.is_some_and(|kind| text.starts_with(kind))
             || first.is_some_and(|first| self.brands.contains(&first))
     }
 }
@@ -150,30 +151,46 @@ fn spelling(name: &str) -> String {
 struct ShippedName {
     name: &'static str,
     text: &'static str,
-    /// As [`spelling`] writes it.
-    spelt: String,
+    /// As [`spelling`] writes it, and what else it is called, of [`OTHERWISE`].
+    spellings: Vec<(String, ComparedWord)>,
     /// Its letters and digits.
-    plain: String,
+    plain: ComparedWord,
     /// Its digits.
     digits: String,
-    /// What else it is called, of [`OTHERWISE`].
-    otherwise: Vec<&'static str>,
 }
 
-/// The shipped profiles but those that are `excluded`.
-fn shipped_names(excluded: Excluded) -> impl Iterator<Item = &'static ShippedName> {
-    static NAMES: LazyLock<Vec<ShippedName>> = LazyLock::new(|| {
-        let named = |(name, text)| ShippedName {
-            name,
-            text,
-            spelt: spelling(name),
-            plain: plain_word(name),
-            digits: digits(name),
-            otherwise: OTHERWISE.iter().filter(|(_, means)| *means == name).map(|(it, _)| *it).collect(),
-        };
-        shipped().map(named).collect()
-    });
-    NAMES.iter().filter(move |it| !excluded.holds(it))
+impl ShippedName {
+    fn new(name: &'static str, text: &'static str) -> Self {
+        let otherwise = OTHERWISE.iter().filter(|(_, means)| *means == name).map(|(it, _)| (*it).to_owned());
+        let spellings = std::iter::once(spelling(name)).chain(otherwise).map(|spelt| {
+            let compared = ComparedWord::new(&spelt);
+            (spelt, compared)
+        });
+        let plain = ComparedWord::new(&plain_word(name));
+        Self { name, text, spellings: spellings.collect(), plain, digits: digits(name) }
+    }
+
+    /// Its name as [`spelling`] writes it.
+    fn spelt(&self) -> &str {
+        &self.spellings[0].0
+    }
+}
+
+/// The names of the shipped profiles.
+static NAMES: LazyLock<Vec<ShippedName>> =
+    LazyLock::new(|| shipped().map(|(name, text)| ShippedName::new(name, text)).collect());
+
+/// The shipped profiles of each spelling, in their order.
+static BY_SPELLING: LazyLock<HashMap<&str, Vec<&ShippedName>>> = LazyLock::new(|| {
+    let mut by_spelling: HashMap<&str, Vec<&ShippedName>> = HashMap::new();
+    NAMES.iter().for_each(|it| by_spelling.entry(it.spelt()).or_default().push(it));
+    by_spelling
+});
+
+/// The first shipped profile that is spelt so and is not `excluded`.
+fn spelt_so(spelt: &str, excluded: Excluded) -> Option<&'static ShippedName> {
+    let known = BY_SPELLING.get(spelt).filter(|_| !spelt.is_empty())?;
+    known.iter().copied().find(|it| !excluded.holds((it.name, it.text)))
 }
 
 fn digits(word: &str) -> String {
@@ -197,10 +214,9 @@ pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
     let words = [spelling(name), spelling(&apart)];
     let excluded = Excluded::by(&apart);
     let found = |wanted: &String| {
-        let otherwise = OTHERWISE.iter().find(|(other, _)| other == wanted).map(|(_, shipped)| *shipped);
-        let named = shipped_names(excluded).find(|it| otherwise == Some(it.name));
-        let spelt = || shipped_names(excluded).find(|it| !wanted.is_empty() && it.spelt == *wanted);
-        named.or_else(spelt).map(|it| (it.name, it.text))
+        let otherwise = OTHERWISE.iter().find(|(other, _)| other == wanted);
+        let named = otherwise.and_then(|(_, name)| shipped_as(name)).filter(|it| !excluded.holds(*it));
+        named.or_else(|| spelt_so(wanted, excluded).map(|it| (it.name, it.text)))
     };
     words.iter().find_map(found).or_else(|| with_suffix(&words[1]))
 }
@@ -213,9 +229,8 @@ fn with_suffix(wanted: &str) -> Option<(&'static str, &'static str)> {
     FAMILIES.iter().find_map(|(suffix, families)| {
         let own = wanted.strip_suffix(*suffix)?;
         let is_family = |name: &str| families.iter().any(|family| name.starts_with(family));
-        shipped_names(Excluded::NONE)
-            .find(|it| it.spelt == own && is_family(it.name))
-            .map(|it| (it.name, it.text))
+        let known = BY_SPELLING.get(own)?;
+        known.iter().find(|it| is_family(it.name)).map(|it| (it.name, it.text))
     })
 }
 
@@ -231,41 +246,37 @@ pub(crate) fn similar(name: &str) -> Option<String> {
     (!names.is_empty()).then(|| format!("did you mean {}?", names.join(", ")))
 }
 
-/// The edits between two words where they are at most `most`. Words whose lengths differ by more
-/// need no comparison.
-fn few_edits(one: &str, other: &str, most: usize) -> Option<usize> {
-    let near = one.chars().count().abs_diff(other.chars().count()) <= most;
-    near.then(|| edits_between(one, other)).filter(|edits| *edits <= most)
-}
-
 /// The shipped names that are nearest to `name`, at most three. Those that begin with it come
 /// before those that hold it, those with its digits and hardly another letter, those that it begins
 /// with, and those with few other letters.
 pub fn similar_names(name: &str) -> Vec<&'static str> {
     let apart = brand_apart(name);
     let (wanted, plain) = (spelling(&apart), plain_word(name));
-    let rank = |own: &str| {
+    let (compared, compared_plain) = (ComparedWord::new(&wanted), ComparedWord::new(&plain));
+    let rank = |(own, compared_own): &(String, ComparedWord)| {
         let begins = |long: &str, short: &str| short.len() >= LEAST && long.starts_with(short);
         // Where one word contains the other, the edits are the letters that it has more.
-        let more = own.chars().count().abs_diff(wanted.chars().count());
+        let more = || own.chars().count().abs_diff(wanted.chars().count());
         match () {
-            () if begins(own, &wanted) => Some((0, more)),
-            () if wanted.len() >= LEAST && own.contains(&wanted) => Some((1, more)),
-            () if begins(&wanted, own) => Some((3, more)),
-            () => few_edits(&wanted, own, wanted.len() / 3).map(|edits| (4, edits)),
+            () if begins(own, &wanted) => Some((0, more())),
+            () if wanted.len() >= LEAST && own.contains(&wanted) => Some((1, more())),
+            () if begins(&wanted, own) => Some((3, more())),
+            () => compared.edits_within(compared_own, wanted.len() / 3).map(|edits| (4, edits)),
         }
     };
     let wanted_digits = digits(&plain);
     // A name with its digits and hardly another letter.
     let slip = |it: &ShippedName| match it.digits == wanted_digits {
-        true => few_edits(&plain, &it.plain, plain.len() / 6),
+        true => compared_plain.edits_within(&it.plain, plain.len() / 6),
         false => None,
     };
-    let mut near: Vec<_> = shipped_names(Excluded::by(&apart))
+    let excluded = Excluded::by(&apart);
+    let mut near: Vec<_> = NAMES
+        .iter()
+        .filter(|it| !excluded.holds((it.name, it.text)))
         .filter_map(|it| {
-            let others = it.otherwise.iter().filter_map(|other| rank(other));
-            let (rank, edits) =
-                others.chain(rank(&it.spelt)).chain(slip(it).map(|edits| (2, edits))).min()?;
+            let ranks = it.spellings.iter().filter_map(rank);
+            let (rank, edits) = ranks.chain(slip(it).map(|edits| (2, edits))).min()?;
             Some((rank, edits, it.name))
         })
         .collect();

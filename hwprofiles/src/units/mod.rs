@@ -11,7 +11,7 @@ mod text;
 
 pub(crate) use checked::{Checked, checked, checked_option, distinct, positive};
 pub use dtype::{BlockSize, DType, GROUP};
-pub(crate) use nearest::plain_word;
+pub(crate) use nearest::{ComparedWord, plain_word};
 pub use nearest::{edits_between, nearest, nearest_key, nearest_name};
 pub use provenance::{Confidence, Provenance, Sourced};
 pub use quantities::{

@@ -12,7 +12,8 @@ pub(crate) fn plain_word(text: &str) -> String {
 /// first; of equally near ones the earlier.
 pub fn nearest<'w>(text: &str, known: impl IntoIterator<Item = &'w str>) -> Vec<&'w str> {
     let wanted: Vec<char> = plain_word(text).chars().take(LONGEST).collect();
-    let mut words: Vec<_> = known.into_iter().map(|word| (edits(&wanted, &plain_word(word)), word)).collect();
+    let mut words: Vec<_> =
+        known.into_iter().map(|word| (edits(&wanted, plain_word(word).chars()), word)).collect();
     words.sort_by_key(|(edits, _)| *edits);
     words.into_iter().take(NAMED).map(|(_, word)| word).collect()
 }
@@ -55,13 +56,43 @@ pub fn nearest_key<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
 
 /// The single-letter edits between two words.
 pub fn edits_between(one: &str, other: &str) -> usize {
-    edits(&one.chars().take(LONGEST).collect::<Vec<_>>(), other)
+    edits(&one.chars().take(LONGEST).collect::<Vec<_>>(), other.chars())
+}
+
+/// A word that is compared with many others.
+#[derive(Debug)]
+pub(crate) struct ComparedWord {
+    /// Number of its letters.
+    length: usize,
+    /// The first [`LONGEST`] of them.
+    letters: Vec<char>,
+    /// A bit for each of the letters that it has; some share one.
+    kinds: u64,
+}
+
+impl ComparedWord {
+    pub(crate) fn new(word: &str) -> Self {
+        let letters: Vec<char> = word.chars().take(LONGEST).collect();
+        let kinds = letters.iter().fold(0, |kinds, &letter| kinds | 1 << (u32::from(letter) % u64::BITS));
+        Self { length: word.chars().count(), letters, kinds }
+    }
+
+    /// The single-letter edits to `other` where they are at most `most`.
+    pub(crate) fn edits_within(&self, other: &Self, most: usize) -> Option<usize> {
+        // Each letter that only one of the words has takes an edit, and so does each letter more.
+        let alone = |one: u64, other: u64| (one & !other).count_ones() as usize;
+        let kinds = alone(self.kinds, other.kinds).max(alone(other.kinds, self.kinds));
+        if kinds.max(self.length.abs_diff(other.length)) > most {
+            return None;
+        }
+        Some(edits(&self.letters, other.letters.iter().copied())).filter(|edits| *edits <= most)
+    }
 }
 
 /// Levenshtein's distance: inserted, removed and replaced letters.
-fn edits(wanted: &[char], word: &str) -> usize {
+fn edits(wanted: &[char], word: impl Iterator<Item = char>) -> usize {
     let mut row: Vec<usize> = (0..=wanted.len()).collect();
-    for (above, letter) in word.chars().enumerate() {
+    for (above, letter) in word.enumerate() {
         let mut diagonal = row[0];
         row[0] = above + 1;
         for (at, other) in wanted.iter().enumerate() {
@@ -84,6 +115,18 @@ mod tests {
         assert_eq!(nearest_name("gptoss-20b", names), Some("gpt-oss-20b"));
         assert_eq!(nearest_name("wholly-different", names), None);
         assert_eq!(edits_between("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn few_edits_are_those_of_whole_words() {
+        let words = ["", "a", "4090", "rtx4090", "rx4090", "kitten", "sitting", "m2ultra", "µµ"];
+        for (one, other) in words.iter().flat_map(|one| words.map(|other| (*one, other))) {
+            let [first, second] = [one, other].map(ComparedWord::new);
+            for most in 0..8 {
+                let wanted = Some(edits_between(one, other)).filter(|edits| *edits <= most);
+                assert_eq!(first.edits_within(&second, most), wanted, "{one}, {other}");
+            }
+        }
     }
 
     #[test]

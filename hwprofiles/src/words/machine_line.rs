@@ -12,6 +12,9 @@ const LONGEST: usize = 8;
 /// The most letters of a line: every run of its words is compared with every part.
 const MOST_LETTERS: usize = 500;
 
+/// The most memory, or disk, of a machine.
+const MOST_MEMORY: Bytes = Bytes::new(1_000_000_000_000_000);
+
 /// Words that describe a machine and say nothing that is modelled here.
 const IDLE: &str = "a an the my of on in via one pc rig box machine computer desktop tower server workstation \
     gaming laptop notebook mobile max-q mac macbook pro studio mini air imac cpu gpu gpus graphics ram memory vram \
@@ -215,6 +218,10 @@ impl LineReader {
         let modules = self.waiting.take();
         if bytes == Bytes::ZERO {
             self.wrong.push("0 GB of memory hold no model: say how much there is, as 64 GB".to_owned());
+            return 0;
+        }
+        if bytes > MOST_MEMORY {
+            self.wrong.push(format!("{bytes} is more than a machine has, which is at most {MOST_MEMORY}"));
             return 0;
         }
         let total = bytes * modules.unwrap_or(1);
@@ -493,6 +500,7 @@ mod tests {
             ("RTX 4090, PCIe 9.0 x16", &["the link pcie9-x16"]),
             ("0x RTX 4090", &["0 of a part"]),
             ("RTX 4070, 32", &["'32' has no unit: say 32 GB for memory", "understood: rtx-4070"]),
+            ("2x RTX 3090, 3091406002 TB NVMe", &["more than a machine has", "understood: 2x rtx-3090"]),
             ("RTX 4070, -32 GB", &["-32 GB of memory is negative", "understood: rtx-4070"]),
             ("RTX 4070, i7-14790F", &["not known: 'i7-14790f'", "did you mean i7-14700"]),
             ("Radeon 7900, 64 GB", &["not known: 'radeon 7900'", "did you mean", "rx-7900-xt"]),

@@ -89,6 +89,78 @@ fn layers_may_have_heads_of_their_own_number_and_a_gate_for_each() {
 }
 
 #[test]
+fn step_s_own_keys_mean_what_transformers_writes() {
+    let sizes = r#""model_type": "step3p5", "hidden_size": 64, "head_dim": 16, "num_hidden_layers": 3, "sliding_window": 8"#;
+    let kinds = |more: &str| {
+        let kinds = r#""full_attention", "sliding_attention", "sliding_attention""#;
+        format!(r#""num_attention_heads": 4, "layer_types": [{kinds}{more}]"#)
+    };
+    let own = r#""num_attention_groups": 2, "moe_num_experts": 8, "moe_top_k": 2, "share_expert_dim": 32"#;
+    let own_layers = r#""moe_layers_enum": "1, 2", "attention_other_setting": {"num_attention_heads": 6}"#;
+    let module = kinds(r#", "sliding_attention""#);
+    let theirs = r#""num_key_value_heads": 2, "n_routed_experts": 8, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 32"#;
+    let their_layers =
+        r#""mlp_layer_types": ["dense", "sparse", "sparse"], "num_sliding_attention_heads": 6"#;
+    let remote = read(&format!(
+        r#"{{{sizes}, {own}, {own_layers}, {module}, "num_nextn_predict_layers": 1, "rope_theta": [5e6, 1e4, 1e4, 1e4], "max_seq_len": 1000}}"#
+    ))
+    .unwrap();
+    let kinds = kinds("");
+    let written = read(&format!(
+        r#"{{{sizes}, {theirs}, {their_layers}, {kinds}, "rope_theta": 5e6, "max_position_embeddings": 1000}}"#
+    ));
+    assert_eq!(remote, written.unwrap());
+    assert_eq!([0, 1, 2].map(|layer| remote.layer(layer).heads), [4, 6, 6]);
+    assert_eq!([0, 1, 2].map(|layer| remote.layer(layer).experts.is_some()), [false, true, true]);
+    for (from, to, key) in [
+        (r#""moe_layers_enum": "1, 2""#, r#""moe_layers_enum": "1, 3""#, "moe_layers_enum"),
+        (r#"{"num_attention_heads": 6}"#, r#"{"num_attention_heads": 5}"#, "attention_other_setting"),
+        ("[5e6, 1e4, 1e4, 1e4]", r#"["much"]"#, "rope_theta"),
+    ] {
+        let text =
+            format!(r#"{{{sizes}, {own}, {own_layers}, {kinds}, "rope_theta": [5e6, 1e4, 1e4, 1e4]}}"#);
+        let error = read(&text.replace(from, to)).unwrap_err().to_string();
+        assert!(error.contains(key), "{error}");
+    }
+}
+
+#[test]
+fn names_of_other_code_and_wrappers_lead_to_the_same_model() {
+    let sizes = r#""vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2"#;
+    let exaone = |keys: &str| read(&format!(r#"{{"model_type": "exaone", {sizes}, {keys}}}"#)).unwrap();
+    let [own, theirs] = [
+        r#""num_layers": 3, "layer_norm_epsilon": 1e-5, "activation_function": "silu""#,
+        r#""num_hidden_layers": 3, "rms_norm_eps": 1e-5"#,
+    ]
+    .map(exaone);
+    assert_eq!((own.layers, &own), (3, &theirs));
+    let granite = |text: &str| read(text).unwrap();
+    let plain = granite(&format!(r#"{{"model_type": "granite", "num_hidden_layers": 2, {sizes}}}"#));
+    let vision = granite(&format!(
+        r#"{{"model_type": "granite4_vision", "text_config": {{"model_type": "granite4_vision_text", "num_hidden_layers": 2, {sizes}}}}}"#
+    ));
+    assert_eq!(plain, vision);
+}
+
+#[test]
+fn experts_may_work_at_a_width_of_their_own() {
+    let muse = |keys: &str| {
+        let sizes = r#""hidden_size": 64, "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2"#;
+        let experts = r#""moe_intermediate_size": 32, "num_local_experts": 8, "num_experts_per_tok": 2"#;
+        read(&format!(
+            r#"{{"model_type": "muse_spark_text", {sizes}, {experts}, "moe_hidden_size": {keys}}}"#
+        ))
+        .unwrap()
+    };
+    let [narrow, wide] = ["48", "64"].map(muse);
+    assert_eq!([&narrow, &wide].map(|model| model.experts.as_ref().unwrap().latent), [Some(48), None]);
+    let of_layer = |width: u64| 8 * 3 * 32 * width;
+    let [narrow, wide] = [narrow, wide].map(|model| model.parameters().get());
+    // Projections down and up stand around the narrower experts.
+    assert_eq!(wide - narrow, 2 * (of_layer(64) - of_layer(48) - 2 * 64 * 48));
+}
+
+#[test]
 fn dense_layers_before_cohere_s_experts_have_a_width_and_windows_of_their_own() {
     let cohere = |keys: &str| {
         let sizes = r#""hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 5, "first_k_dense_replace": 1"#;

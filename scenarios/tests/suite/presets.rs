@@ -98,6 +98,12 @@ const PUBLISHED: &[(&str, u64)] = &[
     ("lfm2.5-230m", 229_693_184),
     ("h2o-danube3-500m", 513_590_784),
     ("nemotron-3-ultra-550b-a55b", 549_308_993_536),
+    // The router's bias is no parameter to transformers.
+    ("step-3.5-flash", 196_956_118_272 + 42 * 288),
+    // Norms of q and k have weights here.
+    ("muse-glimmer-30b", 27_854_780_928 + 52 * 2 * 128),
+    // The same, and norms behind attention; there residuals have gates, and experts further norms.
+    ("muse-spark-816b-a42b", 819_990_536_192 + 62 * (2 * 64 + 256 + 8192) - 62 * (2 * 8192 + 2 * 4096)),
 ];
 
 #[test]
@@ -219,6 +225,7 @@ fn a_preset_is_found_by_the_names_that_people_use() {
         ("ibm-granite/granite-4.0-1b", "granite-4.0-1b"),
         ("poolside/Laguna-XS-2.1-FP8", "laguna-xs-2.1"),
         ("poolside/Laguna-XS.2", "laguna-xs.2"),
+        ("stepfun-ai/Step-3.5-Flash-FP8", "step-3.5-flash"),
         ("CohereLabs/North-Mini-Code-1.0", "north-mini-code-1.0"),
         ("google/gemma-4-12B-it", "gemma-4-12b"),
         ("allenai/OLMo-2-0425-1B-Instruct", "olmo-2-1b"),

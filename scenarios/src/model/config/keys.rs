@@ -97,7 +97,8 @@ pub(crate) fn count_from_zero(config: &DocumentSection<'_>, keys: &[&str]) -> Re
     }
 }
 
-/// A list of texts with one for each of `layers` layers; `None` if the key is absent.
+/// A list of texts with one for each of `layers` layers, and perhaps further ones for the modules
+/// of multi-token prediction behind them; `None` if the key is absent.
 pub(crate) fn texts_of_layers<'a>(
     config: &DocumentSection<'a>,
     key: &str,
@@ -105,7 +106,14 @@ pub(crate) fn texts_of_layers<'a>(
 ) -> Result<Option<Vec<&'a str>>, ScenarioError> {
     let Some(value) = config.get(key) else { return Ok(None) };
     let texts = value.as_array().and_then(|all| all.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
-    match texts.filter(|texts| texts.len() as u64 == layers) {
+    let modules = config.get("num_nextn_predict_layers").and_then(Value::as_u64).unwrap_or(0);
+    let whole =
+        texts.filter(|texts| [layers, layers.saturating_add(modules)].contains(&(texts.len() as u64)));
+    let own = whole.map(|mut texts| {
+        texts.truncate(layers as usize);
+        texts
+    });
+    match own {
         Some(texts) => Ok(Some(texts)),
         None => Err(config.wrong(key, &format!("one text for each of {layers} layers is wanted"))),
     }

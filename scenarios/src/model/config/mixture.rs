@@ -18,19 +18,24 @@ const MAX_EXPERTS: u64 = 1 << 12;
 const MAX_PARAMETERS: u128 = 1 << 59;
 
 const COUNT: [&str; 4] = ["n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"];
-const PER_TOKEN: [&str; 6] = [
+const PER_TOKEN: [&str; 7] = [
     "num_experts_per_tok",
     "num_experts_per_token",
     "experts_per_token",
     "moe_topk",
+    "moe_top_k",
     "moe_k",
     "top_k_experts",
 ];
 const WIDTH: [&str; 2] = ["moe_intermediate_size", "expert_ffn_hidden_size"];
 const SHARED_COUNT: [&str; 4] =
     ["n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"];
-const SHARED_WIDTH: [&str; 3] =
-    ["shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"];
+const SHARED_WIDTH: [&str; 4] = [
+    "shared_expert_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "share_expert_dim",
+];
 
 /// Reads the experts into `model`; returns for each layer whether it has them.
 ///
@@ -54,6 +59,8 @@ pub(crate) fn read_mixture(
     experts.router_bias = rules.router_bias.read(config)?;
     read_router(config, model.architecture, &mut experts)?;
     experts.shared = shared_width(config, intermediate)?;
+    experts.latent =
+        count_of(config, &["moe_hidden_size"], MAX_WIDTH)?.filter(|width| *width != model.hidden);
     experts.shared_gate = rules.shared_gate && experts.shared > 0;
     let parameters = [count, intermediate, model.neuron_parameters(), model.layers].map(u128::from);
     if parameters.iter().product::<u128>() > MAX_PARAMETERS {
@@ -175,14 +182,16 @@ fn listed_layers(
     if let Some(list) = counts_of_layers(config, "moe_layer_freq", layers)? {
         return Ok(Some(("moe_layer_freq", list.into_iter().map(|sparse| sparse > 0).collect())));
     }
-    if config.get("moe_layers").is_some_and(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
-        let with = members(config, "moe_layers", layers)?;
-        return Ok(Some(("moe_layers", (0..layers).map(|layer| with.contains(&layer)).collect())));
-    }
-    Ok(None)
+    let is_filled = |key: &&str| match config.get(key) {
+        Some(Value::Array(list)) => !list.is_empty(),
+        other => other.is_some_and(Value::is_string),
+    };
+    let Some(key) = ["moe_layers", "moe_layers_enum"].into_iter().find(is_filled) else { return Ok(None) };
+    let with = members(config, key, layers)?;
+    Ok(Some((key, (0..layers).map(|layer| with.contains(&layer)).collect())))
 }
 
-/// The layers that a list names.
+/// The layers that a list names, or a text of numbers between commas.
 pub(crate) fn members(
     config: &DocumentSection<'_>,
     key: &str,
@@ -190,6 +199,12 @@ pub(crate) fn members(
 ) -> Result<Vec<u64>, ScenarioError> {
     let Some(value) = config.get(key) else { return Ok(vec![]) };
     let layer = |value: &Value| value.as_u64().filter(|layer| *layer < layers);
-    let list = value.as_array().and_then(|list| list.iter().map(layer).collect());
+    let list = match value {
+        Value::String(text) => {
+            let numbers = text.split(',').map(|number| number.trim().parse().ok());
+            numbers.map(|number| number.filter(|layer| *layer < layers)).collect()
+        }
+        value => value.as_array().and_then(|list| list.iter().map(layer).collect()),
+    };
     list.ok_or_else(|| config.wrong(key, &format!("a list of layers below {layers} is wanted")))
 }

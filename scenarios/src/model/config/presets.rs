@@ -10,7 +10,7 @@ use hwprofiles::{edits_between, nearest_name};
 use std::cmp::Reverse;
 
 /// Names in ascending order, with their files. A test compares this table with the folder.
-const PRESETS: [(&str, &str); 142] = [
+const PRESETS: [(&str, &str); 145] = [
     ("deepseek-v2", include_str!("../../../models/deepseek-v2.json")),
     ("deepseek-v2-lite", include_str!("../../../models/deepseek-v2-lite.json")),
     ("deepseek-v3", include_str!("../../../models/deepseek-v3.json")),
@@ -95,6 +95,8 @@ const PRESETS: [(&str, &str); 142] = [
     ("mistral-small-24b", include_str!("../../../models/mistral-small-24b.json")),
     ("mixtral-8x22b", include_str!("../../../models/mixtral-8x22b.json")),
     ("mixtral-8x7b", include_str!("../../../models/mixtral-8x7b.json")),
+    ("muse-glimmer-30b", include_str!("../../../models/muse-glimmer-30b.json")),
+    ("muse-spark-816b-a42b", include_str!("../../../models/muse-spark-816b-a42b.json")),
     ("nemotron-3-nano-30b-a3b", include_str!("../../../models/nemotron-3-nano-30b-a3b.json")),
     ("nemotron-3-nano-4b", include_str!("../../../models/nemotron-3-nano-4b.json")),
     ("nemotron-3-super-120b-a12b", include_str!("../../../models/nemotron-3-super-120b-a12b.json")),
@@ -151,6 +153,7 @@ const PRESETS: [(&str, &str); 142] = [
     ("smollm2-135m", include_str!("../../../models/smollm2-135m.json")),
     ("smollm2-360m", include_str!("../../../models/smollm2-360m.json")),
     ("smollm3-3b", include_str!("../../../models/smollm3-3b.json")),
+    ("step-3.5-flash", include_str!("../../../models/step-3.5-flash.json")),
     ("tinyllama-1.1b", include_str!("../../../models/tinyllama-1.1b.json")),
     ("trinity-mini", include_str!("../../../models/trinity-mini.json")),
 ];

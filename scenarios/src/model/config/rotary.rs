@@ -149,7 +149,15 @@ fn positions(
     model: &Model,
 ) -> Result<Positions, ScenarioError> {
     const INSTEAD: &str = "rope_type default, linear, llama3, yarn and longrope are";
-    let outer_theta = config.positive("rope_theta")?.or(config.positive("rotary_emb_base")?);
+    let outer_theta = match config.get("rope_theta") {
+        // One for each layer, in families that are not run.
+        Some(Value::Array(each)) if !family.has_own_defaults() => {
+            let first =
+                each.first().and_then(Value::as_f64).filter(|theta| theta.is_finite() && *theta > 0.0);
+            Some(first.ok_or_else(|| config.wrong("rope_theta", "numbers above 0 are wanted"))?)
+        }
+        _ => config.positive("rope_theta")?.or(config.positive("rotary_emb_base")?),
+    };
     let Some(rope) = rope else {
         return Ok(Positions::Rotary { theta: outer_theta.unwrap_or(family.theta), scaling: None });
     };
@@ -187,7 +195,7 @@ fn positions(
                     .unwrap_or(model.max_positions),
             })
         }
-        "yarn" => return Ok(Positions::Yarn { theta, scaling: yarn(&rope, model)? }),
+        "yarn" | "deepseek_yarn" => return Ok(Positions::Yarn { theta, scaling: yarn(&rope, model)? }),
         "longrope" | "su" => {
             return Ok(Positions::LongRope { theta, scaling: long_rope(config, &rope, model)? });
         }

@@ -39,7 +39,9 @@ pub(crate) fn sizes(
     let keys = &family.keys;
     let hidden = count(keys.hidden, MAX_WIDTH, family.hidden)?;
     let heads = count(keys.heads, MAX_WIDTH, family.heads)?;
-    let kv_heads = match keys.kv_heads {
+    // Step's remote code has another name for it.
+    let groups = Some("num_attention_groups").filter(|key| !family.has_own_defaults() && config.writes(key));
+    let kv_heads = match keys.kv_heads.map(|key| groups.unwrap_or(key)) {
         None => heads,
         Some(key) => match config.count(key, MAX_WIDTH)? {
             Some(kv_heads) => kv_heads,
@@ -61,10 +63,7 @@ pub(crate) fn sizes(
         name: name.to_owned(),
         architecture: family.architecture,
         hidden,
-        layers: match pattern_layers(config)?.filter(|_| config.get(keys.layers).is_none()) {
-            Some(layers) => layers,
-            None => count(keys.layers, MAX_LAYERS, family.layers)?,
-        },
+        layers: layers(config, family)?,
         heads,
         kv_heads,
         head_dim,
@@ -90,6 +89,22 @@ pub(crate) fn sizes(
         beams: 1,
         shapes: LayerShapes::default(),
     })
+}
+
+/// The number of layers.
+fn layers(config: &DocumentSection<'_>, family: &FamilyDefaults) -> Result<u64, ScenarioError> {
+    const OTHER: &str = "num_layers";
+    let own = family.keys.layers;
+    let is_other = !family.has_own_defaults() && config.writes(OTHER) && !config.writes(own);
+    let key = if is_other { OTHER } else { own };
+    if let Some(layers) = pattern_layers(config)?.filter(|_| config.get(key).is_none()) {
+        return Ok(layers);
+    }
+    match config.count(key, MAX_LAYERS)? {
+        Some(layers) => Ok(layers),
+        None if family.layers > 0 => Ok(family.layers),
+        None => Err(config.missing(key, &format!("a whole number from 1 to {MAX_LAYERS} is wanted"))),
+    }
 }
 
 /// The number of layers, which the pattern gives if no key does.
@@ -156,7 +171,7 @@ fn network_width(
 
 /// The key of the longest context.
 fn context_key(config: &DocumentSection<'_>, family: &FamilyDefaults) -> &'static str {
-    const OTHERS: [&str; 2] = ["model_max_length", "max_sequence_length"];
+    const OTHERS: [&str; 3] = ["model_max_length", "max_sequence_length", "max_seq_len"];
     let own = family.keys.max_positions;
     if family.has_own_defaults() || config.writes(own) {
         return own;

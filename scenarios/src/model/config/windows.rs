@@ -25,7 +25,9 @@ pub(crate) fn read_windows(
     let windowed = match layer_types(config, model)? {
         Some(types) => types,
         None => (0..model.layers)
-            .map(|layer| Ok(tokens.is_some() && has_window_by_default(config, family, layer)?))
+            .map(
+                |layer| Ok(tokens.is_some() && has_window_by_default(config, family, (layer, model.layers))?),
+            )
             .collect::<Result<_, _>>()?,
     };
     if !windowed.contains(&true) {
@@ -75,11 +77,11 @@ fn layer_types(config: &DocumentSection<'_>, model: &Model) -> Result<Option<Vec
     texts.into_iter().map(windowed).collect::<Result<_, _>>().map(Some)
 }
 
-/// Whether `layer` has a window, if the file does not list the kind of each layer.
+/// Whether `layer` of `layers` has a window, if the file does not list the kind of each layer.
 fn has_window_by_default(
     config: &DocumentSection<'_>,
     family: &FamilyDefaults,
-    layer: u64,
+    (layer, layers): (u64, u64),
 ) -> Result<bool, ScenarioError> {
     let all_but_every = |every: u64| !(layer + 1).is_multiple_of(every);
     match family.model_type {
@@ -105,7 +107,9 @@ fn has_window_by_default(
         "afmoe" => Ok(all_but_every(config.count("global_attn_every_n_layers", MAX_CONTEXT)?.unwrap_or(4))),
         "cwm" | "granite_swa" | "granitemoe_swa" => Ok(!layer.is_multiple_of(4)),
         "vaultgemma" => Ok(all_but_every(2)),
-        "laguna" | "mellum" => Ok(false),
+        "laguna" | "mellum" | "step3p5" => Ok(false),
+        // Every fourth layer from the last one back sees everything.
+        "muse_glimmer_text" | "muse_spark_text" => Ok(!(layers - 1 - layer).is_multiple_of(4)),
         "gemma2" | "gpt_oss" => Ok(all_but_every(2)),
         "gemma3_text" => Ok(all_but_every(config.count("sliding_window_pattern", MAX_CONTEXT)?.unwrap_or(6))),
         // All layers from this one on have a window.

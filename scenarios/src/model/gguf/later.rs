@@ -5,7 +5,7 @@ use crate::model::gguf::named_header::NamedHeader;
 use serde_json::{Map, Value, json};
 
 /// Architectures of ggml that were read later than the first ones, and have more keys.
-const LATER: [&str; 35] = [
+const LATER: [&str; 38] = [
     "qwen2moe",
     "qwen3next",
     "qwen35",
@@ -41,6 +41,9 @@ const LATER: [&str; 35] = [
     "starcoder2",
     "arcee",
     "apertus",
+    "exaone",
+    "afmoe",
+    "step35",
 ];
 
 /// Whether the architecture is one of these.
@@ -242,8 +245,25 @@ mod tests {
             }),
             &["output.weight"],
         );
-        for (found, preset) in [(oss, "gpt-oss-20b"), (deepseek, "deepseek-v3"), (next, "qwen3-next-80b-a3b")]
-        {
+        let pattern: Vec<_> = (0..45).map(|layer| layer % 4 != 0).collect();
+        let heads: Vec<_> = pattern.iter().map(|windowed| if *windowed { 96 } else { 64 }).collect();
+        let step = model(
+            json!({
+                "general.architecture": "step35", "step35.embedding_length": 4096, "step35.block_count": 45,
+                "step35.feed_forward_length": 11264, "step35.expert_feed_forward_length": 1280, "step35.attention.head_count": heads,
+                "step35.attention.head_count_kv": vec![8; 45], "step35.attention.key_length": 128, "step35.attention.sliding_window": 512,
+                "step35.attention.sliding_window_pattern": pattern, "step35.expert_count": 288, "step35.expert_used_count": 8,
+                "step35.expert_shared_feed_forward_length": 1280, "step35.leading_dense_block_count": 3,
+                "step35.context_length": 262144, "step35.vocab_size": 128896,
+            }),
+            &["output.weight"],
+        );
+        for (found, preset) in [
+            (step, "step-3.5-flash"),
+            (oss, "gpt-oss-20b"),
+            (deepseek, "deepseek-v3"),
+            (next, "qwen3-next-80b-a3b"),
+        ] {
             let preset = Model::preset(preset).expect("a preset");
             assert_eq!(found.parameters(), preset.parameters(), "{}", preset.name);
             assert_eq!(found.active_parameters(), preset.active_parameters(), "{}", preset.name);

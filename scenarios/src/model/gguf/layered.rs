@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 /// Reads the kinds of layers, and the sizes that some of them have.
 pub(super) fn read_layers(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
     read_kv_heads(header, config);
+    read_heads(header, config);
     match header.architecture {
         "qwen3next" | "qwen35" | "qwen35moe" => read_recurrent_layers(header, config),
         "nemotron_h" | "nemotron_h_moe" => read_nemotron(header, config),
@@ -33,6 +34,17 @@ fn read_kv_heads(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
         keys.checked_div(rows(".attn_q.weight")?)
     };
     config.insert("num_key_value_heads".to_owned(), json!(most.or_else(by_width)));
+}
+
+/// A list of heads that differ between layers.
+fn read_heads(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
+    let Some(Value::Array(heads)) = header.value("attention.head_count") else { return };
+    if let Some(first) = heads.first().filter(|first| heads.iter().any(|heads| heads != *first)) {
+        config.insert("num_attention_heads".to_owned(), first.clone());
+        let layers = config.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0) as usize;
+        let own = heads.iter().take(layers).cloned().collect();
+        config.insert("num_attention_heads_per_layer".to_owned(), own);
+    }
 }
 
 /// The layers with windows, where the header lists them.

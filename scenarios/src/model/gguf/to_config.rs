@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// The supported architectures of ggml, each with transformers' model types: without experts, and
 /// with experts.
-const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 46] = [
+const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 49] = [
     ("llama", Some("llama"), Some("mixtral")),
     ("qwen2", Some("qwen2"), None),
     ("qwen3", Some("qwen3"), None),
@@ -59,6 +59,9 @@ const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 46] = [
     ("starcoder2", Some("starcoder2"), None),
     ("arcee", Some("arcee"), None),
     ("apertus", Some("apertus"), None),
+    ("exaone", Some("exaone"), None),
+    ("afmoe", None, Some("afmoe")),
+    ("step35", None, Some("step3p5")),
 ];
 
 /// Keys of transformers with those of ggml, which follow the architecture's name.
@@ -292,7 +295,8 @@ fn read_window_and_scale(
             config.insert("sliding_window".to_owned(), Value::Null);
         }
         Some(_) if matches!(header.architecture, "gemma2" | "gemma3" | "phi3" | "gpt-oss" | "phimoe") => {}
-        Some(_) if config.contains_key("layer_types") || header.architecture == "cohere2" => {}
+        Some(_)
+            if config.contains_key("layer_types") || matches!(header.architecture, "cohere2" | "afmoe") => {}
         Some(_) => return Err(header.refused(WINDOW, "every layer must attend to the whole context")),
     }
     // A GGUF file has no scale of scores. llama.cpp recognises the largest models by their number

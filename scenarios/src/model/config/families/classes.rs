@@ -31,11 +31,12 @@ const fn decoder(model_type: &'static str, wiring: &'static wired::Decoder) -> F
 }
 
 /// These families.
-pub(super) const CLASSES: [&FamilyDefaults; 83] = [
+pub(super) const CLASSES: [&FamilyDefaults; 91] = [
     &class("ministral", Architecture::Mistral3, FamilyReader::Decoder(&wired::PLAIN)),
     &class("qwen2_moe", Architecture::Qwen2Moe, FamilyReader::Decoder(&wired::QWEN2_MOE)),
     &class("glm", Architecture::Glm4, FamilyReader::Decoder(&wired::GLM)),
     &class("glm4", Architecture::Glm4, FamilyReader::Decoder(&wired::GLM4)),
+    &decoder("sarvam_moe", &wired::SARVAM),
     &class("glm4_moe", Architecture::Glm4Moe, FamilyReader::Decoder(&wired::GLM4_MOE)),
     &class("minimax_m2", Architecture::MiniMaxM2, FamilyReader::Decoder(&wired::MINIMAX_M2)),
     &class("deepseek", Architecture::DeepSeek, FamilyReader::Decoder(&wired::SHARED_EXPERTS)),
@@ -83,6 +84,13 @@ pub(super) const CLASSES: [&FamilyDefaults; 83] = [
     &decoder("granitemoe_swa", &wired::SINKS_EXPERTS),
     &decoder("nanochat", &wired::SQUARED),
     &decoder("olmo", &wired::PLAIN),
+    &decoder("step3p5", &wired::STEP),
+    &decoder("muse_glimmer_text", &wired::MUSE),
+    &decoder("muse_spark_text", &wired::MUSE_EXPERTS),
+    &decoder("molmo2_text", &wired::NORMED_HEADS),
+    &decoder("cosmos3_edge_text", &wired::SQUARED),
+    &decoder("exaone", &wired::PLAIN),
+    &class("sarvam_mla", Architecture::DeepSeekV3, FamilyReader::Latent),
     &class("deepseek_v32", Architecture::DeepSeekV32, FamilyReader::Latent),
     &class("glm_moe_dsa", Architecture::GlmMoeDsa, FamilyReader::Latent),
     &class("glm4_moe_lite", Architecture::DeepSeekV3, FamilyReader::Latent),

@@ -141,3 +141,19 @@ pub(crate) const STARCODER2: Decoder = Decoder {
     ..PLAIN
 };
 pub(crate) const VAULT_GEMMA: Decoder = Decoder { activation: Activation::GeluTanhGated, ..PLAIN };
+pub(crate) const SARVAM: Decoder =
+    Decoder { qk_norm: Switch::Key("use_qk_norm", true), mixture: Some(BALANCED), ..GLM };
+pub(crate) const STEP: Decoder = Decoder {
+    output_gate: Switch::Yes,
+    qk_norm: Switch::Key("use_qk_norm", true),
+    mixture: Some(MixtureRules {
+        router_bias: Switch::Key("use_moe_router_bias", true),
+        normalised: true,
+        ..EXPERTS
+    }),
+    ..PLAIN
+};
+pub(crate) const MUSE: Decoder =
+    Decoder { norms_behind: Switch::Yes, output_gate: Switch::Yes, ..NORMED_HEADS };
+pub(crate) const MUSE_EXPERTS: Decoder =
+    Decoder { mixture: Some(MixtureRules { normalised: true, ..BALANCED }), ..MUSE };

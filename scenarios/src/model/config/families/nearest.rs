@@ -26,7 +26,7 @@ const REFUSED: [(&str, &str, &str); 34] = [
     ("inkling_text", "relative positions, and convolutions behind projections", "qwen3_moe"),
     ("inkling2_text", "relative positions, and convolutions behind projections", "qwen3_moe"),
     ("zaya", "attention over compressed and convolved keys", "qwen3_moe"),
-    ("step3p5", "numbers of heads that differ between layers", "mimo_v2_flash"),
+    ("apertus1p5_text", "an output projection for a part of the vocabulary", "apertus"),
     ("hrm_text", "layers that are computed several times", "llama"),
     ("jetmoe", "experts of attention", "mixtral"),
     ("doge", "masks that depend on values", "llama"),

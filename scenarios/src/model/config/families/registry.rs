@@ -19,7 +19,7 @@ impl FamilyDefaults {
 }
 
 /// Model types with the keys and the wiring of another one.
-const ALIASES: [(&str, &str); 25] = [
+const ALIASES: [(&str, &str); 32] = [
     ("kimi_k2", "deepseek_v3"),
     ("ministral3", "mistral"),
     ("iquestcoder", "llama"),
@@ -45,4 +45,11 @@ const ALIASES: [(&str, &str); 25] = [
     ("lfm2_moe_text", "lfm2_moe"),
     ("hunyuan_vl_text", "hunyuan_v1_dense"),
     ("ernie4_5_vl_moe_text", "ernie4_5_moe"),
+    ("paddleocr_vl_text", "ernie4_5"),
+    ("granite4_vision_text", "granite"),
+    ("granite_docling_text", "granite"),
+    ("emu3_text_model", "llama"),
+    ("hy_v4_vl_text", "hy_v4"),
+    ("cohere_compass_text", "cohere2"),
+    ("deepseek_ocr2_text", "deepseek"),
 ];

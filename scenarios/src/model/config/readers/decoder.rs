@@ -6,7 +6,7 @@ use crate::input::section::DocumentSection;
 use crate::model::architecture::{Architecture, Norm};
 use crate::model::config::families::decoders::Decoder;
 use crate::model::config::families::family::FamilyDefaults;
-use crate::model::config::keys::{count_from_zero, count_of, counts_of_layers};
+use crate::model::config::keys::{count_from_zero, count_of, counts_of_layers, texts_of_layers};
 use crate::model::config::mixture::read_mixture;
 use crate::model::config::rotary::read_rotary;
 use crate::model::config::sizes::MAX_WIDTH;
@@ -40,8 +40,8 @@ pub(crate) fn read_decoder(
     if wiring.parallel.read(config)? {
         model.wiring.block = BlockOrder::ParallelOneNorm;
     }
-    // MiniMax-M2's modules are not published.
-    if family.architecture != Architecture::MiniMaxM2 {
+    // MiniMax-M2's modules are not published, and Step's have no experts, unlike its last layer.
+    if family.architecture != Architecture::MiniMaxM2 && family.model_type != "step3p5" {
         model.mtp = count_from_zero(config, &["num_nextn_predict_layers", "num_mtp_layers"])?;
     }
     let sparse = match &wiring.mixture {
@@ -63,10 +63,26 @@ pub(crate) fn read_decoder(
     Ok((0..model.layers).map(layer).collect())
 }
 
-/// The heads of each layer, if the file lists them.
+/// The heads of each layer, if the file lists them, or has another number for layers with a window.
 fn listed_heads(config: &DocumentSection<'_>, model: &Model) -> Result<Vec<u64>, ScenarioError> {
     const KEY: &str = "num_attention_heads_per_layer";
-    let heads = counts_of_layers(config, KEY, model.layers)?.unwrap_or_default();
+    const WINDOWED: &str = "num_sliding_attention_heads";
+    let other = config.section("attention_other_setting")?;
+    let windowed = match (config.count(WINDOWED, MAX_WIDTH)?, &other) {
+        (Some(heads), _) => Some((*config, WINDOWED, heads)),
+        (None, Some(other)) => {
+            other.count("num_attention_heads", MAX_WIDTH)?.map(|heads| (*other, "num_attention_heads", heads))
+        }
+        (None, None) => None,
+    };
+    let (at, key, heads) = match windowed {
+        Some((at, key, heads)) => {
+            let kinds = texts_of_layers(config, "layer_types", model.layers)?.unwrap_or_default();
+            let of = |kind: &str| if kind == "sliding_attention" { heads } else { model.heads };
+            (at, key, kinds.into_iter().map(of).collect())
+        }
+        None => (*config, KEY, counts_of_layers(config, KEY, model.layers)?.unwrap_or_default()),
+    };
     let most = MAX_WIDTH / model.head_dim;
     let is_wrong = |heads: &u64| !(1..=most).contains(heads) || !heads.is_multiple_of(model.kv_heads);
     match heads.iter().find(|heads| is_wrong(heads)) {
@@ -75,7 +91,7 @@ fn listed_heads(config: &DocumentSection<'_>, model: &Model) -> Result<Vec<u64>,
                 "{wrong} heads: multiples of num_key_value_heads, which is {}, up to {most} are wanted",
                 model.kv_heads
             );
-            Err(config.wrong(KEY, &wanted))
+            Err(at.wrong(key, &wanted))
         }
         None => Ok(heads),
     }
