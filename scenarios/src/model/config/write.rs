@@ -120,6 +120,10 @@ impl Model {
         self.write_window(&mut config);
         self.write_experts(&mut config);
         self.write_latent(&mut config);
+        let said = ["partial_rotary_factor", "rotary_dim"].iter().any(|key| config.get(key).is_some());
+        if let Some(width) = self.wiring.rotary_dim.filter(|_| !said) {
+            config["rotary_dim"] = json!(width);
+        }
         config
     }
 
