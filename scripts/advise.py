@@ -9,7 +9,8 @@ model, quant, engine, batch, prompt_tokens, output_tokens, metric, value. Left o
 with a draft, models and formats that are not known, and lines that do not name their machine. Nothing is fitted, and
 the placement is the one that advice would choose, not the user's. vLLM's runs of more than 4,096 prompt tokens that
 state no prompt rate give the tokens of the answer over the time of the whole request, which falls as one over the
-prompt; so does what they are compared with. --rows writes each run with our figure; --models counts
+prompt; so does what they are compared with. Where that time hardly grows with the prompt, the prompts were in the
+engine's cache, and the rate is that of decode. --rows writes each run with our figure; --models counts
 only runs of models whose names contain one of these, in small letters.
 """
 import argparse
@@ -111,12 +112,33 @@ def told(name, ratios):
           f"{statistics.median(ratios):6.2f} {at(0.1, shares):6.2f} {at(0.9, shares):6.2f}")
 
 
+def is_whole_request(run):
+    """Whether its rate may be that over a whole request: of long prompts of vLLM without a rate of their own."""
+    return run[1] == "vllm" and tokens(run[4], 512) > 4096 and not run[7]
+
+
+def prompts_in_cache(runs, known):
+    """For each machine, engine, model and format whether long prompts came from the engine's cache: from the shortest to
+    the longest, a token more took less than a fifth of what a token of a prompt takes by our prediction."""
+    whole = collections.defaultdict(list)
+    for run in runs:
+        answer = known[run[:6]]
+        if is_whole_request(run) and run[6] and not isinstance(answer, str):
+            whole[run[:4]].append((tokens(run[4], 512), tokens(run[5], 128) / run[6], answer[1]))
+    cached = collections.defaultdict(bool)
+    for of, times in whole.items():
+        (first, begin, _), (last, end, ttft) = min(times), max(times)
+        cached[of] = last > first and (end - begin) / (last - first) < ttft / last / 5
+    return cached
+
+
 def main():
     runs = [run for run in (*users(), *hybrids()) if any(name in run[2].lower() for name in ASKED.models)]
     groups, refused, rows = collections.defaultdict(list), collections.Counter(), []
     unique = list(dict.fromkeys(run[:6] for run in runs))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         known = dict(zip(unique, pool.map(advice, unique)))
+    cached = prompts_in_cache(runs, known)
     for run in runs:
         answer = known[run[:6]]
         if isinstance(answer, str):
@@ -124,7 +146,7 @@ def main():
             continue
         (decode, ttft, kind, preset, word), (measured, prefilled) = answer, run[6:]
         prompt = tokens(run[4], 512) / ttft
-        if run[1] == "vllm" and tokens(run[4], 512) > 4096 and not prefilled:
+        if is_whole_request(run) and not cached[run[:4]]:
             tokens_out = tokens(run[5], 128)
             decode = tokens_out / (ttft + tokens_out / decode)
         for phase, ours, theirs in [("decode", decode, measured), ("prompt", prompt, prefilled)]:
