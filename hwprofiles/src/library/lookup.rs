@@ -85,7 +85,8 @@ impl Library {
         if names.gpus.is_empty() && names.link.is_some() {
             return Err(lonely("link", "gpu", "h100-sxm"));
         }
-        let parts = self.parts(names)?;
+        let (names, assumed) = self.with_usual_links(names);
+        let parts = self.parts(&names)?;
         let loopback = parts.loopback.map(|_| "loopback".to_owned());
         let gpus = parts.gpus.iter().map(|gpus| match gpus.count {
             1 => gpus.part.gpu.clone(),
@@ -96,11 +97,36 @@ impl Library {
         let made =
             std::iter::once(parts.base.name().to_owned()).chain(loopback).chain(gpus).chain(cxl).chain(nvme);
         let name = composition.name.clone().unwrap_or_else(|| made.collect::<Vec<_>>().join("+"));
-        let mut machine = Machine { note: composition.note.clone(), ..parts.machine(&name)? };
+        let mut machine = Machine { note: composition.note.clone(), assumed, ..parts.machine(&name)? };
         if let Some(reached) = &names.reached {
             reached.change(&mut machine);
         }
         Ok(machine)
+    }
+
+    /// The same names with the links that nobody said: those of the GPUs' usual servers, in slots
+    /// of this CPU. Also what is assumed so, in words.
+    fn with_usual_links(&self, names: &PartNames) -> (PartNames, Vec<String>) {
+        let (mut names, mut assumed) = (names.clone(), Vec::new());
+        if names.link.is_some() {
+            return (names, assumed);
+        }
+        let cpu = match self.profile(&names.cpu) {
+            Ok(Profile::Cpu(part)) => Some(part),
+            _ => None,
+        };
+        let several = names.gpus.len() > 1;
+        for gpus in names.gpus.iter_mut().filter(|gpus| gpus.host_link.is_none()) {
+            // A part that is not known is refused at its own key.
+            let part = self.gpu(&gpus.part).ok().filter(|part| !part.unified);
+            let usual = part.and_then(|part| part.server).and_then(|server| server.link);
+            gpus.host_link = usual.map(|link| cpu.as_ref().map_or(link.clone(), |cpu| cpu.slot_link(&link)));
+            assumed.extend(gpus.host_link.as_ref().map(|link| match several {
+                true => format!("{} on {link}", gpus.part),
+                false => format!("link {link}"),
+            }));
+        }
+        (names, assumed)
     }
 
     /// The parts with these names. A link without a GPU is left out.

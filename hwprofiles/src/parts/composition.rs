@@ -54,13 +54,14 @@ pub struct PartNames {
     /// A loopback device on the last core, with this much memory behind a link this slow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loopback: Option<LoopbackLimit>,
-    /// A GPU, which needs a link: a name, or `{part: NAME, count: 4, link: nvlink3}` for several
+    /// A GPU: a name, or `{part: NAME, count: 4, link: nvlink3}` for several
     /// and the link between them. With `issue: 10 us` the host launches kernels one by one. GPUs of
     /// several kinds are a list: `[rtx-4090, {part: rtx-3060-12, host_link: pcie3-x4}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "gpu", with = "gpu_choices")]
     pub gpus: Vec<GpuChoice>,
     /// The link to each GPU that names no `host_link`: a name, or what copies reach each way, with
-    /// the latency where it is known (`120 GB/s, 1 us`).
+    /// the latency where it is known (`120 GB/s, 1 us`). Where absent, that of the GPU's usual
+    /// server, at most as fast as the CPU's slots, which is told as assumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
     /// Memory behind CXL: a name, or `{part: NAME, count: 2, interleave: {dram: 5, cxl: 2}}`.

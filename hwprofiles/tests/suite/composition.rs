@@ -219,6 +219,30 @@ fn parts_that_do_not_fit_say_why() {
 }
 
 #[test]
+fn a_link_that_nobody_says_is_that_of_the_gpus_usual_server_in_the_cpus_slots() {
+    let machine = |parts: &str| {
+        let composition = Profile::from_yaml(&format!("parts: {parts}"), "parts.yaml").unwrap();
+        let Profile::Composition(composition) = composition else { panic!("a composition") };
+        Library::default().compose(&composition).unwrap()
+    };
+    let dram = "dram: {capacity: 64 GB, modules: 2x DDR5-4800}";
+    for (cpu, gpu, link) in [
+        ("ryzen-7950x", "rtx-4090", "pcie4-x16"),
+        ("xeon-8480p", "h100-pcie", "pcie5-x16"),
+        ("ryzen-2700x", "rtx-4090", "pcie3-x16"),
+    ] {
+        let own = machine(&format!("{{cpu: {cpu}, {dram}, gpu: {gpu}}}"));
+        let said = machine(&format!("{{cpu: {cpu}, {dram}, gpu: {gpu}, link: {link}}}"));
+        assert_eq!(own.assumed, [format!("link {link}")]);
+        assert_eq!(Machine { assumed: vec![], ..own }, said, "{cpu} and {gpu}");
+    }
+    let two = machine(&format!(
+        "{{cpu: ryzen-7950x, {dram}, gpu: [rtx-4090, {{part: rtx-3060-12, host_link: pcie3-x4}}]}}"
+    ));
+    assert_eq!(two.assumed, ["rtx-4090 on pcie4-x16"]);
+}
+
+#[test]
 fn names_are_looked_up_as_this_shipped_or_file() {
     let folder = tempfile::tempdir().unwrap();
     let this = folder.path().join("this.yaml");
@@ -238,7 +262,7 @@ fn names_are_looked_up_as_this_shipped_or_file() {
     let machine = library.machine("inner/split.yaml").unwrap();
     assert_eq!((machine.name.as_str(), machine.devices.len()), ("bench-host+loopback", 2));
     std::fs::write(folder.path().join("odd.yaml"), "price: 3\n").unwrap();
-    std::fs::write(folder.path().join("lonely.yaml"), "parts: {cpu: this, gpu: t4}").unwrap();
+    std::fs::write(folder.path().join("lonely.yaml"), "parts: {cpu: this, gpu: sn40l}").unwrap();
     std::fs::write(folder.path().join("wrong.yaml"), "parts: {cpu: t4}").unwrap();
     std::fs::write(folder.path().join("slip.yaml"), "gpuu: mine\nnote: a slip\n").unwrap();
     let absent = "parts:\n  cpu: this\n  gpu: t4\n  link: pcie3-x17\n";
@@ -309,7 +333,7 @@ fn a_gpu_on_the_hosts_memory_has_no_link_and_no_twin() {
     let lines = [
         error("gpu: radeon-8060s, link: pcie4-x16"),
         error("gpu: {part: radeon-8060s, count: 2}"),
-        error("gpu: rtx-4090"),
+        error("gpu: sn40l"),
         Library::default().machine_with("apple-m2-ultra", 2).expect_err("two").to_string(),
     ];
     insta::assert_snapshot!(lines.join("\n"));

@@ -139,7 +139,7 @@ fn a_machine_that_cannot_be_is_told_at_the_key_of_the_scenario() {
     let cases = [
         ("pcie4-x16", "machine is \"pcie4-x16\": this is a link"),
         ("i7-14700k", "machine is \"i7-14700k\": dram: "),
-        ("{cpu: i7-14700k, gpu: l4}", "machine.gpu is \"l4\": it needs a `link`"),
+        ("{cpu: i7-14700k, gpu: sn40l}", "machine.gpu is \"sn40l\": it needs a `link`"),
         (
             "{cpu: xeon-8480p, gpu: l4, link: pcie4-x17}",
             "machine.link is \"pcie4-x17\": 'pcie4-x17' is neither",

@@ -124,6 +124,11 @@ fn read(name: &str, whole: &DocumentSection<'_>) -> Result<Model, ScenarioError>
     for (layer, window) in layers.iter_mut().zip(read_windows(config, family, &model)?) {
         layer.wiring.window = window;
     }
+    // A file may state a rotation for windows that its family has not.
+    if !family.has_own_defaults() && layers.iter().all(|layer| layer.wiring.window.is_none()) {
+        let all = layers.iter_mut().chain([&mut model]);
+        all.for_each(|shape| shape.wiring.window_theta = None);
+    }
     Ok(model.with_layers(layers))
 }
 
