@@ -5,7 +5,7 @@ use crate::model::gguf::named_header::NamedHeader;
 use serde_json::{Map, Value, json};
 
 /// Architectures of ggml that were read later than the first ones, and have more keys.
-const LATER: [&str; 38] = [
+const LATER: [&str; 48] = [
     "qwen2moe",
     "qwen3next",
     "qwen35",
@@ -44,6 +44,16 @@ const LATER: [&str; 38] = [
     "exaone",
     "afmoe",
     "step35",
+    "laguna",
+    "muse-glimmer",
+    "mimo2",
+    "hy_v3",
+    "exaone-moe",
+    "bailingmoe2",
+    "glm-dsa",
+    "deepseek32",
+    "mellum",
+    "olmo",
 ];
 
 /// Whether the architecture is one of these.
@@ -85,8 +95,14 @@ pub(super) fn read_later_family(
         }
     }
     read_experts(header, config);
+    read_sparse_layers(header, config);
     match header.architecture {
         "deepseek2" => read_latent(header, config)?,
+        "deepseek32" | "glm-dsa" => {
+            read_latent(header, config)?;
+            read_indexer(header, config);
+        }
+        "mimo2" => read_mimo(header, config),
         "qwen3next" | "qwen35" | "qwen35moe" => read_delta(header, config),
         "llama4" => {
             // There the dense layers' width is the general one.
@@ -139,6 +155,51 @@ fn read_experts(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
     } else if let Some(count) = header.count("expert_shared_count") {
         config.insert("n_shared_experts".to_owned(), json!(count));
     }
+}
+
+/// The layers with experts, where no number of leading dense layers says it: those with a router.
+fn read_sparse_layers(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
+    let is_listed = matches!(header.architecture, "laguna" | "mimo2" | "mellum");
+    if !is_listed || header.count("leading_dense_block_count").is_some() {
+        return;
+    }
+    let tensors = &header.gguf.tensors;
+    let layers = config.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1 << 16);
+    let has_router = |layer: u64| tensors.contains_key(&format!("blk.{layer}.ffn_gate_inp.weight"));
+    let kinds: Vec<_> = (0..layers).map(|layer| if has_router(layer) { "sparse" } else { "dense" }).collect();
+    if kinds.contains(&"sparse") {
+        config.insert("mlp_layer_types".to_owned(), json!(kinds));
+    }
+}
+
+/// The indexer that chooses what latent attention reads.
+fn read_indexer(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
+    for (key, name) in
+        [("index_n_heads", "head_count"), ("index_head_dim", "key_length"), ("index_topk", "top_k")]
+    {
+        let value = header.value(&format!("attention.indexer.{name}"));
+        config.extend(value.map(|value| (key.to_owned(), value.clone())));
+    }
+}
+
+/// MiMo-V2 has other numbers of KV heads in layers with a window, and narrower values.
+fn read_mimo(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
+    let width = header.count("attention.value_length");
+    config.extend(width.map(|width| ("v_head_dim".to_owned(), json!(width))));
+    let lists = ["attention.head_count_kv", "attention.sliding_window_pattern"].map(|key| header.value(key));
+    let [Some(Value::Array(heads)), Some(Value::Array(windowed))] = lists else { return };
+    let of = |wanted: bool| {
+        let mut all = heads.iter().zip(windowed).filter(|(_, windowed)| is_true(windowed) == wanted);
+        all.next().map(|(heads, _)| heads.clone())
+    };
+    for (key, heads) in [("num_key_value_heads", of(false)), ("swa_num_key_value_heads", of(true))] {
+        config.extend(heads.map(|heads| (key.to_owned(), heads)));
+    }
+}
+
+/// Whether a value is true, which some files write as 1.
+pub(super) fn is_true(value: &Value) -> bool {
+    value.as_bool().unwrap_or(value.as_u64() == Some(1))
 }
 
 /// The widths of latent attention. Newer files keep the absorbed form, whose lengths have names of
@@ -270,6 +331,68 @@ mod tests {
             assert_eq!(found.growing_kv_numbers(), preset.growing_kv_numbers(), "{}", preset.name);
             let [one, other] = [&found, &preset].map(|model| model.constant_bytes(hwprofiles::DType::Bf16));
             assert_eq!(one, other, "{}", preset.name);
+        }
+    }
+
+    /// The model of a header whose keys, without the architecture's name, are `keys`; with a router
+    /// in the layers from `first` on.
+    fn headed(architecture: &str, mut keys: Value, routers: std::ops::Range<u64>) -> Model {
+        let Value::Object(keys) = keys.take() else { panic!("a mapping") };
+        let named = keys.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value));
+        let own = [("general.architecture".to_owned(), json!(architecture))];
+        let names: Vec<_> = routers.map(|layer| format!("blk.{layer}.ffn_gate_inp.weight")).collect();
+        let tensors: Vec<&str> = names.iter().map(String::as_str).chain(["output.weight"]).collect();
+        model(Value::Object(own.into_iter().chain(named).collect()), &tensors)
+    }
+
+    #[test]
+    fn headers_of_this_years_families_count_like_their_presets() {
+        let windowed = |layers: u64, is_full: fn(u64) -> bool| -> Vec<bool> {
+            (0..layers).map(|layer| !is_full(layer)).collect()
+        };
+        let every_fourth = windowed(40, |layer| layer % 4 == 0);
+        let heads: Vec<_> = every_fourth.iter().map(|windowed| if *windowed { 64 } else { 48 }).collect();
+        let laguna = json!({
+            "embedding_length": 2048, "block_count": 40, "feed_forward_length": 8192, "expert_feed_forward_length": 512,
+            "attention.head_count": heads, "attention.head_count_kv": 8, "attention.key_length": 128, "attention.sliding_window": 512,
+            "attention.sliding_window_pattern": every_fourth, "expert_count": 256, "expert_used_count": 8,
+            "expert_shared_feed_forward_length": 512, "context_length": 262144, "vocab_size": 100352,
+        });
+        let muse = json!({
+            "embedding_length": 6656, "block_count": 52, "feed_forward_length": 19968, "attention.head_count": 32,
+            "attention.head_count_kv": 2, "attention.key_length": 128, "attention.sliding_window": 2048,
+            "attention.sliding_window_pattern": windowed(52, |layer| layer % 4 == 3), "context_length": 131072, "vocab_size": 202048,
+        });
+        let is_full = |layer: u64| layer == 0 || layer % 6 == 5;
+        let pattern: Vec<u8> = windowed(51, is_full).into_iter().map(u8::from).collect();
+        let kv: Vec<_> = pattern.iter().map(|windowed| 4 + 4 * windowed).collect();
+        let mimo = json!({
+            "embedding_length": 4096, "block_count": 51, "nextn_predict_layers": 3, "feed_forward_length": 16384,
+            "expert_feed_forward_length": 2048, "attention.head_count": 64, "attention.head_count_kv": kv, "attention.key_length": 192,
+            "attention.value_length": 128, "attention.sliding_window": 128, "attention.sliding_window_pattern": pattern,
+            "expert_count": 256, "expert_used_count": 8, "context_length": 262144, "vocab_size": 152576,
+        });
+        let glm = json!({
+            "embedding_length": 6144, "block_count": 79, "nextn_predict_layers": 1, "feed_forward_length": 12288,
+            "expert_feed_forward_length": 2048, "attention.head_count": 64, "attention.head_count_kv": 1, "attention.key_length": 576,
+            "attention.value_length": 512, "attention.key_length_mla": 256, "attention.value_length_mla": 256,
+            "rope.dimension_count": 64, "attention.q_lora_rank": 2048, "attention.kv_lora_rank": 512, "attention.indexer.head_count": 32,
+            "attention.indexer.key_length": 128, "attention.indexer.top_k": 2048, "expert_count": 256, "expert_used_count": 8,
+            "expert_shared_count": 1, "leading_dense_block_count": 3, "context_length": 202752, "vocab_size": 154880,
+        });
+        for (architecture, header, routers, preset) in [
+            ("laguna", laguna, 1..40, "laguna-xs-2.1"),
+            ("muse-glimmer", muse, 0..0, "muse-glimmer-30b"),
+            ("mimo2", mimo, 1..48, "mimo-v2-flash"),
+            ("glm-dsa", glm, 3..78, "glm-5"),
+        ] {
+            let (found, preset) =
+                (headed(architecture, header, routers), Model::preset(preset).expect("a preset"));
+            assert_eq!(found.parameters(), preset.parameters(), "{architecture}");
+            assert_eq!(found.active_parameters(), preset.active_parameters(), "{architecture}");
+            assert_eq!(found.growing_kv_numbers(), preset.growing_kv_numbers(), "{architecture}");
+            let [one, other] = [&found, &preset].map(|model| model.constant_bytes(hwprofiles::DType::Bf16));
+            assert_eq!(one, other, "{architecture}");
         }
     }
 }

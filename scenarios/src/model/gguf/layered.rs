@@ -1,13 +1,16 @@
 //! GGUF headers of families whose layers differ: recurrences, windows, wider heads. What a layer is
 //! shows in the tensors that it has.
 
+use crate::model::gguf::later::is_true;
 use crate::model::gguf::named_header::NamedHeader;
 use crate::model::wiring::sparsity;
 use serde_json::{Map, Value, json};
 
 /// Reads the kinds of layers, and the sizes that some of them have.
 pub(super) fn read_layers(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
-    read_kv_heads(header, config);
+    if header.architecture != "mimo2" {
+        read_kv_heads(header, config);
+    }
     read_heads(header, config);
     match header.architecture {
         "qwen3next" | "qwen35" | "qwen35moe" => read_recurrent_layers(header, config),
@@ -50,9 +53,8 @@ fn read_heads(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
 /// The layers with windows, where the header lists them.
 fn read_windows(header: &NamedHeader<'_>, config: &mut Map<String, Value>) {
     let Some(Value::Array(windowed)) = header.value("attention.sliding_window_pattern") else { return };
-    let kind =
-        |windowed: &Value| if windowed == &json!(true) { "sliding_attention" } else { "full_attention" };
-    let layers = header.count("block_count").unwrap_or(0) as usize;
+    let kind = |windowed: &Value| if is_true(windowed) { "sliding_attention" } else { "full_attention" };
+    let layers = config.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0) as usize;
     config.insert("layer_types".to_owned(), windowed.iter().take(layers).map(kind).collect());
     config.remove("sliding_window_pattern");
 }

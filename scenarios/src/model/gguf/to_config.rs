@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// The supported architectures of ggml, each with transformers' model types: without experts, and
 /// with experts.
-const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 49] = [
+const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 59] = [
     ("llama", Some("llama"), Some("mixtral")),
     ("qwen2", Some("qwen2"), None),
     ("qwen3", Some("qwen3"), None),
@@ -62,6 +62,16 @@ const GGML_FAMILIES: [(&str, Option<&str>, Option<&str>); 49] = [
     ("exaone", Some("exaone"), None),
     ("afmoe", None, Some("afmoe")),
     ("step35", None, Some("step3p5")),
+    ("laguna", None, Some("laguna")),
+    ("muse-glimmer", Some("muse_glimmer_text"), None),
+    ("mimo2", None, Some("mimo_v2_flash")),
+    ("hy_v3", None, Some("hy_v3")),
+    ("exaone-moe", None, Some("exaone_moe")),
+    ("bailingmoe2", None, Some("bailing_moe")),
+    ("glm-dsa", None, Some("glm_moe_dsa")),
+    ("deepseek32", None, Some("deepseek_v32")),
+    ("mellum", None, Some("mellum")),
+    ("olmo", Some("olmo"), None),
 ];
 
 /// Keys of transformers with those of ggml, which follow the architecture's name.
@@ -160,7 +170,10 @@ fn config(file: &str, gguf: &Gguf) -> Result<Value, ScenarioError> {
         config.entry("vocab_size").or_insert(json!(table.shape.first()));
     }
     let count = if model_type.starts_with("qwen") { "num_experts" } else { "num_local_experts" };
-    let count = if matches!(model_type, "deepseek_v2" | "deepseek_v3" | "nemotron_h") {
+    let count = if matches!(
+        model_type,
+        "deepseek_v2" | "deepseek_v3" | "deepseek_v32" | "glm_moe_dsa" | "nemotron_h"
+    ) {
         "n_routed_experts"
     } else {
         count
@@ -260,7 +273,7 @@ fn read_rotation(header: &NamedHeader<'_>, config: &mut Map<String, Value>) -> R
         // Falcon rotates whole heads, Nemotron-H none, and Gemma 4 has keys of its own.
         _ if matches!(header.architecture, "falcon" | "nemotron_h" | "nemotron_h_moe" | "gemma4") => {}
         // Latent attention has keys of its own for the rotated columns.
-        _ if header.architecture == "deepseek2" => {}
+        _ if matches!(header.architecture, "deepseek2" | "deepseek32" | "glm-dsa") => {}
         (Some(rotated), Some(head)) if later::is_later(header.architecture) && rotated < head => {
             let share = ((rotated as f64 + 0.5) / head as f64).min(1.0);
             config.insert("partial_rotary_factor".to_owned(), json!(share));
