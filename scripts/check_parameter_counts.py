@@ -22,11 +22,11 @@ deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 dots1 ernie4_5 ernie4_5_moe exa
 falcon_h1 flex_olmo flint gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text glm glm4
 glm4_moe glm4_moe_lite glm5_next_text glm_moe_dsa gpt_neox gpt_oss gptj granite granite_swa granitemoe
 granitemoe_swa granitemoehybrid granitemoeshared helium hunyuan_v1_dense hunyuan_v1_moe hy_v3 hy_v4
-hyperclovax internlm3 iquestcoder jais2 jamba kimi_linear kolibri1 laguna lfm2 lfm2_moe lfm3 llama
+hyperclovax internlm3 iquestcoder jais2 jamba kimi_linear kolibri1 laguna lara_mini lfm2 lfm2_moe lfm3 llama
 llama4_text longcat_flash mellum mimo_v2_flash minicpm3 minimax_m2 minimax_m3_vl_text ministral
 ministral3 mistral mistral4 mistral_large4_text mixtral nanochat nemotron nemotron_h olmo olmo2 olmo3
 olmo_hybrid olmoe opt phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe
-qwen3_next seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma youtu""".split()
+qwen3_next qwen4_exp_text seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma youtu""".split()
 
 # Sizes for keys that a class has. Hardly two are equal, so that a confusion of two shows.
 SIZES = {
@@ -58,6 +58,9 @@ MORE = {
     "longcat_flash": {"num_layers": 3, "ffn_hidden_size": 176, "expert_ffn_hidden_size": 40, "zero_expert_num": 0},
     "mimo_v2_flash": {"num_attention_heads": 8, "v_head_dim": 20},
     "minimax_m3_vl_text": {"rotary_dim": 12},
+    "qwen4_exp_text": {"hc_count": 3, "hc_lowrank": 20, "indexer_n_heads": 5, "indexer_kv_heads": 1,
+                       "indexer_head_dim": 32, "indexer_budget": 64, "indexer_compress_ratio": 8,
+                       "ple_layer_ids": [1, 3], "ple_embed_dim": 64, "ngram_vocab_size_base": 100},
 }
 
 # Families with small matrices that are not counted; they are compared at their real sizes.

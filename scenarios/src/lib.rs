@@ -60,7 +60,7 @@ pub use model::recurrence::Recurrence;
 pub use model::sliding_window::SlidingWindow;
 pub use model::transformer::LayerShapes;
 pub use model::transformer::Model;
-pub use model::wiring::{BlockOrder, QueryGrowth, Wiring};
+pub use model::wiring::{BlockOrder, NgramEmbedding, QueryGrowth, Wiring};
 pub use question::costs::Costs;
 pub use question::engine_choice::{EngineChoice, Scheduler, SwapChoice};
 pub use question::engine_profile::{

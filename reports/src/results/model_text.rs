@@ -136,7 +136,7 @@ fn network_of(shape: &Model) -> Option<String> {
 fn kept_by(shape: &Model) -> String {
     let state = shape.constant_bytes_of_shape(DType::Bf16);
     let growing = shape.growing_kv_of_shape();
-    let index = match shape.index.filter(|index| index.computes) {
+    let index = match shape.index.filter(|index| index.computes && index.pooled.is_none()) {
         Some(index) if !matches!(shape.mixer, Mixer::Compressed(_)) => format!(" + {} index keys", index.dim),
         _ => String::new(),
     };

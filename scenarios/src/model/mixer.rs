@@ -58,4 +58,8 @@ pub struct SparseIndex {
     /// Whether its keys are kept in FP8 with an f32 scale per 128 numbers; otherwise they have the
     /// KV cache's format.
     pub fp8_keys: bool,
+    /// Tokens whose keys are averaged to one, which is scored and kept (Qwen 4); `None` where each
+    /// token's key is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooled: Option<u64>,
 }

@@ -39,6 +39,29 @@ impl QueryGrowth {
     }
 }
 
+/// Embeddings of the last few tokens together, which some layers look up in hashed tables of their
+/// own and add to all residual streams in front of the mixer (Qwen 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NgramEmbedding {
+    /// Rows of the tables of all such layers together.
+    pub rows: u64,
+    /// Rows that a token looks up for one layer: one for each hash.
+    pub hashes: u64,
+    /// Numbers of a row.
+    pub width: u64,
+    /// Taps of the convolution behind the look-up.
+    pub taps: u64,
+    /// Tokens from one tap to the next: those of the longest n-gram.
+    pub tokens: u64,
+}
+
+impl NgramEmbedding {
+    /// Numbers that a token looks up for one layer.
+    pub(crate) fn looked_up(&self) -> u64 {
+        self.hashes * self.width
+    }
+}
+
 /// A family's differences from Llama; the default has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wiring {
@@ -118,6 +141,13 @@ pub struct Wiring {
     /// Copies of the residual stream between layers (hyper-connections), if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual_streams: Option<u64>,
+    /// Rank of the mixers that read those copies, each with a norm over all of them, if they are of
+    /// low rank (Qwen 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_rank: Option<u64>,
+    /// Embeddings of n-grams: of a layer, if it looks them up; of a model, if some layer does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ngrams: Option<NgramEmbedding>,
     /// Width of the embedding that each layer looks up for itself, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer_embedding: Option<u64>,
@@ -131,7 +161,8 @@ pub struct Wiring {
     /// others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_streams: Option<u64>,
-    /// Whether the streams become one behind the layer, which is the last one.
+    /// Whether the streams, predicted ones or those of low rank, become one behind the layer, which
+    /// is the last one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub joins_streams: bool,
     /// Gates below a cutoff become 0, if there is one: it is this number of standard deviations

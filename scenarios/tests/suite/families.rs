@@ -1,6 +1,10 @@
 //! Families in their own spellings: what is read, and what is refused.
 
-use scenarios::{Gguf, GgufTensor, Model, Norm, ScenarioError};
+use hwprofiles::DType;
+use scenarios::{
+    ActivationBuffer, Formats, Gguf, GgufTensor, Model, Norm, Operator, ScenarioError, Step, Sublayer,
+    WeightFormats, Work, kv_bytes,
+};
 
 fn read(text: &str) -> Result<Model, ScenarioError> {
     Model::from_config_json("m", "config.json", text)
@@ -158,6 +162,157 @@ fn experts_may_work_at_a_width_of_their_own() {
     let [narrow, wide] = [narrow, wide].map(|model| model.parameters().get());
     // Projections down and up stand around the narrower experts.
     assert_eq!(wide - narrow, 2 * (of_layer(64) - of_layer(48) - 2 * 64 * 48));
+}
+
+/// A small model with gated delta nets in some layers.
+fn with_delta_nets(model_type: &str, keys: &str) -> Result<Model, ScenarioError> {
+    let sizes = r#""vocab_size": 1000, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16"#;
+    let delta = r#""linear_key_head_dim": 8, "linear_value_head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4"#;
+    let experts = r#""moe_intermediate_size": 32, "shared_expert_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 2"#;
+    read(&format!(r#"{{"model_type": "{model_type}", {sizes}, {delta}, {experts}, {keys}}}"#))
+}
+
+/// All numbers are those of transformers 5.24.
+#[test]
+fn lara_mini_has_delta_nets_windows_and_layers_without_positions() {
+    let lara = |keys: &str| {
+        with_delta_nets("lara_mini", &format!(r#""num_hidden_layers": 5, "sliding_window": 32{keys}"#))
+    };
+    let model = lara("").unwrap();
+    assert_eq!(model.parameters().get(), 426_576);
+    // Its biases are in front of attention and behind it, in three layers of five.
+    let biased = lara(r#", "attention_bias": true, "tie_word_embeddings": false"#).unwrap();
+    assert_eq!(biased.parameters().get(), 491_152);
+    assert_eq!(read(r#"{"model_type": "lara_mini"}"#).unwrap().parameters().get(), 7_281_684_672);
+    let layers = [0, 1, 2, 3, 4].map(|layer| model.layer(layer));
+    assert_eq!(layers.map(|layer| layer.wiring.window.map_or(0, |window| window.tokens)), [0, 32, 0, 0, 32]);
+    assert_eq!(layers.map(|layer| layer.wiring.unrotated), [false, false, false, true, false]);
+    assert_eq!(model.growing_kv_numbers(), 2.0 * 2.0 * 16.0);
+    let kinds = |last: &str| {
+        let four = r#""linear_attention", "sliding_attention", "linear_attention", "full_attention""#;
+        lara(&format!(r#", "layer_types": [{four}, "{last}"]"#))
+    };
+    assert_eq!(kinds("sliding_attention").unwrap(), model);
+    let error = kinds("chunked_attention").unwrap_err().to_string();
+    assert!(
+        error.contains("layer_types") && error.contains("sliding_attention and linear_attention"),
+        "{error}"
+    );
+}
+
+const QWEN4: &str = r#""num_hidden_layers": 4, "hc_count": 3, "hc_lowrank": 20, "indexer_n_heads": 3, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 64, "indexer_compress_ratio": 8"#;
+const NGRAMS: &str = r#""ple_layer_ids": [2, 3], "ngram_vocab_size_base": 1000, "heads_per_ngram": 2, "ngram_size": 3, "ple_embed_dim": 32, "make_ngram_vocab_size_divisible_by": 128"#;
+
+/// All numbers of parameters are those of transformers 5.24.
+#[test]
+fn qwen_4_has_streams_of_low_rank_indexers_of_blocks_and_tables_of_n_grams() {
+    let qwen = |keys: &str| with_delta_nets("qwen4_exp_text", keys).unwrap();
+    let (plain, whole) = (qwen(QWEN4), qwen(&format!("{QWEN4}, {NGRAMS}")));
+    assert_eq!([&plain, &whole].map(|model| model.parameters().get()), [505_544, 591_176]);
+    // The tables' rows are primes, filled up to a multiple in each layer.
+    let ngrams = whole.wiring.ngrams.expect("tables");
+    assert_eq!((ngrams.rows, ngrams.hashes, ngrams.width), (4096 + 4224, 4, 8));
+    let wide = NGRAMS.replace("\"ngram_size\": 3", "\"ngram_size\": 4, \"ple_conv_kernel_size\": 5");
+    let wide = wide.replace(": 1000", ": 1009").replace(": 32", ": 48").replace(": 128", ": 7");
+    assert_eq!(qwen(&format!("{QWEN4}, {wide}")).parameters().get(), 632_928);
+    let real = r#""indexer_n_heads": 16, "indexer_head_dim": 128, "indexer_budget": 2048, "indexer_compress_ratio": 16"#;
+    for (ids, parameters) in [("[]", 67_366_196_352), ("[1, 2, 3]", 190_311_298_176_u64)] {
+        let text = format!(r#"{{"model_type": "qwen4_exp_text", "ple_layer_ids": {ids}, {real}}}"#);
+        assert_eq!(read(&text).unwrap().parameters().get(), parameters);
+    }
+    let with = |model: &Model| [0, 1, 2, 3].map(|layer| model.layer(layer).wiring.ngrams.is_some());
+    assert_eq!([with(&plain), with(&whole)], [[false; 4], [false, true, true, false]]);
+    // Published files call indexed attention full_attention.
+    for kind in ["full_attention", "indexed_attention"] {
+        let delta = r#""linear_attention""#;
+        let kinds = format!(r#""layer_types": [{delta}, {delta}, {delta}, "{kind}"]"#);
+        assert_eq!(qwen(&format!("{QWEN4}, {NGRAMS}, {kinds}")), whole);
+    }
+    // A wrapper's text model is the same one.
+    let inner = format!(r#"{{"model_type": "qwen4_exp_text", {real}}}"#);
+    let outer = format!(r#"{{"model_type": "qwen4_exp", "text_config": {inner}}}"#);
+    assert_eq!(read(&outer).unwrap(), read(&inner).unwrap());
+}
+
+#[test]
+fn qwen_4_looks_up_rows_and_scores_blocks() {
+    let [plain, whole] = ["", NGRAMS].map(|ngrams| {
+        let keys = if ngrams.is_empty() { QWEN4.to_owned() } else { format!("{QWEN4}, {ngrams}") };
+        with_delta_nets("qwen4_exp_text", &keys).unwrap()
+    });
+    let formats =
+        Formats { weights: WeightFormats::all(DType::Bf16), kv: DType::Bf16, activations: DType::Bf16 };
+    let work = |operator: Operator, shape: &Model, step: &Step| {
+        let rows = operator.sublayer().matrix(shape).map_or(0, |(rows, _)| rows);
+        Work::count(operator, shape, &formats, step, &(0..rows))
+    };
+    // A token reads one row for each of four hashes in two layers, of 8 numbers each.
+    let step = Step::decode(5, 1000);
+    let [without, with] = [&plain, &whole].map(|model| work(Operator::Embed, model, &step).weights.get());
+    assert_eq!((without, with - without), (5 * 64 * 2, 5 * 2 * 4 * 8 * 2));
+    assert_eq!(
+        whole.active_parameters().get() - plain.active_parameters().get(),
+        2 * (4 * 64 * 32 + 7 * 3 * 64)
+    );
+    assert_eq!(
+        work(Operator::Embed, &whole, &step).activations,
+        work(Operator::Embed, &plain, &step).activations
+    );
+    // Ranks divide the tables.
+    let rows = |model: &Model| model.wiring.ngrams.unwrap().rows;
+    assert_eq!(2 * rows(&whole.rank_share(2)), rows(&whole));
+    let attending = whole.layer(3);
+    let index = attending.index.unwrap();
+    assert_eq!((index.selected, index.pooled), (64 + 7, Some(8)));
+    // 1001 tokens have 125 whole blocks, each with one key.
+    let scores = work(Operator::IndexScores, attending, &Step::decode(1, 1000));
+    assert_eq!(scores.flop.get(), 125 * 2 * 3 * 17);
+    assert_eq!(scores.kv_read.get(), 125 * 16 * 2);
+    let read = work(Operator::Attention, attending, &Step::decode(1, 1000)).kv_read;
+    assert_eq!(read.get(), (64 + 7) * 2 * 2 * 16 * 2);
+    let kept = |model: &Model, layer: u64| kv_bytes(model.layer(layer), &formats, 1, 1000).get();
+    assert_eq!(kept(&whole, 3), 1000 * 2 * 2 * 16 * 2 + 125 * 16 * 2 + 8 * 16 * 4);
+    assert_eq!(whole.growing_kv_numbers(), 2.0 * 2.0 * 16.0 + 16.0 / 8.0);
+    assert_eq!(whole.growing_index_numbers(), 0);
+    // The convolution keeps the last inputs of all streams: three taps, three tokens apart.
+    assert_eq!(kept(&whole, 1) - kept(&plain, 1), 3 * 3 * 3 * 64 * 2);
+    // Each half of a layer reads three streams; one residual is made of them behind the last layer.
+    assert_eq!(ActivationBuffer::Residual.columns(attending), 3 * 64);
+    let router = |layer: u64| Sublayer::Router.numbers(whole.layer(layer));
+    assert_eq!(router(2), 8 * 64 + 2 * 20 * 192 + 3 * 192);
+    assert_eq!(router(3) - router(2), 2 * 20 * 192);
+    assert!(Sublayer::Head.is_divisible(&whole));
+}
+
+#[test]
+fn what_is_not_known_of_qwen_4_is_refused() {
+    let keys = format!("{QWEN4}, {NGRAMS}");
+    for (from, to, wanted) in [
+        (r#""hc_count": 3"#, r#""hc_count": 1"#, "hc_count is 1: a whole number from 2"),
+        (r#""hc_lowrank": 20"#, r#""hc_lowrank": 1048576"#, "hc_lowrank is 1048576"),
+        (r#""indexer_kv_heads": 1"#, r#""indexer_kv_heads": 2"#, "indexer_kv_heads is 2"),
+        (r#""indexer_n_heads": 3"#, r#""indexer_n_heads": null"#, "indexer_n_heads"),
+        (
+            r#""indexer_budget": 64"#,
+            r#""indexer_budget": 65"#,
+            "a multiple of indexer_compress_ratio, which is 8",
+        ),
+        ("[2, 3]", "[2, 4]", "ple_layer_ids is [2,4]: layers of linear_attention"),
+        ("[2, 3]", "[0]", "ple_layer_ids is [0]: layers of linear_attention"),
+        ("[2, 3]", "[5]", "ple_layer_ids is [5]: a list of layers below 5"),
+        (r#""ngram_size": 3"#, r#""ngram_size": 1"#, "ngram_size is 1: a whole number from 2"),
+        (
+            r#""heads_per_ngram": 2"#,
+            r#""heads_per_ngram": 1000"#,
+            "heads_per_ngram is 1000: it makes 4000 tables",
+        ),
+        (r#""ple_embed_dim": 32"#, r#""ple_embed_dim": 30"#, "ple_embed_dim is 30: a multiple of 4"),
+    ] {
+        let changed = keys.replacen(from, to, 1);
+        assert_ne!(changed, keys);
+        let error = with_delta_nets("qwen4_exp_text", &changed).unwrap_err().to_string();
+        assert!(error.starts_with("config.json") && error.contains(wanted), "{error}");
+    }
 }
 
 #[test]

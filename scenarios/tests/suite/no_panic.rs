@@ -7,7 +7,7 @@ use scenarios::{
     Document, Formats, Grid, Model, Operator, Phase, Setting, Step, Sublayer, WeightFormats, Work,
 };
 
-const CONFIGS: [&str; 34] = [
+const CONFIGS: [&str; 36] = [
     include_str!("../../models/llama-3.2-1b.json"),
     include_str!("../../models/mistral-7b.json"),
     include_str!("../../models/qwen3-8b.json"),
@@ -42,7 +42,38 @@ const CONFIGS: [&str; 34] = [
     include_str!("../../models/lfm2-1.2b.json"),
     include_str!("../../models/glm-4.5.json"),
     include_str!("../../models/qwen3-next-80b-a3b.json"),
+    QWEN4,
+    LARA,
 ];
+/// Families of which no published file is here.
+const QWEN4: &str = r#"{
+  "model_type": "qwen4_exp_text",
+  "num_hidden_layers": 4,
+  "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+  "hc_count": 4,
+  "hc_lowrank": 320,
+  "indexer_n_heads": 16,
+  "indexer_kv_heads": 1,
+  "indexer_head_dim": 128,
+  "indexer_budget": 2048,
+  "indexer_compress_ratio": 16,
+  "ple_layer_ids": [1, 3],
+  "ple_embed_dim": 2048,
+  "ple_conv_kernel_size": 4,
+  "ngram_size": 3,
+  "heads_per_ngram": 8,
+  "ngram_vocab_size_base": 20000000,
+  "make_ngram_vocab_size_divisible_by": 128,
+  "mtp_num_hidden_layers": 1
+}"#;
+const LARA: &str = r#"{
+  "model_type": "lara_mini",
+  "num_hidden_layers": 4,
+  "layer_types": ["linear_attention", "sliding_attention", "linear_attention", "full_attention"],
+  "sliding_window": 512,
+  "max_position_embeddings": 131072,
+  "num_experts": 128
+}"#;
 const SCENARIOS: [&str; 5] = [
     include_str!("../../examples/quickstart.yaml"),
     include_str!("../../examples/llama-70b-int4.yaml"),

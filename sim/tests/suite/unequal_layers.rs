@@ -45,7 +45,7 @@ pub fn delta_like() -> Model {
 
 /// Shaped like DeepSeek-V3.2: latent attention to the tokens that an indexer chooses.
 pub fn indexed_like(selected: u64) -> Model {
-    let index = SparseIndex { heads: 2, dim: 16, selected, computes: true, fp8_keys: true };
+    let index = SparseIndex { heads: 2, dim: 16, selected, computes: true, fp8_keys: true, pooled: None };
     with_layers(Model { name: "indexed-like".to_owned(), ..tiny_experts(3) }, |_, mut layer| {
         layer.index = Some(index);
         layer

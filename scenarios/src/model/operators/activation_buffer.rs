@@ -61,7 +61,7 @@ impl ActivationBuffer {
     pub fn columns(self, model: &Model) -> u64 {
         match self {
             ActivationBuffer::Tokens => 1,
-            ActivationBuffer::Residual => model.hidden * model.wiring.residual_streams.unwrap_or(1),
+            ActivationBuffer::Residual => model.streams_width(),
             ActivationBuffer::Normed | ActivationBuffer::Projected | ActivationBuffer::Shared => model.hidden,
             ActivationBuffer::Qkv => model.qkv_width(),
             ActivationBuffer::Context => model.context_width(),

@@ -69,16 +69,12 @@ pub(crate) fn layer_attention(model: &Model, step: &Step) -> LayerAttention {
 }
 
 /// The scores of the indexer of a layer of `model`'s shape: each new token scores every position,
-/// 2 · heads · (dim + 1) FLOP each.
+/// or every key that stands for several, 2 · heads · (dim + 1) FLOP each.
 pub(crate) fn index_scores(model: &Model, index: &SparseIndex, step: &Step) -> LayerAttention {
     let [new, past] = [step.new_tokens, step.past_tokens].map(u128::from);
     let pairs = new * past + new * (new + 1) / 2;
-    let (pairs, read) = match model.mixer {
-        Mixer::Compressed(CompressedAttention { ratio: Some(ratio), .. }) => {
-            (pairs / u128::from(ratio), (step.past_tokens + step.new_tokens) / ratio)
-        }
-        _ => (pairs, step.past_tokens + step.new_tokens),
-    };
+    let ratio = model.tokens_of_index_key();
+    let (pairs, read) = (pairs / u128::from(ratio), (step.past_tokens + step.new_tokens) / ratio);
     // One head of keys without values: half as wide as a head that has both.
     let shape = AttentionShape {
         phase: step.phase,

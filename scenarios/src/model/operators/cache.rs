@@ -107,12 +107,16 @@ impl Model {
     /// Bytes of an indexer's keys.
     fn index_bytes(&self, formats: &Formats, batch: u64, tokens: u64) -> Bytes {
         let Some(index) = self.index else { return Bytes::ZERO };
-        let positions = match (index.computes, self.mixer) {
-            (false, _) => 0,
-            (true, Mixer::Compressed(CompressedAttention { ratio: Some(ratio), .. })) => tokens / ratio,
-            (true, _) => tokens,
-        };
+        let positions = if index.computes { tokens / self.tokens_of_index_key() } else { 0 };
         self.index_key_bytes(formats, batch * positions)
+    }
+
+    /// Tokens that one key of an indexer stands for.
+    pub(crate) fn tokens_of_index_key(&self) -> u64 {
+        match self.mixer {
+            Mixer::Compressed(CompressedAttention { ratio: Some(ratio), .. }) => ratio,
+            _ => self.index.and_then(|index| index.pooled).unwrap_or(1),
+        }
     }
 
     /// Bytes that a layer of this shape keeps for a sequence so that tokens of a step of
@@ -129,16 +133,24 @@ impl Model {
     }
 
     /// Bytes that a layer of this shape keeps for a sequence whatever its length: a recurrence's
-    /// state, or what a compressor has not yet compressed, in f32.
+    /// state, or what a compressor has not yet compressed, in f32, and the last inputs of the
+    /// convolution over n-grams' embeddings in bf16.
     pub fn state_bytes(&self) -> Bytes {
-        match self.mixer {
+        let inputs = self
+            .wiring
+            .ngrams
+            .map_or(0, |ngrams| self.streams_width() * ngrams.taps.saturating_sub(1) * ngrams.tokens);
+        let pooled = self.index.filter(|index| index.computes);
+        let pooled = pooled.map_or(0, |index| index.pooled.unwrap_or(0) * index.dim);
+        let own = match self.mixer {
             Mixer::Recurrent(recurrence) => recurrence.state_bytes(),
             Mixer::Compressed(CompressedAttention { ratio: Some(ratio), sets, .. }) => {
                 let index = self.index.filter(|index| index.computes).map_or(0, |index| index.dim);
                 DType::F32.bytes(Elements::new(2 * ratio * sets * (self.head_dim + index)))
             }
-            _ => Bytes::ZERO,
-        }
+            _ => DType::F32.bytes(Elements::new(pooled)),
+        };
+        own + DType::Bf16.bytes(Elements::new(inputs))
     }
 
     /// Numbers that a token adds to the KV caches of all layers once windows are full; the keys of
@@ -156,7 +168,11 @@ impl Model {
             }
             Mixer::Compressed(_) => 0.0,
             _ if self.wiring.window.is_some() => 0.0,
-            _ => self.kv_numbers() as f64,
+            _ => {
+                let pooled = self.index.filter(|index| index.computes && index.pooled.is_some());
+                let pooled = pooled.map_or(0.0, |index| index.dim as f64 / self.tokens_of_index_key() as f64);
+                self.kv_numbers() as f64 + pooled
+            }
         }
     }
 
@@ -164,7 +180,7 @@ impl Model {
     pub fn growing_index_numbers(&self) -> u64 {
         let of = |shape: &Self| match (shape.mixer, shape.index) {
             (Mixer::Compressed(_), _) => 0,
-            (_, Some(index)) if index.computes => index.dim,
+            (_, Some(index)) if index.computes && index.pooled.is_none() => index.dim,
             _ => 0,
         };
         (0..self.layers).map(|layer| of(self.layer(layer))).sum()

@@ -47,15 +47,15 @@ impl Model {
         Elements::new(self.mtp * (layer + 2 * self.hidden * self.hidden + 3 * self.hidden))
     }
 
-    /// The layer of such a module: like the last one, but with an indexer of its own, and with
-    /// DeepSeek-V4's window without compressed keys.
+    /// The layer of such a module: like the last one, but with an indexer of its own, without
+    /// n-grams, and with DeepSeek-V4's window without compressed keys.
     pub fn mtp_shape(&self) -> Self {
         if matches!(self.mixer, Mixer::Compressed(_)) {
             return Self { index: None, layers: 1, shapes: LayerShapes::default(), ..self.clone() };
         }
         let last = self.layer(self.layers.saturating_sub(1));
         let index = last.index.map(|index| SparseIndex { computes: true, ..index });
-        Self { index, layers: 1, ..last.clone() }
+        Self { index, layers: 1, wiring: Wiring { ngrams: None, ..last.wiring }, ..last.clone() }
     }
 
     /// The first module that predicts several tokens, as a model of one layer which drafts for
@@ -128,7 +128,8 @@ impl Model {
             }
         }
         let tables = if self.tied_embeddings { 1 } else { 2 };
-        by_class[WeightClass::Ends as usize] += tables * Sublayer::Head.numbers(self);
+        let ngrams = self.wiring.ngrams.map_or(0, |ngrams| ngrams.rows * ngrams.width);
+        by_class[WeightClass::Ends as usize] += tables * Sublayer::Head.numbers(self) + ngrams;
         by_class[class as usize] as f64 / by_class.iter().sum::<u64>().max(1) as f64
     }
 

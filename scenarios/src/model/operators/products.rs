@@ -49,7 +49,8 @@ impl Sublayer {
         let mut products: Products = match self {
             Sublayer::Embed => {
                 let table = Product::new(model.vocab, model.hidden + model.layer_embeddings());
-                std::iter::once(table).chain(model.embedding_product()).collect()
+                let ngrams = model.wiring.ngrams.map(|ngrams| Product::new(ngrams.rows, ngrams.width));
+                std::iter::once(table).chain(model.embedding_product()).chain(ngrams).collect()
             }
             Sublayer::Head => smallvec![Product::new(model.vocab, model.hidden)],
             Sublayer::Qkv => model.front_products(),
@@ -64,10 +65,11 @@ impl Sublayer {
             Sublayer::Attention | Sublayer::Experts => smallvec![],
         };
         if matches!(self, Sublayer::Qkv | Sublayer::FfnUp | Sublayer::Router) {
-            products.extend(model.stream_product());
+            products.extend(model.stream_products());
         }
         if matches!(self, Sublayer::FfnDown | Sublayer::Router) {
             products.extend(model.layer_embedding_products());
+            products.extend(model.joining_products());
         }
         products
     }
@@ -159,10 +161,17 @@ impl Model {
         if let Some(rank) = self.wiring.low_rank_residual {
             products.extend([Product::new(rank, self.hidden), Product::new(self.hidden, rank)]);
         }
+        products.extend(self.ngram_product());
         products
     }
 
-    /// The projections of the indexer. That of MiniMax-M3 is part of q, k, v.
+    /// The projection of n-grams' embeddings to one key for each residual stream, and one value.
+    fn ngram_product(&self) -> Option<Product> {
+        let ngrams = self.wiring.ngrams?;
+        Some(Product::new(self.streams_width() + self.hidden, ngrams.looked_up()))
+    }
+
+    /// The projections of the indexer. Those of MiniMax-M3 and Qwen 4 are part of q, k, v.
     fn index_products(&self) -> Products {
         let Some(index) = self.index.filter(|index| index.computes) else { return smallvec![] };
         let queries = index.heads * index.dim;
@@ -200,11 +209,33 @@ impl Model {
         products
     }
 
-    /// The weights with which a half of a layer reads and writes its m copies of the residual:
-    /// (2 + m) · m numbers for each, from all copies together.
-    fn stream_product(&self) -> Option<Product> {
-        let streams = self.wiring.residual_streams?;
-        Some(Product::new((2 + streams) * streams, streams * self.hidden))
+    /// The weights with which a half of a layer reads and writes its m copies of the residual, from
+    /// all copies together: (2 + m) · m numbers, or with mixers of low rank one number for each
+    /// column that it reads, and m for what it writes.
+    fn stream_products(&self) -> Products {
+        let Some(streams) = self.wiring.residual_streams else { return smallvec![] };
+        let width = self.streams_width();
+        match self.low_rank_mixer() {
+            Some([down, up]) => smallvec![down, up, Product::new(streams, width)],
+            None => smallvec![Product::new((2 + streams) * streams, width)],
+        }
+    }
+
+    /// The mixer of low rank that makes one residual of all streams behind the last layer.
+    fn joining_products(&self) -> Products {
+        let mixer = self.low_rank_mixer().filter(|_| self.wiring.joins_streams);
+        mixer.into_iter().flatten().collect()
+    }
+
+    /// The two matrices of a mixer of low rank.
+    fn low_rank_mixer(&self) -> Option<[Product; 2]> {
+        let (rank, width) = (self.wiring.stream_rank?, self.streams_width());
+        Some([Product::new(rank, width), Product::new(width, rank)])
+    }
+
+    /// Columns of all copies of the residual.
+    pub(crate) fn streams_width(&self) -> u64 {
+        self.hidden * self.wiring.residual_streams.unwrap_or(1)
     }
 
     /// The gate and the projection of the embedding that a layer looks up for itself, and its share

@@ -1,10 +1,10 @@
 //! The share of a model that one of several ranks holds and computes.
 //!
 //! The division is that of Megatron-LM (Shoeybi et al. 2019, Narayanan et al. 2021). Matrices of q,
-//! k, v, gate and up, the columns of experts, the token table and the head are divided by their
-//! outputs. The matrices behind them are divided by their inputs, and attention by heads. The ranks
-//! then sum the outputs of the operators for which [`Operator::needs_all_reduce`] is true. A rank's
-//! share is itself a [`Model`], so the same code counts its work and bytes.
+//! k, v, gate and up, the columns of experts, the tables of tokens and n-grams, and the head are
+//! divided by their outputs. The matrices behind them are divided by their inputs, and attention by
+//! heads. The ranks then sum the outputs of the operators for which [`Operator::needs_all_reduce`]
+//! is true. A rank's share is itself a [`Model`], so the same code counts its work and bytes.
 
 use crate::model::experts::Experts;
 use crate::model::mixer::{CompressedAttention, Mixer};
@@ -12,6 +12,7 @@ use crate::model::operators::activation_buffer::ActivationBuffer;
 use crate::model::operators::operator::Operator;
 use crate::model::operators::sublayer::Sublayer;
 use crate::model::transformer::Model;
+use crate::model::wiring::{NgramEmbedding, Wiring};
 use hwprofiles::GroupDivision;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -57,6 +58,7 @@ impl Model {
             let intermediate = if whole_experts { width } else { share(width) };
             experts.clone().with_widths(intermediate, share(experts.shared))
         };
+        let fewer_rows = |ngrams: NgramEmbedding| NgramEmbedding { rows: share(ngrams.rows), ..ngrams };
         let of_shape = |shape: &Self| Self {
             heads: share(shape.heads),
             kv_heads: share(shape.kv_heads),
@@ -71,6 +73,7 @@ impl Model {
                 }),
                 other => other,
             },
+            wiring: Wiring { ngrams: shape.wiring.ngrams.map(fewer_rows), ..shape.wiring },
             ..shape.clone()
         };
         Cow::Owned(self.map_shapes(of_shape))

@@ -102,6 +102,8 @@ impl Sublayer {
     /// sublayer has a copy.
     pub fn vector_bytes(self, model: &Model) -> Bytes {
         let norm = model.hidden * if model.norm == Norm::Layer { 2 } else { 1 };
+        // A mixer of low rank norms all streams.
+        let front = model.wiring.stream_rank.map_or(norm, |_| model.streams_width());
         let count_if = |present: bool, count: u64| if present { count } else { 0 };
         let behind = count_if(model.wiring.norms_behind, norm);
         let beside = model.wiring.norms_beside;
@@ -117,11 +119,11 @@ impl Sublayer {
                 let joined = count_if(model.wiring.module_behind.is_some(), 2 * norm);
                 joined + count_if(learned, (model.max_positions + offset) * model.hidden)
             }
-            Sublayer::Qkv => norm + model.front_vectors(),
+            Sublayer::Qkv => front + model.front_vectors(),
             Sublayer::Attention => model.attention_vectors(),
             Sublayer::Out => behind + count_if(model.out_bias, model.hidden),
             Sublayer::FfnUp => {
-                let own = count_if(model.wiring.block != BlockOrder::ParallelOneNorm, norm);
+                let own = count_if(model.wiring.block != BlockOrder::ParallelOneNorm, front);
                 own + count_if(model.ffn_bias, model.up_width())
             }
             Sublayer::FfnDown => {
@@ -130,7 +132,7 @@ impl Sublayer {
                 behind + count_if(model.ffn_bias, model.hidden) + own + scale + model.correction_vectors()
             }
             Sublayer::Router if beside => norm,
-            Sublayer::Router => norm + behind + router.map_or(0, |experts| experts.count),
+            Sublayer::Router => front + behind + router.map_or(0, |experts| experts.count),
             Sublayer::SharedExpert => {
                 let gate = experts.is_some_and(|experts| experts.shared_gate);
                 count_if(beside, 2 * norm) + count_if(gate, model.hidden)
@@ -140,7 +142,7 @@ impl Sublayer {
                 let scale = count_if(model.wiring.layer_scale, 1);
                 count_if(model.ffn_bias, biases(experts, model)) + own + scale
             }),
-            Sublayer::Head => norm + count_if(model.wiring.head_bias, model.vocab),
+            Sublayer::Head => front + count_if(model.wiring.head_bias, model.vocab),
         };
         DType::F32.bytes(Elements::new(count))
     }
@@ -154,8 +156,11 @@ impl Model {
         let streams = self.wiring.predicted_streams;
         let prediction = streams.map_or(0, |count| self.stream_router(count) + count.pow(3));
         let low_rank = self.wiring.low_rank_residual.map_or(0, |_| self.hidden);
+        // Norms of keys, streams and values, and a convolution over the values of all streams.
+        let ngrams = self.wiring.ngrams.map_or(0, |ngrams| (3 + ngrams.taps) * self.streams_width());
         bias + prediction
             + low_rank
+            + ngrams
             + match self.mixer {
                 Mixer::Attention => 0,
                 Mixer::Latent(latent) => latent.q_rank.unwrap_or(0) + latent.kv_rank,

@@ -190,6 +190,11 @@ impl Work {
         let format = formats.weights.for_sublayer(Sublayer::Embed);
         let table = |columns| format.matrix_bytes(tokens, columns);
         self.weights = table(model.hidden) + table(model.layer_embeddings());
+        if let Some(ngrams) = model.wiring.ngrams {
+            let looking = (0..model.layers).filter(|&layer| model.layer(layer).wiring.ngrams.is_some());
+            let rows = tokens * ngrams.hashes * looking.count() as u64;
+            self.weights += format.matrix_bytes(rows, ngrams.width);
+        }
         let Some(projection) = model.embedding_product() else { return };
         let [m, n, k] = [tokens, projection.rows, projection.columns];
         self.shape = Shape::Gemm { m, n, k };
@@ -209,7 +214,7 @@ impl Work {
                 scores
             }
             (Operator::IndexScores, None, _) => return,
-            (_, _, Mixer::Recurrent(recurrence)) => return self.add_recurrence(recurrence, step),
+            (_, _, Mixer::Recurrent(recurrence)) => return self.add_recurrence(recurrence, model, step),
             _ => {
                 let attention = layer_attention(model, step);
                 self.kv_read = model.attended_bytes(formats, step.batch, attention.kv_tokens);
@@ -246,7 +251,7 @@ impl Work {
 
     /// Adds the work of a recurrence, which reads and writes the state of each sequence: tokens in
     /// turn in decode, in chunks in prefill.
-    fn add_recurrence(&mut self, recurrence: Recurrence, step: &Step) {
+    fn add_recurrence(&mut self, recurrence: Recurrence, model: &Model, step: &Step) {
         let each = match step.phase {
             Phase::Decode => recurrence.flop_in_turn(),
             Phase::Prefill => recurrence.flop_in_chunks(),
@@ -256,7 +261,7 @@ impl Work {
         self.flop = Flop::new(u128::from(tokens) * u128::from(each));
         let passes = recurrence.state_passes();
         self.shape = Shape::Recurrence { m: tokens, n: each.div_ceil(2 * k), k, passes };
-        self.kv_read = recurrence.state_bytes() * step.batch;
+        self.kv_read = model.state_bytes() * step.batch;
         self.kv_written = self.kv_read;
     }
 

@@ -31,7 +31,7 @@ const fn decoder(model_type: &'static str, wiring: &'static wired::Decoder) -> F
 }
 
 /// These families.
-pub(super) const CLASSES: [&FamilyDefaults; 91] = [
+pub(super) const CLASSES: [&FamilyDefaults; 93] = [
     &class("ministral", Architecture::Mistral3, FamilyReader::Decoder(&wired::PLAIN)),
     &class("qwen2_moe", Architecture::Qwen2Moe, FamilyReader::Decoder(&wired::QWEN2_MOE)),
     &class("glm", Architecture::Glm4, FamilyReader::Decoder(&wired::GLM)),
@@ -111,6 +111,8 @@ pub(super) const CLASSES: [&FamilyDefaults; 91] = [
     &class("qwen3_next", Architecture::Qwen3Next, FamilyReader::GatedDelta),
     &class("qwen3_5_text", Architecture::Qwen35, FamilyReader::GatedDelta),
     &class("qwen3_5_moe_text", Architecture::Qwen35, FamilyReader::GatedDelta),
+    &class("qwen4_exp_text", Architecture::Decoder, FamilyReader::GatedDelta),
+    &class("lara_mini", Architecture::Decoder, FamilyReader::GatedDelta),
     &class("olmo_hybrid", Architecture::OlmoHybrid, FamilyReader::GatedDelta),
     &class("nemotron_h", Architecture::NemotronH, FamilyReader::OneSublayer),
     &class("granitemoehybrid", Architecture::GraniteHybrid, FamilyReader::Mamba),

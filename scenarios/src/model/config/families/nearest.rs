@@ -7,7 +7,7 @@ use crate::model::config::families::wrappers::looks_multimodal;
 use hwprofiles::nearest_name;
 
 /// Model types that are not counted, each with the feature, and the nearest family.
-const REFUSED: [(&str, &str, &str); 34] = [
+const REFUSED: [(&str, &str, &str); 33] = [
     ("phi4_multimodal", "adapters for images and speech", "phi3"),
     ("zamba2", "layers that share one attention block", "granitemoehybrid"),
     ("zamba", "layers that share one attention block", "jamba"),
@@ -22,7 +22,6 @@ const REFUSED: [(&str, &str, &str); 34] = [
     ("bailing_moe_linear", "lightning attention", "qwen3_next"),
     ("axk2", "norms with gates, and queries and gates in one matrix", "glm_moe_dsa"),
     ("dots3_note_text", "heads and ranks that differ between layers of latent attention", "glm_moe_dsa"),
-    ("qwen4_exp_text", "tables of n-grams, and residual streams of low rank", "qwen3_next"),
     ("inkling_text", "relative positions, and convolutions behind projections", "qwen3_moe"),
     ("inkling2_text", "relative positions, and convolutions behind projections", "qwen3_moe"),
     ("zaya", "attention over compressed and convolved keys", "qwen3_moe"),

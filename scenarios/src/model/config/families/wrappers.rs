@@ -10,7 +10,7 @@ const PLACES: [&str; 5] =
     ["text_config", "llm_config", "language_config", "thinker_config.text_config", "thinker_config"];
 
 /// Model types that have such a mapping, with the language model's type where it says none.
-const WRAPPERS: [(&str, &str); 40] = [
+const WRAPPERS: [(&str, &str); 41] = [
     ("gemma3", "gemma3_text"),
     ("gemma3n", "gemma3n_text"),
     ("gemma4", "gemma4_text"),
@@ -18,6 +18,7 @@ const WRAPPERS: [(&str, &str); 40] = [
     ("llama4", "llama4_text"),
     ("qwen3_5", "qwen3_5_text"),
     ("qwen3_5_moe", "qwen3_5_moe_text"),
+    ("qwen4_exp", "qwen4_exp_text"),
     ("qwen3_vl", "qwen3_vl_text"),
     ("qwen3_vl_moe", "qwen3_vl_moe_text"),
     ("qwen3_omni_moe", "qwen3_omni_moe_text"),

@@ -52,6 +52,7 @@ pub(crate) fn read_compressed(
         selected: need("index_topk", MAX_CONTEXT)?,
         computes: true,
         fp8_keys: true,
+        pooled: None,
     };
     check_index(config, "index_n_heads", &index)?;
     model.wiring.sinks = true;

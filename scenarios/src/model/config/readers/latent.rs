@@ -136,6 +136,7 @@ pub(crate) fn read_index(config: &DocumentSection<'_>) -> Result<SparseIndex, Sc
         selected: need_count(config, &["index_topk"], MAX_CONTEXT)?,
         computes: true,
         fp8_keys: true,
+        pooled: None,
     };
     check_index(config, "index_n_heads", &index)?;
     Ok(index)

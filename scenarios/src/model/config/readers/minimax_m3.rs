@@ -49,6 +49,7 @@ fn read_index(
         selected: block.saturating_mul(blocks).min(MAX_CONTEXT),
         computes: true,
         fp8_keys: false,
+        pooled: None,
     };
     if let Some(own) = config.section("sparse_attention_config")? {
         let need = |key: &str, limit| need_count(&own, &[key], limit);
