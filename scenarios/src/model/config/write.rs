@@ -130,6 +130,10 @@ impl Model {
     fn write_experts(&self, config: &mut Value) {
         let Some(experts) = &self.experts else { return };
         config["num_experts_per_tok"] = json!(experts.per_token);
+        if experts.groups > 1 {
+            config["n_group"] = json!(experts.groups);
+            config["topk_group"] = json!(experts.groups_per_token);
+        }
         match self.architecture {
             Architecture::Mixtral | Architecture::GptOss | Architecture::MiniMaxM2 | Architecture::Llama4 => {
                 config["num_local_experts"] = json!(experts.count);
@@ -167,8 +171,6 @@ impl Model {
                 config["moe_intermediate_size"] = json!(experts.intermediate);
                 config["n_shared_experts"] = json!(experts.shared / experts.intermediate);
                 config["routed_scaling_factor"] = json!(experts.weight_scale);
-                config["n_group"] = json!(experts.groups);
-                config["topk_group"] = json!(experts.groups_per_token);
                 if self.architecture == Architecture::DeepSeekV2 {
                     let grouped = experts.groups > 1;
                     config["topk_method"] = json!(if grouped { "group_limited_greedy" } else { "greedy" });
