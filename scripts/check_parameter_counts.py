@@ -18,7 +18,7 @@ import tempfile
 import warnings
 
 FAMILIES = """afmoe apertus arcee aria_text axk1 bailing_hybrid bamba cohere cohere2 cohere2_moe cwm
-deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe falcon
+deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 dots1 ernie4_5 ernie4_5_moe exaone exaone4 exaone_moe falcon
 falcon_h1 flex_olmo flint gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text glm glm4
 glm4_moe glm4_moe_lite glm5_next_text glm_moe_dsa gpt_neox gpt_oss gptj granite granite_swa granitemoe
 granitemoe_swa granitemoehybrid granitemoeshared helium hunyuan_v1_dense hunyuan_v1_moe hy_v3 hy_v4
@@ -26,7 +26,7 @@ hyperclovax internlm3 iquestcoder jais2 jamba kimi_linear kolibri1 laguna lara_m
 llama4_text longcat_flash mellum mimo_v2_flash minicpm3 minimax_m2 minimax_m3_vl_text ministral
 ministral3 mistral mistral4 mistral_large4_text mixtral nanochat nemotron nemotron_h olmo olmo2 olmo3
 olmo_hybrid olmoe opt phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe
-qwen3_next qwen4_exp_text seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma youtu""".split()
+qwen3_next qwen4_exp_text sarvam_mla sarvam_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma youtu""".split()
 
 # Sizes for keys that a class has. Hardly two are equal, so that a confusion of two shows.
 SIZES = {

@@ -24,6 +24,14 @@ impl fmt::Display for ModelText<'_> {
                 model.mtp
             )?;
         }
+        if let Some(ngrams) = model.wiring.ngrams {
+            let numbers = Elements::product(&[ngrams.rows, ngrams.width]).rounded();
+            writeln!(
+                f,
+                "  tables of n-grams    {numbers}, {} rows of {} for a token",
+                ngrams.hashes, ngrams.width
+            )?;
+        }
         writeln!(
             f,
             "  hidden {}, vocabulary {}, context {}",

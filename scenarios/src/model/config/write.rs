@@ -169,7 +169,10 @@ impl Model {
                 config["n_routed_experts"] = json!(experts.count);
                 config["norm_topk_prob"] = json!(experts.normalised);
                 config["moe_intermediate_size"] = json!(experts.intermediate);
-                config["n_shared_experts"] = json!(experts.shared / experts.intermediate);
+                match experts.shared.is_multiple_of(experts.intermediate) {
+                    true => config["n_shared_experts"] = json!(experts.shared / experts.intermediate),
+                    false => config["shared_expert_intermediate_size"] = json!(experts.shared),
+                }
                 config["routed_scaling_factor"] = json!(experts.weight_scale);
                 if self.architecture == Architecture::DeepSeekV2 {
                     let grouped = experts.groups > 1;
