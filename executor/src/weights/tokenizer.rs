@@ -38,7 +38,7 @@ impl Tokenizer {
     /// The tokenizer that is in `json`, the content of the file `path`.
     ///
     /// # Errors
-    /// It is not a tokenizer, or makes texts longer without bounds.
+    /// It is not a tokenizer, or could make a text thousands of times as long.
     pub fn from_json(path: &Path, json: &[u8]) -> Result<Self, ExecutorError> {
         let path = path.to_owned();
         let read = unpanicked(|| tokenizers::Tokenizer::from_bytes(json)).map_err(|error| error.to_string());

@@ -108,7 +108,7 @@ impl Library {
     /// of this CPU. Also what is assumed so, in words.
     fn with_usual_links(&self, names: &PartNames) -> (PartNames, Vec<String>) {
         let (mut names, mut assumed) = (names.clone(), Vec::new());
-        if names.link.is_some() {
+        if names.link.is_some() || names.gpus.iter().all(|gpus| gpus.host_link.is_some()) {
             return (names, assumed);
         }
         let cpu = match self.profile(&names.cpu) {

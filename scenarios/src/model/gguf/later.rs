@@ -4,61 +4,13 @@ use crate::input::error::ScenarioError;
 use crate::model::gguf::named_header::NamedHeader;
 use serde_json::{Map, Value, json};
 
-/// Architectures of ggml that were read later than the first ones, and have more keys.
-const LATER: [&str; 48] = [
-    "qwen2moe",
-    "qwen3next",
-    "qwen35",
-    "qwen35moe",
-    "gpt-oss",
-    "deepseek2",
-    "glm4",
-    "glm4moe",
-    "llama4",
-    "mistral3",
-    "minimax-m2",
-    "granite",
-    "granitemoe",
-    "phimoe",
-    "olmo2",
-    "olmoe",
-    "seed_oss",
-    "smollm3",
-    "lfm2",
-    "lfm2moe",
-    "nemotron_h",
-    "nemotron_h_moe",
-    "granitehybrid",
-    "gemma3n",
-    "gemma4",
-    "dots1",
-    "ernie4_5",
-    "ernie4_5-moe",
-    "hunyuan-dense",
-    "hunyuan-moe",
-    "exaone4",
-    "cohere2",
-    "starcoder2",
-    "arcee",
-    "apertus",
-    "exaone",
-    "afmoe",
-    "step35",
-    "laguna",
-    "muse-glimmer",
-    "mimo2",
-    "hy_v3",
-    "exaone-moe",
-    "bailingmoe2",
-    "glm-dsa",
-    "deepseek32",
-    "mellum",
-    "olmo",
-];
+/// The architectures of ggml that were read first; what they have beside sizes is read elsewhere.
+const FIRST: [&str; 11] =
+    ["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "gemma2", "gemma3", "phi3", "phi2", "gptneox", "falcon"];
 
-/// Whether the architecture is one of these.
+/// Whether the architecture was read later, and may have more keys.
 pub(super) fn is_later(architecture: &str) -> bool {
-    LATER.contains(&architecture)
+    !FIRST.contains(&architecture)
 }
 
 /// Whether a file of `deepseek2` has DeepSeek-V2: its router's scores are a softmax, without a bias
@@ -380,11 +332,20 @@ mod tests {
             "attention.indexer.key_length": 128, "attention.indexer.top_k": 2048, "expert_count": 256, "expert_used_count": 8,
             "expert_shared_count": 1, "leading_dense_block_count": 3, "context_length": 202752, "vocab_size": 154880,
         });
+        let deepseek = json!({
+            "embedding_length": 7168, "block_count": 62, "nextn_predict_layers": 1, "feed_forward_length": 18432,
+            "expert_feed_forward_length": 2048, "attention.head_count": 128, "attention.head_count_kv": 1, "attention.key_length": 576,
+            "attention.value_length": 512, "attention.key_length_mla": 192, "attention.value_length_mla": 128,
+            "rope.dimension_count": 64, "attention.q_lora_rank": 1536, "attention.kv_lora_rank": 512, "attention.indexer.head_count": 64,
+            "attention.indexer.key_length": 128, "attention.indexer.top_k": 2048, "expert_count": 256, "expert_used_count": 8,
+            "expert_shared_count": 1, "leading_dense_block_count": 3, "context_length": 163840, "vocab_size": 129280,
+        });
         for (architecture, header, routers, preset) in [
             ("laguna", laguna, 1..40, "laguna-xs-2.1"),
             ("muse-glimmer", muse, 0..0, "muse-glimmer-30b"),
             ("mimo2", mimo, 1..48, "mimo-v2-flash"),
             ("glm-dsa", glm, 3..78, "glm-5"),
+            ("deepseek32", deepseek, 3..61, "deepseek-v3.2"),
         ] {
             let (found, preset) =
                 (headed(architecture, header, routers), Model::preset(preset).expect("a preset"));
@@ -393,6 +354,48 @@ mod tests {
             assert_eq!(found.growing_kv_numbers(), preset.growing_kv_numbers(), "{architecture}");
             let [one, other] = [&found, &preset].map(|model| model.constant_bytes(hwprofiles::DType::Bf16));
             assert_eq!(one, other, "{architecture}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_read_like_the_config_of_its_family() {
+        let sizes = [
+            ("embedding_length", "hidden_size", 64),
+            ("block_count", "num_hidden_layers", 4),
+            ("feed_forward_length", "intermediate_size", 176),
+            ("attention.head_count", "num_attention_heads", 4),
+            ("attention.head_count_kv", "num_key_value_heads", 2),
+            ("attention.key_length", "head_dim", 16),
+            ("context_length", "max_position_embeddings", 4096),
+            ("vocab_size", "vocab_size", 640),
+        ];
+        let experts = [
+            ("expert_count", "num_experts", 8),
+            ("expert_used_count", "num_experts_per_tok", 2),
+            ("expert_feed_forward_length", "moe_intermediate_size", 40),
+            ("expert_shared_count", "num_shared_experts", 1),
+            ("leading_dense_block_count", "first_k_dense_replace", 1),
+        ];
+        for (architecture, model_type, experts) in [
+            ("exaone", "exaone", &[][..]),
+            ("olmo", "olmo", &[]),
+            ("afmoe", "afmoe", &experts),
+            ("hy_v3", "hy_v3", &experts),
+            ("exaone-moe", "exaone_moe", &experts),
+            ("bailingmoe2", "bailing_moe", &experts),
+            ("mellum", "mellum", &experts),
+        ] {
+            let (mut header, mut config) =
+                (json!({}), json!({"tie_word_embeddings": false, "sliding_window": null}));
+            for (theirs, ours, value) in sizes.iter().chain(experts) {
+                (header[theirs], config[ours]) = (json!(value), json!(value));
+            }
+            config["model_type"] = json!(model_type);
+            let written = Model::from_config_json("m", "m.gguf", &config.to_string()).expect("a model");
+            let found = headed(architecture, header, 0..0);
+            assert_eq!(found.parameters(), written.parameters(), "{architecture}");
+            assert_eq!(found.active_parameters(), written.active_parameters(), "{architecture}");
+            assert_eq!(found.growing_kv_numbers(), written.growing_kv_numbers(), "{architecture}");
         }
     }
 }

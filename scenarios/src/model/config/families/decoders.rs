@@ -32,6 +32,8 @@ pub(crate) struct Decoder {
     pub activation: Activation,
     /// The experts, if the family has them.
     pub mixture: Option<MixtureRules>,
+    /// Whether its modules that predict further tokens are counted: like the last layer.
+    pub counts_modules: bool,
 }
 
 /// Llama with biases by their keys.
@@ -49,6 +51,7 @@ pub(crate) const PLAIN: Decoder = Decoder {
     parallel: Switch::No,
     activation: Activation::SiluGated,
     mixture: None,
+    counts_modules: true,
 };
 const EXPERTS: MixtureRules = MixtureRules::NARROW;
 /// The expert's bias that balances their load is part of the file.
@@ -67,6 +70,8 @@ pub(crate) const MINIMAX_M2: Decoder = Decoder {
     qk_norm: Switch::Key("use_qk_norm", true),
     norms_whole_qk: true,
     mixture: Some(MixtureRules { router_bias: Switch::Key("use_routing_bias", true), ..MixtureRules::WIDE }),
+    // They are not published.
+    counts_modules: false,
     ..PLAIN
 };
 pub(crate) const SHARED_EXPERTS: Decoder = Decoder { mixture: Some(EXPERTS), ..PLAIN };
@@ -151,6 +156,8 @@ pub(crate) const STEP: Decoder = Decoder {
         normalised: true,
         ..EXPERTS
     }),
+    // They have no experts, unlike the last layer.
+    counts_modules: false,
     ..PLAIN
 };
 pub(crate) const MUSE: Decoder =

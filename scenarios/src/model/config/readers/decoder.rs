@@ -3,7 +3,7 @@
 
 use crate::input::error::ScenarioError;
 use crate::input::section::DocumentSection;
-use crate::model::architecture::{Architecture, Norm};
+use crate::model::architecture::Norm;
 use crate::model::config::families::decoders::Decoder;
 use crate::model::config::families::family::FamilyDefaults;
 use crate::model::config::keys::{count_from_zero, count_of, counts_of_layers, texts_of_layers};
@@ -40,8 +40,7 @@ pub(crate) fn read_decoder(
     if wiring.parallel.read(config)? {
         model.wiring.block = BlockOrder::ParallelOneNorm;
     }
-    // MiniMax-M2's modules are not published, and Step's have no experts, unlike its last layer.
-    if family.architecture != Architecture::MiniMaxM2 && family.model_type != "step3p5" {
+    if wiring.counts_modules {
         model.mtp = count_from_zero(config, &["num_nextn_predict_layers", "num_mtp_layers"])?;
     }
     let sparse = match &wiring.mixture {
