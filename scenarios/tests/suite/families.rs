@@ -299,7 +299,7 @@ fn what_is_not_known_of_qwen_4_is_refused() {
         ),
         ("[2, 3]", "[2, 4]", "ple_layer_ids is [2,4]: layers of linear_attention"),
         ("[2, 3]", "[0]", "ple_layer_ids is [0]: layers of linear_attention"),
-        ("[2, 3]", "[5]", "ple_layer_ids is [5]: a list of layers below 5"),
+        ("[2, 3]", "[5]", "ple_layer_ids is [5]: layers below 5 are wanted"),
         (r#""ngram_size": 3"#, r#""ngram_size": 1"#, "ngram_size is 1: a whole number from 2"),
         (
             r#""heads_per_ngram": 2"#,

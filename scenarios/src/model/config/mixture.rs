@@ -206,5 +206,7 @@ pub(crate) fn members(
         }
         value => value.as_array().and_then(|list| list.iter().map(layer).collect()),
     };
-    list.ok_or_else(|| config.wrong(key, &format!("a list of layers below {layers} is wanted")))
+    list.ok_or_else(|| {
+        config.wrong(key, &format!("layers below {layers} are wanted, as a list or between commas"))
+    })
 }
