@@ -18,13 +18,16 @@ pub fn shipped() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub(crate) fn shipped_profile(name: &str) -> Option<Result<&'static Profile, FileError>> {
     static PROFILES: [OnceLock<Result<Profile, FileError>>; SHIPPED.len()] =
         [const { OnceLock::new() }; SHIPPED.len()];
-    let at = SHIPPED.iter().position(|(shipped, _)| *shipped == name)?;
+    let at = *BY_NAME.get(name)?;
     let (name, text) = SHIPPED[at];
     Some(PROFILES[at].get_or_init(|| Profile::from_yaml(text, name)).as_ref().map_err(Clone::clone))
 }
 
-/// The shipped profile called `name`, in any spelling.
+/// The places of the profiles in [`SHIPPED`].
+static BY_NAME: LazyLock<HashMap<&str, usize>> =
+    LazyLock::new(|| shipped().enumerate().map(|(at, (name, _))| (name, at)).collect());
+
+/// The shipped profile called `name`, in any spelling of its letters and dashes.
 pub(crate) fn shipped_as(name: &str) -> Option<(&'static str, &'static str)> {
-    static BY_NAME: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| shipped().collect());
-    BY_NAME.get_key_value(plain_name(name).as_str()).map(|(name, text)| (*name, *text))
+    BY_NAME.get(plain_name(name).as_str()).map(|at| SHIPPED[*at])
 }

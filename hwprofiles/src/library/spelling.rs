@@ -3,13 +3,17 @@
 
 use crate::library::shipped::{shipped, shipped_as};
 use crate::units::{ComparedWord, plain_word};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// Words that tell no part from another: makers, brands, tiers, and what systems append.
-const IDLE: &str = "nvidia geforce rtx gtx rx tesla amd radeon instinct ryzen epyc intel xeon platinum gold \
+static IDLE: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    "nvidia geforce rtx gtx rx tesla amd radeon instinct ryzen epyc intel xeon platinum gold \
     silver scalable core i3 i5 i7 i9 apple jetson cpu gpu processor graphics gen generation \
-    blackwell workstation edition gb hbm2 hbm3 hbm3e gddr6";
+    blackwell workstation edition gb hbm2 hbm3 hbm3e gddr6"
+        .split(' ')
+        .collect()
+});
 
 /// Names that systems and people use for a part, as [`spelling`] writes them, where they say more
 /// or less than its name.
@@ -137,7 +141,7 @@ fn spelling(name: &str) -> String {
         let is_tier = is_number && word.len() == 1 && before == Some("ryzen");
         let is_count = is_number && matches!(next, Some("core" | "cores"));
         let counts = *word == "cores" && before.is_some_and(|before| before.parse::<u64>().is_ok());
-        let is_idle = IDLE.split(' ').any(|idle| idle == *word);
+        let is_idle = IDLE.contains(word);
         let is_generation = next == Some("gen");
         if is_tier || is_count || counts || is_generation || is_idle {
             continue;

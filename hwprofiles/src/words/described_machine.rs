@@ -1,7 +1,7 @@
 //! A machine as somebody describes it, and the shipped parts that it is composed of.
 
 use crate::files::ProfileError;
-use crate::library::{Library, Profile, shipped, shipped_called, shipped_profile, similar_names};
+use crate::library::{Library, Profile, shipped, shipped_called, shipped_profile};
 use crate::machine::Machine;
 use crate::parts::{
     Composition, CpuPart, DramChoice, GpuChoice, GpuPart, MemoryModules, PartNames, SocketsChoice,
@@ -9,6 +9,8 @@ use crate::parts::{
 use crate::units::{Bytes, Sourced};
 use crate::words::line_words::ModuleWords;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 /// What is assumed of systems that lend their GPU half of the memory by default: Windows (shared
 /// GPU memory) and Linux (`ttm.pages_limit`).
@@ -81,17 +83,23 @@ pub(crate) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
 /// `RTX 4060 Ti` stands for the one with 8 GB. The number behind a name is a size where the part
 /// has that memory: `Max` is no Xeon Max 9480, and `RTX Pro` no RTX PRO 4000.
 fn smallest(name: &str) -> Option<(&'static str, &'static str)> {
-    let of_size = |shipped: &'static str| {
-        let size: u64 = shipped.rsplit_once('-')?.1.parse().ok()?;
-        match shipped_profile(shipped)?.as_ref().ok()? {
-            Profile::Gpu(gpu) if gpu.gigabytes_as_sold() == size => {}
-            _ => return None,
+    SIZES_IN_NAMES.iter().find_map(|size| {
+        let found =
+            shipped_called(&format!("{name} {size} gb")).filter(|it| size_in_name(*it) == Some(*size))?;
+        match shipped_profile(found.0)?.as_ref().ok()? {
+            Profile::Gpu(gpu) if gpu.gigabytes_as_sold() == *size => Some(found),
+            _ => None,
         }
-        shipped_called(&format!("{name} {size} gb"))
-            .filter(|(found, _)| *found == shipped)
-            .map(|it| (size, it))
-    };
-    similar_names(name).into_iter().filter_map(of_size).min_by_key(|(size, _)| *size).map(|(_, found)| found)
+    })
+}
+
+/// The numbers behind the names of GPUs that come with several sizes of memory, and behind some
+/// others: `rtx-3060-12`, `rtx-pro-4000`. The smallest first.
+static SIZES_IN_NAMES: LazyLock<BTreeSet<u64>> =
+    LazyLock::new(|| shipped().filter_map(size_in_name).collect());
+
+fn size_in_name((name, text): (&str, &str)) -> Option<u64> {
+    name.rsplit_once('-')?.1.parse().ok().filter(|_| text.starts_with("gpu:"))
 }
 
 /// GPUs of one kind of a description.
@@ -415,14 +423,18 @@ fn cpu(name: &str) -> Result<CpuPart, ProfileError> {
 
 /// The shipped GPU that is a part of the CPU `cpu`.
 fn integrated(cpu: &str) -> Option<GpuPart> {
-    let unified = shipped().filter(|(_, text)| text.starts_with("gpu:") && text.contains("\nunified: true"));
-    unified.filter_map(|(name, _)| shipped_profile(name)?.ok()).find_map(|profile| match profile {
-        Profile::Gpu(gpu)
-            if gpu.server.as_ref().is_some_and(|server| server.cpu == cpu)
-                || gpu.also_in.iter().any(|other| other == cpu) =>
-        {
-            Some((**gpu).clone())
-        }
-        _ => None,
-    })
+    static UNIFIED: LazyLock<Vec<&GpuPart>> = LazyLock::new(|| {
+        let unified =
+            shipped().filter(|(_, text)| text.starts_with("gpu:") && text.contains("\nunified: true"));
+        let gpus = unified.filter_map(|(name, _)| match shipped_profile(name)?.ok()? {
+            Profile::Gpu(gpu) => Some(&**gpu),
+            _ => None,
+        });
+        gpus.collect()
+    });
+    let is_in = |gpu: &GpuPart| {
+        gpu.server.as_ref().is_some_and(|server| server.cpu == cpu)
+            || gpu.also_in.iter().any(|other| other == cpu)
+    };
+    UNIFIED.iter().find(|gpu| is_in(gpu)).map(|gpu| (*gpu).clone())
 }

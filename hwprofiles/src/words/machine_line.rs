@@ -5,6 +5,8 @@ use crate::library::{GPU_BRANDS, similar_names};
 use crate::units::Bytes;
 use crate::words::described_machine::{DescribedMachine, PartKind, part_kind};
 use crate::words::line_words::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
+use std::collections::HashSet;
+use std::sync::LazyLock;
 
 /// The longest name of a part, in words.
 const LONGEST: usize = 8;
@@ -16,15 +18,24 @@ const MOST_LETTERS: usize = 500;
 const MOST_MEMORY: Bytes = Bytes::new(1_000_000_000_000_000);
 
 /// Words that describe a machine and say nothing that is modelled here.
-const IDLE: &str = "a an the my of on in via one pc rig box machine computer desktop tower server workstation \
-    gaming laptop notebook mobile max-q mac macbook pro studio mini air imac cpu gpu gpus graphics ram memory vram \
-    ssd nvme hdd disk storage psu os windows win10 win11 linux ubuntu debian fedora arch macos wsl wsl2 @ \
-    channel channels dual-channel socket sockets dimm dimms ecc unified cores core threads speed mhz mts ghz at \
-    arm64 x86 x86_64 gen generation egpu slot slots developer kit only no pcie";
+static IDLE: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    "a an the my of on in via one pc rig box machine computer desktop tower server workstation \
+    gaming laptop notebook mobile max-q mac macbook pro studio mini air imac cpu gpu gpus \
+    graphics ram memory vram ssd nvme hdd disk storage psu os windows win10 win11 linux ubuntu \
+    debian fedora arch macos wsl wsl2 @ channel channels dual-channel socket sockets dimm dimms \
+    ecc unified cores core threads speed mhz mts ghz at arm64 x86 x86_64 gen generation egpu \
+    slot slots developer kit only no pcie"
+        .split(' ')
+        .collect()
+});
 
 /// Words of families: they tell the maker and not the part.
-const FAMILIES: &str = "intel amd nvidia apple ryzen epyc xeon core threadripper radeon geforce rtx gtx rx arc \
-    ultra i3 i5 i7 i9 silicon qualcomm aws";
+static FAMILIES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    "intel amd nvidia apple ryzen epyc xeon core threadripper radeon geforce rtx gtx rx arc ultra \
+    i3 i5 i7 i9 silicon qualcomm aws"
+        .split(' ')
+        .collect()
+});
 
 /// The machine that `line` describes.
 pub(crate) fn read_line(line: &str) -> Result<DescribedMachine, ProfileError> {
@@ -77,7 +88,7 @@ impl LineReader {
                 let word = rest[0].as_str();
                 match word {
                     word if phrase.len() == 1 && word.parse::<f64>().is_ok() => self.unitless(word),
-                    word if listed(FAMILIES, word) => {
+                    word if FAMILIES.contains(word) => {
                         self.brand = Some(word.to_owned()).filter(|word| GPU_BRANDS.contains(&&**word));
                         families.push(word);
                     }
@@ -254,7 +265,7 @@ impl LineReader {
 
     /// The part whose name begins here, by the longest run of words that names one.
     fn part(&mut self, rest: &[String]) -> usize {
-        if is_idle(&rest[0]) && !listed(FAMILIES, &rest[0]) {
+        if is_idle(&rest[0]) && !FAMILIES.contains(&*rest[0]) {
             return 0;
         }
         let brand = self.brand.clone().filter(|_| rest[0].starts_with(|c: char| c.is_ascii_digit()));
@@ -305,15 +316,11 @@ impl LineReader {
     }
 }
 
-fn listed(list: &str, word: &str) -> bool {
-    list.split_whitespace().any(|listed| listed == word)
-}
-
 /// Whether a word says nothing that is modelled: a name of a system, a power supply's watts, a
 /// clock.
 fn is_idle(word: &str) -> bool {
     let measured = ["w", "ghz", "mhz"].iter().filter_map(|unit| word.strip_suffix(unit));
-    listed(IDLE, word) || measured.into_iter().any(|number| number.parse::<f64>().is_ok())
+    IDLE.contains(word) || measured.into_iter().any(|number| number.parse::<f64>().is_ok())
 }
 
 /// Whether a word names NVIDIA's rack of so many GPUs: `nvl72`.
