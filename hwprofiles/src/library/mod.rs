@@ -12,5 +12,5 @@ pub use profile::{Profile, machine_schema};
 pub use sheet::{PartSheet, SheetEntry};
 pub use shipped::shipped;
 pub(crate) use shipped::shipped_profile;
-pub(crate) use spelling::GPU_BRANDS;
+pub(crate) use spelling::{GPU_BRANDS, with_sizes};
 pub use spelling::{shipped_called, similar_names};

@@ -3,7 +3,8 @@
 
 use crate::library::shipped::{shipped, shipped_as};
 use crate::units::{ComparedWord, plain_word};
-use std::collections::{HashMap, HashSet};
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// Words that tell no part from another: makers, brands, tiers, and what systems append.
@@ -192,7 +193,7 @@ static BY_SPELLING: LazyLock<HashMap<&str, Vec<&ShippedName>>> = LazyLock::new(|
 });
 
 /// The first shipped profile that is spelt so and is not `excluded`.
-fn spelt_so(spelt: &str, excluded: Excluded) -> Option<&'static ShippedName> {
+fn spelt_so(spelt: &str, excluded: &Excluded) -> Option<&'static ShippedName> {
     let known = BY_SPELLING.get(spelt).filter(|_| !spelt.is_empty())?;
     known.iter().copied().find(|it| !excluded.holds((it.name, it.text)))
 }
@@ -215,14 +216,32 @@ fn plain(word: &str) -> String {
 /// The shipped profile that `name` means in another spelling.
 pub(crate) fn spelt(name: &str) -> Option<(&'static str, &'static str)> {
     let apart = brand_apart(name);
-    let words = [spelling(name), spelling(&apart)];
-    let excluded = Excluded::by(&apart);
-    let found = |wanted: &String| {
-        let otherwise = OTHERWISE.iter().find(|(other, _)| other == wanted);
+    // Most words of a line name no part, and what they exclude is then not asked.
+    let excluded = LazyCell::new(|| Excluded::by(&apart));
+    let found = |wanted: &str| {
+        let otherwise = OTHERWISE.iter().find(|(other, _)| *other == wanted);
         let named = otherwise.and_then(|(_, name)| shipped_as(name)).filter(|it| !excluded.holds(*it));
-        named.or_else(|| spelt_so(wanted, excluded).map(|it| (it.name, it.text)))
+        named.or_else(|| spelt_so(wanted, &excluded).map(|it| (it.name, it.text)))
     };
-    words.iter().find_map(found).or_else(|| with_suffix(&words[1]))
+    let wanted = spelling(&apart);
+    found(&spelling(name)).or_else(|| found(&wanted)).or_else(|| with_suffix(&wanted))
+}
+
+/// The shipped GPUs that `name` means where a size of memory stands behind it, with that size, the
+/// smallest first: `RTX 4060 Ti` means two. Not all numbers behind a name are sizes.
+pub(crate) fn with_sizes(name: &str) -> impl Iterator<Item = (u64, &'static str)> {
+    static BY_NAME_WITHOUT: LazyLock<HashMap<String, BTreeMap<u64, &str>>> = LazyLock::new(|| {
+        let mut sizes: HashMap<String, BTreeMap<u64, &str>> = HashMap::new();
+        for (name, _) in shipped().filter(|(_, text)| text.starts_with("gpu:")) {
+            let Some((without, size)) = name.rsplit_once('-') else { continue };
+            if let Ok(size) = size.parse() {
+                sizes.entry(spelling(without)).or_default().insert(size, name);
+            }
+        }
+        sizes
+    });
+    let sizes = BY_NAME_WITHOUT.get(&spelling(&brand_apart(name)));
+    sizes.into_iter().flatten().map(|(size, name)| (*size, *name))
 }
 
 /// The CPU that computes as the one with a letter more: an Intel Core without graphics

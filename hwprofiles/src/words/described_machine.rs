@@ -1,7 +1,7 @@
 //! A machine as somebody describes it, and the shipped parts that it is composed of.
 
 use crate::files::ProfileError;
-use crate::library::{Library, Profile, shipped, shipped_called, shipped_profile};
+use crate::library::{Library, Profile, shipped, shipped_called, shipped_profile, with_sizes};
 use crate::machine::Machine;
 use crate::parts::{
     Composition, CpuPart, DramChoice, GpuChoice, GpuPart, MemoryModules, PartNames, SocketsChoice,
@@ -9,7 +9,6 @@ use crate::parts::{
 use crate::units::{Bytes, Sourced};
 use crate::words::line_words::ModuleWords;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// What is assumed of systems that lend their GPU half of the memory by default: Windows (shared
@@ -71,7 +70,8 @@ pub(crate) enum PartKind {
 /// and on a laptop the laptop's.
 pub(crate) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
     let of_laptop = is_laptop.then(|| shipped_called(&format!("{name} laptop"))).flatten();
-    let (shipped, _) = of_laptop.or_else(|| shipped_called(name)).or_else(|| smallest(name))?;
+    let called = of_laptop.or_else(|| shipped_called(name)).map(|(shipped, _)| shipped);
+    let shipped = called.or_else(|| smallest(name))?;
     match shipped_profile(shipped)?.ok()? {
         Profile::Gpu(gpu) => Some(PartKind::Gpu(gpu.clone())),
         Profile::Cpu(cpu) => Some(PartKind::Cpu(cpu.cpu.clone())),
@@ -81,25 +81,13 @@ pub(crate) fn part_kind(name: &str, is_laptop: bool) -> Option<PartKind> {
 }
 
 /// `RTX 4060 Ti` stands for the one with 8 GB. The number behind a name is a size where the part
-/// has that memory: `Max` is no Xeon Max 9480, and `RTX Pro` no RTX PRO 4000.
-fn smallest(name: &str) -> Option<(&'static str, &'static str)> {
-    SIZES_IN_NAMES.iter().find_map(|size| {
-        let found =
-            shipped_called(&format!("{name} {size} gb")).filter(|it| size_in_name(*it) == Some(*size))?;
-        match shipped_profile(found.0)?.as_ref().ok()? {
-            Profile::Gpu(gpu) if gpu.gigabytes_as_sold() == *size => Some(found),
-            _ => None,
-        }
-    })
-}
-
-/// The numbers behind the names of GPUs that come with several sizes of memory, and behind some
-/// others: `rtx-3060-12`, `rtx-pro-4000`. The smallest first.
-static SIZES_IN_NAMES: LazyLock<BTreeSet<u64>> =
-    LazyLock::new(|| shipped().filter_map(size_in_name).collect());
-
-fn size_in_name((name, text): (&str, &str)) -> Option<u64> {
-    name.rsplit_once('-')?.1.parse().ok().filter(|_| text.starts_with("gpu:"))
+/// has that memory: `RTX Pro` is no RTX PRO 4000.
+fn smallest(name: &str) -> Option<&'static str> {
+    let is_size = |size: u64, shipped: &str| match shipped_profile(shipped) {
+        Some(Ok(Profile::Gpu(gpu))) => gpu.gigabytes_as_sold() == size,
+        _ => false,
+    };
+    with_sizes(name).find(|(size, shipped)| is_size(*size, shipped)).map(|(_, shipped)| shipped)
 }
 
 /// GPUs of one kind of a description.
