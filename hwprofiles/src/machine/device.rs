@@ -169,10 +169,10 @@ pub struct DeviceDetails {
     /// none of its kernels.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replays_alone: bool,
-    /// The share of the bandwidth at which decode attention reads the cache once for each beam of a
-    /// search. Absent where the beams of a sequence share what is read.
+    /// What a GPU's multiprocessors read from their common cache together. The beams of a search
+    /// read the KV cache that they have in common from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_by_beam: Option<Sourced<Ratio>>,
+    pub l2_bandwidth: Option<Sourced<BytesPerSec>>,
     /// What choosing a token takes for each value of the logits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logit: Option<Sourced<Seconds>>,

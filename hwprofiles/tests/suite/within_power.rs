@@ -1,7 +1,8 @@
 //! What an engine's kernels reach within a GPU's power, and what tiles that are not full cost.
 
 use hwprofiles::{
-    AttentionShape, Bytes, DType, Device, DeviceKind, EngineExecution, Library, Machine, Phase, yaml,
+    AttentionShape, Bytes, DType, Device, DeviceKind, EngineExecution, GpuPart, Library, Machine, Phase,
+    Profile, yaml,
 };
 
 const SOURCE: &str = "source: {estimated: {reason: a test}}";
@@ -43,6 +44,25 @@ fn products_reach_no_more_than_the_gpus_power_pays_for() {
         gpu(&machine).details.quantised_product.as_ref().unwrap().value
     };
     assert_eq!(rate(1), rate(2));
+}
+
+#[test]
+fn cards_of_one_die_compute_within_their_power() {
+    let library = Library::default();
+    let part = |name: &str| match library.profile(name).unwrap() {
+        Profile::Gpu(gpu) => *gpu,
+        other => panic!("{name} is {}", other.kind()),
+    };
+    let reached = |gpu: &GpuPart, format| gpu.reached_peak(format).unwrap().value.get();
+    let sxm = part("h100-sxm");
+    for name in ["h100-pcie", "h100-nvl"] {
+        let card = part(name);
+        let watts = |gpu: &GpuPart| gpu.power.as_ref().unwrap().value.get();
+        for format in [DType::Bf16, DType::Fp8] {
+            let [rate, power] = [reached(&card, format) / reached(&sxm, format), watts(&card) / watts(&sxm)];
+            assert!((rate / power - 1.0).abs() < 0.01, "{name}, {format}: {rate:.3} at {power:.3}");
+        }
+    }
 }
 
 #[test]

@@ -97,10 +97,6 @@ pub struct EngineExecution {
     /// expanded keys can be shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparse_heads: Option<Sourced<u64>>,
-    /// The share of a GPU's bandwidth at which decode attention of a beam search reads the cache
-    /// once for each beam, in part from the L2.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kv_by_beam: Option<Sourced<Ratio>>,
     /// What a GPU takes for each matrix of each expert of a prompt, where its experts are computed
     /// one after the other.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -443,7 +439,6 @@ impl EngineExecution {
         take(&mut details.grouped_product, self.grouped_product.as_ref());
         details.grouped_block_product.clone_from(&self.grouped_block_product);
         details.all_expert_rows = self.all_expert_rows == Some(true);
-        take(&mut details.kv_by_beam, self.kv_by_beam.as_ref());
         take(&mut details.logit, self.logit.as_ref());
         take(&mut details.step_overlap, self.step_overlap.as_ref());
         let read = |share: &Sourced<Ratio>| {

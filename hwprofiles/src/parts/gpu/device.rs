@@ -60,6 +60,7 @@ impl GpuPart {
             details: DeviceDetails {
                 architecture: self.architecture.clone(),
                 lifetime: self.lifetime.clone(),
+                l2_bandwidth: self.l2_bandwidth.clone(),
                 dequantisation: self.dequantisation_cost(),
                 kernel: Some(self.kernel.clone().unwrap_or_else(small_kernel)),
                 grouped_product: self.executor.as_ref().map(|it| it.grouped_product.clone()),

@@ -30,6 +30,10 @@ pub struct GpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub l2: Option<Sourced<Bytes>>,
+    /// What its multiprocessors read from that cache together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::units::checked_option")]
+    pub l2_bandwidth: Option<Sourced<BytesPerSec>>,
     /// Whether it has no memory of its own and computes on the host's, without a link. `capacity`
     /// is then the most that the host can have, and `bandwidth` that of the host's memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -168,6 +172,7 @@ impl GpuPart {
             compute_capability: None,
             multiprocessors: None,
             l2: None,
+            l2_bandwidth: None,
             unified: false,
             also_in: vec![],
             dies: None,

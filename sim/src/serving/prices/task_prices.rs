@@ -1,7 +1,7 @@
 //! The price of a task in a step of many sequences, and the part of the batch that it depends on.
 
 use crate::serving::prices::batch::{Batch, PrefillChunk};
-use hwprofiles::{DeviceId, MissingRate, Seconds};
+use hwprofiles::{Bytes, DeviceId, MissingRate, Seconds};
 use planner::{Action, CostModel, Lane, MicroBatch, Program, Task, TaskCost};
 use rustc_hash::FxHashMap;
 use scenarios::{LayerKind, Mixer, Model, Operator, Phase, Step, Sublayer};
@@ -234,24 +234,22 @@ pub(crate) fn attention_steps(model: &Model, batch: &Batch<'_>) -> SmallVec<[Ste
     steps
 }
 
-/// The price of attention in `step`. Where a kernel reads the cache for each beam, it takes no less
-/// time than reading as many sequences, in part from the L2.
+/// The price of attention in `step`. The beams of a sequence run beside each other and each reads
+/// the whole cache: what they have in common comes from memory once, and for each from the GPU's
+/// common cache, where its bandwidth is known.
 pub(crate) fn attention_cost(
     cost_model: &CostModel<'_>,
     task: &Task,
     step: &Step,
 ) -> Result<TaskCost, MissingRate> {
     let together = cost_model.task_cost(task, step)?;
-    let details = |device: DeviceId| &cost_model.machine.device(device).details;
-    let share = match task.lane {
-        Lane::Device(device) if step.phase == Phase::Decode && step.new_tokens > 1 => {
-            details(device).kv_by_beam.as_ref()
-        }
-        _ => None,
-    };
-    let Some(share) = share else { return Ok(together) };
+    let Lane::Device(device) = task.lane else { return Ok(together) };
+    let device = cost_model.machine.device(device);
+    let searches = step.phase == Phase::Decode && step.new_tokens > 1;
+    let Some(cache) = device.details.l2_bandwidth.as_ref().filter(|_| searches) else { return Ok(together) };
     let one = cost_model.task_cost(task, &Step { new_tokens: 1, ..*step })?;
-    let read = (one.alone - one.overhead) * (step.new_tokens as f64 / share.value.get());
+    let bytes: Bytes = one.loads.iter().flatten().map(|load| load.bytes).sum();
+    let read = bytes * step.new_tokens / (cache.value * device.ranks() as f64);
     Ok(TaskCost { alone: together.alone.max(one.overhead + read), ..together })
 }
 
