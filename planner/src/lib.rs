@@ -62,7 +62,7 @@ pub use planning::{
 };
 pub use program::{
     Action, Lane, LowerError, MicroBatch, OperandSource, PhasePrograms, PhaseTimes, Program, RunExtent, Task,
-    TaskCycle, TaskEdge, TaskGraph, TaskId, TrainingAction, prefill_chunk, rate_text, steps,
+    TaskCycle, TaskEdge, TaskGraph, TaskId, TaskIds, TrainingAction, prefill_chunk, rate_text, steps,
 };
 pub use replan::{Decision, Drift, Monitor, Moves, Replanner, moved, moved_sequences, moving_time};
 pub use rules::{NoRule, Rule};

@@ -2,7 +2,7 @@
 
 use crate::cost::cost_model::CostModel;
 use crate::placement::Slice;
-use crate::program::{Action, Lane, MicroBatch, OperandSource, Task};
+use crate::program::{Action, Lane, MicroBatch, OperandSource, Task, TaskIds};
 use hwprofiles::{DeviceId, MemoryId};
 use scenarios::{Operator, Phase, Sublayer};
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub(crate) fn compute(operator: Operator, rows: Range<u64>, device: DeviceId, so
         kind: None,
         micro_batch: MicroBatch::WHOLE,
         action,
-        after: vec![],
+        after: TaskIds::new(),
     }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn fetches(
                     kind: None,
                     micro_batch,
                     action,
-                    after: vec![],
+                    after: TaskIds::new(),
                 });
             }
         };

@@ -1,9 +1,10 @@
 //! The tasks that were issued so far, and those that later tasks may have to wait for. Layers that
 //! are lowered alike are copied.
 
-use crate::program::task::{Action, Lane, OperandSource, Task, TaskId};
+use crate::program::task::{Action, Lane, OperandSource, Task, TaskId, TaskIds};
 use hwprofiles::DeviceId;
 use scenarios::Sublayer;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -11,10 +12,10 @@ use std::ops::Range;
 #[derive(Debug, Clone, Default)]
 pub(super) struct BufferCopy {
     /// Valid column ranges, each with the task that wrote it.
-    pub valid: Vec<(Range<u64>, TaskId)>,
+    pub valid: SmallVec<[(Range<u64>, TaskId); 1]>,
     /// Hops that have read the copy since it was last written. The device's own tasks are not
     /// listed: all writers of the copy are in the same lane as they.
-    pub readers: Vec<TaskId>,
+    pub readers: TaskIds,
 }
 
 /// The rings of staging slots of a device.
@@ -31,7 +32,7 @@ pub(super) struct RingSlots {
     /// Number of fetches so far.
     pub fetches: usize,
     /// The last tasks that use each slot.
-    pub users: Vec<Vec<TaskId>>,
+    pub users: Vec<TaskIds>,
 }
 
 /// The tasks so far.
@@ -53,7 +54,7 @@ pub(super) struct LayerEnd {
 
 impl RingSlots {
     /// The users of the slots, that of the next fetch first.
-    fn in_turn(&self) -> impl Iterator<Item = &Vec<TaskId>> {
+    fn in_turn(&self) -> impl Iterator<Item = &TaskIds> {
         let slots = self.users.len();
         (0..slots).map(move |slot| &self.users[(self.fetches + slot) % slots])
     }
@@ -107,8 +108,13 @@ impl IssuedTasks {
         self.tasks.reserve(period * times);
         for time in 1..=times {
             for index in now.tasks.clone() {
-                let mut task = self.tasks[index].clone();
-                task.layer = task.layer.map(|layer| layer + time as u32);
+                let one = &self.tasks[index];
+                let mut task = Task {
+                    layer: one.layer.map(|layer| layer + time as u32),
+                    action: one.action.clone(),
+                    after: TaskIds::from_slice(&one.after),
+                    ..*one
+                };
                 task.after.iter_mut().for_each(|earlier| *earlier = later(*earlier, run, time * period));
                 let lane = task.lane;
                 if let Some((ring, slot)) = slot(lane, &mut task.action) {

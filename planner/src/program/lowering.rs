@@ -4,11 +4,13 @@
 use crate::placement::{LayerPlacement, Pipelining, Placement, PlacementView, Slice, Slices};
 use crate::program::issued_tasks::{BufferCopy, IssuedTasks, RingSlots, StagingRing};
 use crate::program::micro_batch::MicroBatch;
-use crate::program::task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, dependencies};
+use crate::program::task::{
+    Action, Lane, LowerError, OperandSource, Program, Task, TaskId, TaskIds, dependencies,
+};
 
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{ActivationBuffer, LayerKind, Mixer, Model, Operator, Phase, Sublayer};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -26,6 +28,10 @@ pub(crate) const ALL_BUFFERS: [ActivationBuffer; 11] = [
     ActivationBuffer::Routes,
     ActivationBuffer::Shared,
 ];
+
+/// Tasks of a layer, and of a micro-batch, for which room is made at once. Dense layers rarely have
+/// more; where a layer has, the list grows.
+const TASKS_OF_LAYER: usize = 24;
 
 /// An operator with the devices that compute it.
 struct PlacedOperator<'p> {
@@ -112,7 +118,9 @@ impl<'a> Lowering<'a> {
     fn new(machine: &'a Machine, model: &'a Model, placement: &PlacementView<'_>, phase: Phase) -> Self {
         let Pipelining { slots, micro_batches } = placement.pipelining;
         let copies = ALL_BUFFERS.len() * machine.devices.len() * micro_batches as usize;
-        let issued = IssuedTasks { copies: vec![BufferCopy::default(); copies], ..IssuedTasks::default() };
+        let tasks = Vec::with_capacity(placement.layers.len() * TASKS_OF_LAYER * micro_batches as usize);
+        let issued =
+            IssuedTasks { tasks, copies: vec![BufferCopy::default(); copies], ..IssuedTasks::default() };
         let kinds = placement.layers.iter().map(|layer| layer.kind).collect();
         Self { machine, model, kinds, phase, slots, issued, stores: BTreeMap::new() }
     }
@@ -338,7 +346,7 @@ impl<'a> Lowering<'a> {
             }
             // The last micro-batch ends after the others, which are in the same lane.
             if let (OperandSource::Staged(slot), Some(last)) = (source, last) {
-                self.occupy(device, StagingRing::Weights, slot, vec![last]);
+                self.occupy(device, StagingRing::Weights, slot, smallvec![last]);
             }
         }
         Ok(())
@@ -354,14 +362,14 @@ impl<'a> Lowering<'a> {
         let shared = self.model.cache_layer(u64::from(layer));
         let stored = self.stores.get(&(shared, part.index)).copied();
         let (source, fetched) = if let Some(source) = self.in_place(slice.home, device) {
-            (source, stored.into_iter().collect())
+            (source, stored.into_iter().collect::<TaskIds>())
         } else {
             let link = self.link(slice.home, own, || format!("the KV cache of layer {layer}"))?;
             let (slot, mut after) = self.next_slot(device, ring);
             after.extend(stored);
             let action = Action::FetchKv { device, slot };
             let fetch = self.push(Lane::Link(link), Some(layer), action, after, part);
-            (OperandSource::Staged(slot), vec![fetch])
+            (OperandSource::Staged(slot), smallvec![fetch])
         };
         let operators = Sublayer::Attention.operators(self.shape(Some(layer)));
         let mut compute = |operator, fetched| {
@@ -381,9 +389,9 @@ impl<'a> Lowering<'a> {
             let shape = self.shape(Some(layer));
             let late = shape.wiring.window.is_some() || matches!(shape.mixer, Mixer::Recurrent(_));
             let appended = if late { attend } else { rotate };
-            let store = self.push(Lane::Link(link), Some(layer), action, vec![appended], part);
+            let store = self.push(Lane::Link(link), Some(layer), action, smallvec![appended], part);
             self.stores.insert((u64::from(layer), part.index), store);
-            self.occupy(device, ring, slot, vec![attend, store]);
+            self.occupy(device, ring, slot, smallvec![attend, store]);
         }
         Ok(())
     }
@@ -408,19 +416,19 @@ impl<'a> Lowering<'a> {
     }
 
     /// The next slot of a ring, and the tasks that must end before it is filled.
-    fn next_slot(&mut self, device: DeviceId, ring: StagingRing) -> (usize, Vec<TaskId>) {
+    fn next_slot(&mut self, device: DeviceId, ring: StagingRing) -> (usize, TaskIds) {
         let ring = self.ring(device, ring);
         let slot = ring.fetches % ring.users.len();
         ring.fetches += 1;
         (slot, std::mem::take(&mut ring.users[slot]))
     }
 
-    fn occupy(&mut self, device: DeviceId, ring: StagingRing, slot: usize, users: Vec<TaskId>) {
+    fn occupy(&mut self, device: DeviceId, ring: StagingRing, slot: usize, users: TaskIds) {
         self.ring(device, ring).users[slot] = users;
     }
 
     fn ring(&mut self, device: DeviceId, ring: StagingRing) -> &mut RingSlots {
-        let empty = || RingSlots { fetches: 0, users: vec![vec![]; self.slots] };
+        let empty = || RingSlots { fetches: 0, users: vec![TaskIds::new(); self.slots] };
         self.issued.rings.entry((device, ring)).or_insert_with(empty)
     }
 
@@ -435,7 +443,7 @@ impl<'a> Lowering<'a> {
         let output = operator.writes();
         let columns = operator.output_columns(self.shape(layer), &rows);
         let first = rows.start == 0;
-        let mut after = fetched.to_vec();
+        let mut after = TaskIds::from_slice(fetched);
         after.extend(self.take_readers(output, device, part));
         let action = Action::Compute { operator, rows, source };
         let task = self.push(Lane::Device(device), layer, action, after, part);
@@ -460,15 +468,16 @@ impl<'a> Lowering<'a> {
         if here.iter().any(|(valid, _)| valid.start <= columns.start && columns.end <= valid.end) {
             return Ok(());
         }
-        let mut missing = vec![columns.clone()];
+        let mut missing: SmallVec<[Range<u64>; 2]> = smallvec![columns.clone()];
         for (valid, _) in here {
             missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
         }
         let own = self.own(device);
-        let mut hops = Vec::new();
+        let mut hops: SmallVec<[_; 2]> = SmallVec::new();
         for from in self.machine.device_ids().filter(|&from| from != device) {
             for (valid, writer) in &self.issued.copies[self.at(buffer, from, part)].valid {
-                let found: Vec<_> = missing.iter().filter_map(|range| intersect(range, valid)).collect();
+                let found: SmallVec<[_; 2]> =
+                    missing.iter().filter_map(|range| intersect(range, valid)).collect();
                 missing = missing.iter().flat_map(|range| subtract(range, valid)).collect();
                 hops.extend(found.into_iter().map(|columns| (from, columns, *writer)));
             }
@@ -477,7 +486,7 @@ impl<'a> Lowering<'a> {
         for (from, columns, writer) in hops {
             let there = self.own(from);
             let link = self.link(there, own, || format!("the {buffer:?} activation"))?;
-            let mut after = vec![writer];
+            let mut after: TaskIds = smallvec![writer];
             after.extend(self.take_readers(buffer, device, part));
             let action = Action::Hop { buffer, columns: columns.clone(), from, link };
             let task = self.push(Lane::Device(device), layer, action, after, part);
@@ -497,7 +506,7 @@ impl<'a> Lowering<'a> {
 
     /// The tasks that must end before the device overwrites its copy. Only its next task has to
     /// wait for them: the later ones follow in the same lane.
-    fn take_readers(&mut self, buffer: ActivationBuffer, device: DeviceId, part: MicroBatch) -> Vec<TaskId> {
+    fn take_readers(&mut self, buffer: ActivationBuffer, device: DeviceId, part: MicroBatch) -> TaskIds {
         std::mem::take(&mut self.copy(buffer, device, part).readers)
     }
 
@@ -525,7 +534,7 @@ impl<'a> Lowering<'a> {
         lane: Lane,
         layer: Option<u32>,
         action: Action,
-        after: Vec<TaskId>,
+        after: TaskIds,
         micro_batch: MicroBatch,
     ) -> TaskId {
         let id = TaskId(self.issued.tasks.len() as u32);
@@ -537,7 +546,7 @@ impl<'a> Lowering<'a> {
 }
 
 /// The parts of `range` outside `cut`.
-fn subtract(range: &Range<u64>, cut: &Range<u64>) -> Vec<Range<u64>> {
+fn subtract(range: &Range<u64>, cut: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
     let left = range.start..range.end.min(cut.start);
     let right = range.start.max(cut.end)..range.end;
     [left, right].into_iter().filter(|r| r.start < r.end).collect()

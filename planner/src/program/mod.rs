@@ -18,7 +18,7 @@ pub use micro_batch::MicroBatch;
 pub use phase_programs::PhasePrograms;
 pub use phase_times::{PhaseTimes, rate_text};
 pub use run_steps::steps;
-pub use task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, TrainingAction};
+pub use task::{Action, Lane, LowerError, OperandSource, Program, Task, TaskId, TaskIds, TrainingAction};
 
 pub use task_graph::{TaskCycle, TaskEdge, TaskGraph};
 

@@ -15,6 +15,7 @@ use crate::program::micro_batch::MicroBatch;
 
 use hwprofiles::{DeviceId, LinkId, Machine, MemoryId};
 use scenarios::{ActivationBuffer, LayerKind, Operator, Phase, Sublayer};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Index of a task in its program; also its order within its lane.
@@ -117,6 +118,9 @@ pub enum TrainingAction {
     Update(Sublayer),
 }
 
+/// Tasks that another one waits for: mostly few, which then need no memory of their own.
+pub type TaskIds = SmallVec<[TaskId; 4]>;
+
 /// One unit of work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Task {
@@ -131,7 +135,7 @@ pub struct Task {
     /// The work.
     pub action: Action,
     /// Tasks of other lanes that must end first. All have smaller indices.
-    pub after: Vec<TaskId>,
+    pub after: TaskIds,
 }
 
 impl Lane {
@@ -230,7 +234,7 @@ impl Program {
 
 /// The tasks of `after` that a task of `lane` must name, each once. Tasks of its own lane precede
 /// it anyway.
-pub(crate) fn dependencies(tasks: &[Task], lane: Lane, mut after: Vec<TaskId>) -> Vec<TaskId> {
+pub(crate) fn dependencies(tasks: &[Task], lane: Lane, mut after: TaskIds) -> TaskIds {
     after.retain(|earlier| tasks[earlier.0 as usize].lane != lane);
     after.sort_unstable();
     after.dedup();

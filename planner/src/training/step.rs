@@ -311,7 +311,7 @@ impl Lowering<'_> {
         after: Vec<TaskId>,
     ) -> Result<TaskId, PlannerError> {
         let id = TaskId(self.tasks.len() as u32);
-        let after = dependencies(&self.tasks, lane, after);
+        let after = dependencies(&self.tasks, lane, after.into());
         let kind = layer.map(|layer| self.model.kind(u64::from(layer)));
         let task = Task { lane, layer, kind, micro_batch: MicroBatch::WHOLE, action, after };
         self.priced.push(self.prices.price(&task)?);

@@ -120,7 +120,7 @@ fn a_copied_router_sends_no_experts_to_the_gpu() {
 
 #[test]
 fn every_family_has_its_names() {
-    use Architecture::{Falcon, Gemma, GptJ, GptNeoX, Phi, Phi3};
+    use Architecture::{Falcon, Gemma, GptJ, GptNeoX, Opt, Phi, Phi3};
     use BlockOrder::{Parallel, ParallelOneNorm, Sequential};
     let mut text = String::new();
     for (architecture, block) in [
@@ -129,6 +129,7 @@ fn every_family_has_its_names() {
         (Phi3, Sequential),
         (GptNeoX, Parallel),
         (GptJ, ParallelOneNorm),
+        (Opt, Sequential),
         (Falcon, Parallel),
         (Falcon, ParallelOneNorm),
     ] {
@@ -181,9 +182,13 @@ fn each_engine_has_its_words() {
     }
 }
 
+fn small_llama() -> Model {
+    Model { layers: 4, ..Model::preset("tinyllama-1.1b").unwrap() }
+}
+
 /// The words and notes of formats for each engine.
 fn words_of_formats(weights: WeightFormats) -> [(String, Vec<String>); 2] {
-    let model = opt(4);
+    let model = small_llama();
     let machine = Spec::gpu(1 << 30).machine(&model);
     let [mut plan, ..] = plans(&machine, &model);
     plan.formats.weights = weights;
@@ -223,7 +228,7 @@ fn formats_have_the_words_of_each_engine() {
 
 #[test]
 fn a_kind_of_file_is_exported_by_its_name_and_a_mixture_by_classes() {
-    let file = "q4_k_m".parse::<GgufFileType>().unwrap().formats(&opt(4)).unwrap();
+    let file = "q4_k_m".parse::<GgufFileType>().unwrap().formats(&small_llama()).unwrap();
     let [(llama, notes), _] = words_of_formats(file);
     assert!(llama.contains("-Q4_K_M.gguf") && !llama.contains("llama-quantize"), "{llama}");
     assert_eq!(notes, Vec::<String>::new());
@@ -231,7 +236,7 @@ fn a_kind_of_file_is_exported_by_its_name_and_a_mixture_by_classes() {
     let weights = WeightFormats::all(DType::Q8_0).with_format(WeightClass::Ffn, mixed).with_embed(DType::Q4K);
     let [(llama, notes), _] = words_of_formats(weights);
     for word in
-        ["'ffn_up=q4_k'", "'ffn_down=q4_k'", "--token-embedding-type q4_k", "--output-tensor-type q8_0"]
+        ["'ffn_(gate|up)=q4_k'", "'ffn_down=q4_k'", "--token-embedding-type q4_k", "--output-tensor-type q8_0"]
     {
         assert!(llama.contains(word), "{word}: {llama}");
     }

@@ -3,7 +3,9 @@
 use crate::fixture::{Spec, formats, model};
 use crate::scorer::roofline_times;
 use hwprofiles::{DeviceId, Machine, MemoryId};
-use planner::{Action, CostModel, Lane, MicroBatch, Placement, Plan, Problem, Rule, Task, follow, plan};
+use planner::{
+    Action, CostModel, Lane, MicroBatch, Placement, Plan, Problem, Rule, Task, TaskIds, follow, plan,
+};
 use scenarios::{Costs, Model, Objective, Phase, Requirements, Slo, Step, Sublayer, Workload};
 
 /// Every token reads all weights, and little else takes time.
@@ -113,7 +115,7 @@ fn a_fetch_from_stripes_into_a_memory_within_one_of_them_reads_and_writes_it() {
     let action =
         Action::FetchWeights { sublayer: Sublayer::Out, rows: 0..1024, device: DeviceId(1), slot: 0 };
     let (lane, micro_batch) = (Lane::Link(link), MicroBatch::WHOLE);
-    let task = Task { lane, layer: Some(0), kind: None, micro_batch, action, after: vec![] };
+    let task = Task { lane, layer: Some(0), kind: None, micro_batch, action, after: TaskIds::new() };
     let step = Step { phase: Phase::Decode, batch: 1, new_tokens: 1, past_tokens: 1 };
     let price = cost_model.task_cost(&task, &step).unwrap();
     let loads: Vec<_> = price.loads.into_iter().flatten().map(|l| (l.memory.0, l.bytes.get())).collect();

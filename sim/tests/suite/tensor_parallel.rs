@@ -6,7 +6,7 @@ use hwprofiles::{
 };
 use planner::{
     Action, CostModel, Lane, MicroBatch, OperandSource, PhasePrograms, Placement, PlannerError, Problem,
-    Task, plan, usage,
+    Task, TaskIds, plan, usage,
 };
 use proptest::prelude::*;
 use scenarios::{
@@ -41,7 +41,7 @@ fn time(cost_model: CostModel<'_>, operator: Operator, step: &Step) -> f64 {
         kind: None,
         micro_batch: MicroBatch::WHOLE,
         action,
-        after: vec![],
+        after: TaskIds::new(),
     };
     cost_model.task_cost(&task, step).unwrap().alone.get()
 }

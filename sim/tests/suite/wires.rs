@@ -1,7 +1,9 @@
 //! Links that share one wire.
 
 use hwprofiles::{Bytes, BytesPerSec, DType, DeviceId, Flop, Library, LinkId, Machine, Seconds};
-use planner::{Action, CostBound, CostModel, Lane, MicroBatch, OperandSource, Program, Task, TaskCost};
+use planner::{
+    Action, CostBound, CostModel, Lane, MicroBatch, OperandSource, Program, Task, TaskCost, TaskIds,
+};
 use scenarios::{Formats, Model, Operator, Phase, WeightFormats};
 use sim::Simulator;
 
@@ -29,7 +31,7 @@ fn duration(machine: &Machine, lanes: [Lane; 2], links: [LinkId; 2]) -> Seconds 
         kind: None,
         micro_batch: MicroBatch::WHOLE,
         action: action.clone(),
-        after: vec![],
+        after: TaskIds::new(),
     };
     let program = Program { phase: Phase::Decode, tasks: lanes.map(task).into() };
     let cost_model = CostModel { machine, model: &model, formats: &formats };

@@ -66,8 +66,13 @@ impl Closest {
     /// # Errors
     /// The engine does not know the model, or nothing fits.
     pub fn to_plan(site: &mut Site<'_>, reach: Reach) -> Result<Self, ExportError> {
-        if site.model.architecture == Architecture::GptJ {
-            return Err(site.unsupported(format!("'{}'", site.model.name), "it does not know GPT-J"));
+        let unknown = match site.model.architecture {
+            Architecture::GptJ => Some("it does not know GPT-J"),
+            Architecture::Opt => Some("it does not know OPT"),
+            _ => None,
+        };
+        if let Some(unknown) = unknown {
+            return Err(site.unsupported(format!("'{}'", site.model.name), unknown));
         }
         let exchanged = put_kv_at_the_back(site);
         let site = &*site;

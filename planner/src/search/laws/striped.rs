@@ -5,7 +5,7 @@ use crate::cost::CostModel;
 use crate::fixture::{Spec, formats, model};
 use crate::memory::{MemoryUsage, usage};
 use crate::placement::{Placement, Slices};
-use crate::program::{Action, BatchSteps, Lane, MicroBatch, PhasePrograms, Task, prefill_chunk};
+use crate::program::{Action, BatchSteps, Lane, MicroBatch, PhasePrograms, Task, TaskIds, prefill_chunk};
 use crate::search::column_pool::Restriction;
 use crate::search::pattern::PatternGroup;
 use crate::search::pattern_program::{SearchBudget, SolveResult};
@@ -72,7 +72,7 @@ proptest! {
             let link = machine.link_between(STRIPED, HBM).unwrap();
             (Lane::Link(link), Action::FetchWeights { sublayer, rows, device: DeviceId(1), slot: 0 })
         };
-        let task = Task { lane, layer: Some(0), kind: None, micro_batch: MicroBatch::WHOLE, action, after: vec![] };
+        let task = Task { lane, layer: Some(0), kind: None, micro_batch: MicroBatch::WHOLE, action, after: TaskIds::new() };
         let price = cost_model.task_cost(&task, &step).unwrap();
         let load = |memory| price.loads.into_iter().flatten().find(|l| l.memory == memory).map_or(Bytes::ZERO, |l| l.bytes);
         let share = bytes.as_f64() * pages[1] as f64 / (pages[0] + pages[1]) as f64;
