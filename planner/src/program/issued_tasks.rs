@@ -159,3 +159,16 @@ fn slot(lane: Lane, action: &mut Action) -> Option<((DeviceId, StagingRing), &mu
         _ => None,
     }
 }
+
+/// The parts of `range` outside `cut`.
+pub(super) fn subtract(range: &Range<u64>, cut: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+    let left = range.start..range.end.min(cut.start);
+    let right = range.start.max(cut.end)..range.end;
+    [left, right].into_iter().filter(|r| r.start < r.end).collect()
+}
+
+/// The part of `range` inside `other`.
+pub(super) fn intersect(range: &Range<u64>, other: &Range<u64>) -> Option<Range<u64>> {
+    let both = range.start.max(other.start)..range.end.min(other.end);
+    (both.start < both.end).then_some(both)
+}

@@ -2,7 +2,7 @@
 //! inputs.
 
 use crate::placement::{LayerPlacement, Pipelining, Placement, PlacementView, Slice, Slices};
-use crate::program::issued_tasks::{BufferCopy, IssuedTasks, RingSlots, StagingRing};
+use crate::program::issued_tasks::{BufferCopy, IssuedTasks, RingSlots, StagingRing, intersect, subtract};
 use crate::program::micro_batch::MicroBatch;
 use crate::program::task::{
     Action, Lane, LowerError, OperandSource, Program, Task, TaskId, TaskIds, dependencies,
@@ -543,19 +543,6 @@ impl<'a> Lowering<'a> {
         self.issued.tasks.push(Task { lane, layer, kind, micro_batch, action, after });
         id
     }
-}
-
-/// The parts of `range` outside `cut`.
-fn subtract(range: &Range<u64>, cut: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
-    let left = range.start..range.end.min(cut.start);
-    let right = range.start.max(cut.end)..range.end;
-    [left, right].into_iter().filter(|r| r.start < r.end).collect()
-}
-
-/// The part of `range` inside `other`.
-fn intersect(range: &Range<u64>, other: &Range<u64>) -> Option<Range<u64>> {
-    let both = range.start.max(other.start)..range.end.min(other.end);
-    (both.start < both.end).then_some(both)
 }
 
 #[cfg(test)]

@@ -235,9 +235,12 @@ fn a_kind_of_file_is_exported_by_its_name_and_a_mixture_by_classes() {
     let mixed = WeightFormat::from_values([(DType::Q4K, 3), (DType::Q6K, 1)]).unwrap();
     let weights = WeightFormats::all(DType::Q8_0).with_format(WeightClass::Ffn, mixed).with_embed(DType::Q4K);
     let [(llama, notes), _] = words_of_formats(weights);
-    for word in
-        ["'ffn_(gate|up)=q4_k'", "'ffn_down=q4_k'", "--token-embedding-type q4_k", "--output-tensor-type q8_0"]
-    {
+    for word in [
+        "'ffn_(gate|up)=q4_k'",
+        "'ffn_down=q4_k'",
+        "--token-embedding-type q4_k",
+        "--output-tensor-type q8_0",
+    ] {
         assert!(llama.contains(word), "{word}: {llama}");
     }
     assert!(notes[0].contains("ffn in {q6_k: 1, q4_k: 3}: all of its tensors become q4_k"), "{notes:?}");

@@ -44,7 +44,7 @@ fn planned(
 fn more_staging_slots_are_chosen_where_a_link_would_wait_for_room_and_only_there() {
     let cases = [
         ("spr-a100", "llama-3.1-70b", [1, 8192], false),
-        ("spr-a100", "llama-3.1-70b", [8, 1024], true),
+        ("spr-a100", "llama-3.1-70b", [12, 1024], true),
         ("spr-a100", "opt-30b", [1, 512], false),
         ("spr-h100", "llama-3.1-70b", [1, 512], false),
     ];
