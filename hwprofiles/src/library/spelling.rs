@@ -235,7 +235,7 @@ pub(crate) fn with_sizes(name: &str) -> impl Iterator<Item = (u64, &'static str)
         for (name, _) in shipped().filter(|(_, text)| text.starts_with("gpu:")) {
             let Some((without, size)) = name.rsplit_once('-') else { continue };
             if let Ok(size) = size.parse() {
-                sizes.entry(spelling(without)).or_default().insert(size, name);
+                sizes.entry(spelling(without)).or_default().entry(size).or_insert(name);
             }
         }
         sizes

@@ -169,8 +169,8 @@ pub struct DeviceDetails {
     /// none of its kernels.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replays_alone: bool,
-    /// What a GPU's multiprocessors read from their common cache together. The beams of a search
-    /// read the KV cache that they have in common from there.
+    /// The rate at which a GPU's multiprocessors together read the cache that they share (its L2).
+    /// The beams of a search read the KV cache that they have in common from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_bandwidth: Option<Sourced<BytesPerSec>>,
     /// What choosing a token takes for each value of the logits.

@@ -30,7 +30,7 @@ pub struct GpuPart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub l2: Option<Sourced<Bytes>>,
-    /// What its multiprocessors read from that cache together.
+    /// The rate at which its multiprocessors together read that cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "crate::units::checked_option")]
     pub l2_bandwidth: Option<Sourced<BytesPerSec>>,
