@@ -18,7 +18,7 @@ static IDLE: LazyLock<HashSet<&str>> = LazyLock::new(|| {
 
 /// Names that systems and people use for a part, as [`spelling`] writes them, where they say more
 /// or less than its name.
-const OTHERWISE: [(&str, &str); 47] = [
+const OTHERWISE: [(&str, &str); 48] = [
     ("1060", "gtx-1060-6"),
     ("3050", "rtx-3050-8"),
     ("3060", "rtx-3060-12"),
@@ -64,6 +64,7 @@ const OTHERWISE: [(&str, &str); 47] = [
     ("altraq8030", "ampere-altra-q80-30"),
     ("amperealtra", "ampere-altra-q80-30"),
     ("amperealtramax", "ampere-altra-max-m128-30"),
+    ("frameworkdesktop", "ryzen-ai-max-395"),
     ("strixhalo", "ryzen-ai-max-395"),
     ("strixhalo128", "ryzen-ai-max-395-128gb"),
 ];

@@ -372,7 +372,16 @@ impl DescribedMachine {
         };
         let stated = |capacity| Some(Sourced::estimated(capacity, "stated by the person asking, or assumed"));
         let known = self.dram.take().unwrap_or_default();
-        let modules = self.modules.as_ref().and_then(|it| Some((it, it.rate?)));
+        // Of the CPU's own kind, the fastest that it takes is assumed.
+        let usual = |it: &ModuleWords| it.usual_rate().filter(|_| !cpu.dram.kind.contains(&it.kind));
+        let modules = self.modules.as_ref().and_then(|it| {
+            let rate = it.rate.or_else(|| {
+                let usual = usual(it)?;
+                assumed.push(format!("memory at {}-{usual}", it.kind));
+                Some(usual)
+            });
+            Some((it, rate?))
+        });
         let count = self.module_count.or(channels);
         let modules = modules.zip(count).map(|((modules, rate), count)| MemoryModules {
             count: channels.map_or(count, |channels| count.min(channels)),

@@ -90,19 +90,36 @@ pub(super) struct ModuleWords {
     pub rate: Option<u64>,
 }
 
-/// Modules at the beginning of `words`, and how many words say them: `ddr5-6000`, `ddr4 3200 mhz`.
+impl ModuleWords {
+    /// The slowest rate that is usual for modules of the kind, where nobody says one.
+    pub fn usual_rate(&self) -> Option<u64> {
+        match self.kind.as_str() {
+            "DDR3" => Some(1600),
+            "DDR4" => Some(3200),
+            "DDR5" => Some(4800),
+            _ => None,
+        }
+    }
+}
+
+/// Modules at the beginning of `words`, and how many words say them: `ddr5-6000`, `ddr4 3200 mhz`,
+/// `mrdimm-8800`.
 pub(super) fn modules(words: &[String]) -> Option<(ModuleWords, usize)> {
     let first = words.first()?;
-    let after = first.strip_prefix("lp").unwrap_or(first).strip_prefix("ddr")?;
-    let kind_end = after.find(|c: char| !c.is_ascii_digit() && c != 'x').unwrap_or(after.len());
-    let (kind, tail) = after.split_at(kind_end);
-    let head = &first[..first.len() - after.len()];
+    // Two ranks of DDR5 that answer as one.
+    let multiplexed = ["mrdimm", "mcrdimm"].iter().find_map(|name| first.strip_prefix(name));
+    let (kind, tail) = match multiplexed.map(|tail| tail.trim_start_matches('s')) {
+        Some(tail) => ("ddr5", tail),
+        None => {
+            let after = first.strip_prefix("lp").unwrap_or(first).strip_prefix("ddr")?;
+            let kind_end = after.find(|c: char| !c.is_ascii_digit() && c != 'x').unwrap_or(after.len());
+            first.split_at(first.len() - after.len() + kind_end)
+        }
+    };
     let own = rate(tail.trim_start_matches(['-', '@', '_']));
     let next = words.get(1).and_then(|word| rate(word));
     let used = 1 + usize::from(own.is_none() && next.is_some());
-    let kind = format!("{head}{kind}").to_uppercase();
-    let rate = own.or(next);
-    Some((ModuleWords { kind, rate }, used))
+    Some((ModuleWords { kind: kind.to_uppercase(), rate: own.or(next) }, used))
 }
 
 /// Millions of transfers per second: `6000`, `6000mhz`, `6000mts`.
@@ -175,6 +192,8 @@ mod tests {
         assert_eq!(ddr("DDR4 3200 MHz"), Some(("DDR4".to_owned(), Some(3200), 2)));
         assert_eq!(ddr("LPDDR5X-8533"), Some(("LPDDR5X".to_owned(), Some(8533), 1)));
         assert_eq!(ddr("DDR5"), Some(("DDR5".to_owned(), None, 1)));
+        assert_eq!(ddr("MRDIMM-8800"), Some(("DDR5".to_owned(), Some(8800), 1)));
+        assert_eq!(ddr("MRDIMMs 8800 MT/s"), Some(("DDR5".to_owned(), Some(8800), 2)));
         let wire = |text: &str| link(&words(text)).and_then(|(name, _)| name.ok());
         assert_eq!(wire("PCIe 4.0 x16").as_deref(), Some("pcie4-x16"));
         assert_eq!(wire("PCIe Gen5 x8").as_deref(), Some("pcie5-x8"));

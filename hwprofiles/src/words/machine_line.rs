@@ -145,6 +145,11 @@ impl LineReader {
             }
             return 2;
         }
+        // A cloud counts the threads of its cores, two to each.
+        if let (Ok(threads), Some("vcpu" | "vcpus")) = (word.parse::<u64>(), next) {
+            self.machine.cores = Some(threads.div_ceil(2)).filter(|cores| *cores > 0);
+            return 2;
+        }
         if let (Ok(channels), Some("channel" | "channels")) = (word.parse::<u64>(), next) {
             self.machine.module_count = Some(channels).filter(|channels| *channels > 0);
             return 2;
@@ -359,6 +364,18 @@ mod tests {
     }
 
     #[test]
+    fn modules_of_another_kind_than_the_cpus_fastest_have_their_usual_speed() {
+        for (line, told) in [
+            ("i7-12700K, 32 GB DDR5", "memory at DDR5-4800"),
+            ("i7-12700K, 32 GB DDR4", "memory at 2x DDR4-3200, the CPU's fastest"),
+            ("i5-14600K, 32 GB DDR4", "memory at DDR4-3200"),
+        ] {
+            let assumed = machine(line).assumed;
+            assert!(assumed.iter().any(|it| it == told), "{line}: {assumed:?}");
+        }
+    }
+
+    #[test]
     fn a_line_has_an_end() {
         let words = "an RTX 4095 and ".repeat(31);
         assert!(read_line(&words).unwrap_err().to_string().contains("not known: 'rtx 4095'"));
@@ -407,6 +424,9 @@ mod tests {
             ("RTX PRO 6000 Max-Q, 128 GB", "rtx-pro-6000-max-q 96 GB, 128 GB"),
             ("2x P40, 2x Xeon E5-2680v4, 256 GB", "2x p40 24 GB, 2x xeon-e5-2680-v4, 256 GB"),
             ("Strix Halo 128GB", "radeon-8060s, ryzen-ai-max-395, 128 GB"),
+            ("Framework Desktop 128GB", "radeon-8060s, ryzen-ai-max-395, 128 GB"),
+            ("Xeon 6980P, 1.5 TB MRDIMM-8800", "xeon-6980p, 1.5 TB DDR5-8800"),
+            ("T4, 4 vCPUs, 16 GB", "t4 16 GB, 2 cores, 16 GB"),
             ("M5 Max 128GB", "apple-m5-max, 128 GB"),
             ("MacBook Pro M5 24GB", "apple-m5, 24 GB"),
             ("2x V100 32GB, 384 GB", "2x v100-32-sxm 32 GB, 384 GB"),

@@ -104,12 +104,104 @@ const PUBLISHED: &[(&str, u64)] = &[
     ("muse-glimmer-30b", 27_854_780_928 + 52 * 2 * 128),
     // The same, and norms behind attention; there residuals have gates, and experts further norms.
     ("muse-spark-816b-a42b", 819_990_536_192 + 62 * (2 * 64 + 256 + 8192) - 62 * (2 * 8192 + 2 * 4096)),
+    ("llama-30b", 32_528_943_616),
+    ("llama-65b", 65_285_660_672),
+    ("codellama-7b", 6_738_546_688),
+    ("codellama-34b", 33_743_970_304),
+    ("yi-6b", 6_061_035_520),
+    ("yi-9b", 8_829_407_232),
+    ("yi-34b", 34_388_917_248),
+    ("solar-10.7b", 10_731_524_096),
+    ("deepseek-llm-7b", 6_910_365_696),
+    ("deepseek-llm-67b", 67_425_001_472),
+    ("deepseek-coder-33b", 33_342_991_360),
+    ("deepseek-r1-distill-qwen-1.5b", 1_777_088_000),
+    ("codestral-22b", 22_247_282_688),
+    ("falcon3-1b", 1_669_408_768),
+    ("falcon3-7b", 7_455_550_464),
+    ("falcon3-10b", 10_305_653_760),
+    ("falcon-180b", 179_522_565_120),
+    ("phi-1.5", 1_418_270_720),
+    ("phi-3.5-mini", 3_821_079_552),
+    ("phi-3-medium-4k", 13_960_238_080),
+    ("qwen1.5-0.5b", 463_987_712),
+    ("qwen1.5-7b", 7_721_324_544),
+    ("qwen1.5-14b", 14_167_290_880),
+    ("qwen1.5-32b", 32_512_218_112),
+    ("qwen1.5-72b", 72_287_920_128),
+    ("qwen1.5-110b", 111_209_914_368),
+    ("qwen1.5-moe-a2.7b", 14_315_784_192),
+    ("starcoder2-3b", 3_030_371_328),
+    ("starcoder2-7b", 7_173_923_840),
+    ("starcoder2-15b", 15_957_889_024),
+    ("stablelm-2-1.6b", 1_644_515_328),
+    ("exaone-3.5-7.8b", 7_818_448_896),
+    ("olmoe-1b-7b", 6_919_161_856),
+    ("dots.llm1", 142_774_381_696),
+    ("ernie-4.5-0.3b", 360_748_032),
+    ("moonlight-16b-a3b", 15_960_110_208),
+    ("nemotron-nano-9b-v2", 8_888_227_328),
+    ("nemotron-nano-12b-v2", 12_310_001_152),
+    ("lfm2-2.6b", 2_569_272_320),
+    ("opt-2.7b", 2_651_596_800),
+    ("pythia-410m", 405_334_016),
+    ("pythia-1b", 1_011_781_632),
+    ("pythia-2.8b", 2_775_208_960),
+    ("pythia-12b", 11_846_072_320),
 ];
 
 #[test]
 fn parameter_counts_are_the_published_ones() {
     for &(name, published) in PUBLISHED {
         assert_eq!(Model::preset(name).unwrap().parameters().get(), published, "{name}");
+    }
+}
+
+/// Presets whose makers publish a rounded number of parameters, in billions.
+const ROUNDED: &[(&str, f64)] = &[
+    ("afm-4.5b", 4.62),
+    ("apertus-8b", 8.05),
+    ("apertus-70b", 70.6),
+    ("aya-expanse-8b", 8.03),
+    ("command-a-111b", 111.1),
+    ("command-r-32b", 32.3),
+    ("command-r-35b", 35.0),
+    ("command-r-plus-104b", 103.8),
+    ("command-r7b", 8.03),
+    ("ernie-4.5-300b-a47b", 299.5),
+    ("exaone-3.5-2.4b", 2.41),
+    ("exaone-3.5-32b", 32.0),
+    ("exaone-4.0-1.2b", 1.28),
+    ("exaone-4.0-32b", 32.0),
+    ("falcon-h1-7b", 7.59),
+    ("falcon-h1-34b", 33.6),
+    ("granite-3.1-1b-a400m", 1.33),
+    ("granite-3.1-3b-a800m", 3.30),
+    ("granite-3.3-2b", 2.53),
+    ("granite-3.3-8b", 8.17),
+    ("granite-4-h-micro", 3.19),
+    ("granite-4-micro", 3.40),
+    ("hunyuan-a13b", 80.4),
+    ("internlm3-8b", 8.80),
+    ("jamba-large", 398.6),
+    ("jamba-mini", 51.6),
+    ("ling-1t", 999.7),
+    ("ling-flash-2.0", 102.9),
+    ("ling-mini-2.0", 16.3),
+    ("longcat-flash", 560.7),
+    ("mistral-large-3-675b", 673.4),
+    ("nemotron-4-340b", 341.0),
+    ("nemotron-mini-4b", 4.19),
+    ("qwen2-57b-a14b", 57.4),
+    ("stablelm-2-12b", 12.1),
+    ("stablelm-zephyr-3b", 2.80),
+];
+
+#[test]
+fn parameter_counts_are_near_the_rounded_ones() {
+    for &(name, billions) in ROUNDED {
+        let counted = Model::preset(name).unwrap().parameters().as_f64() / 1e9;
+        assert!((counted / billions - 1.0).abs() < 0.005, "{name}: {counted:.3} of {billions}");
     }
 }
 
@@ -242,6 +334,16 @@ fn a_preset_is_found_by_the_names_that_people_use() {
         ("NousResearch/Llama-3.1-8B-Hermes-Uncensored", "llama-3.1-8b"),
         ("unsloth/Qwen3.6-27B-MTP-GGUF", "qwen3.6-27b"),
         ("bartowski/nvidia_Nemotron-Cascade-2-30B-A3B-GGUF", "nemotron-cascade-2-30b-a3b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "deepseek-r1-distill-qwen-32b"),
+        ("microsoft/Phi-3.5-mini-instruct", "phi-3.5-mini"),
+        ("CohereLabs/c4ai-command-r-plus", "c4ai-command-r-plus"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl-7b"),
+        ("ibm-granite/granite-4.0-h-micro", "granite-4.0-h-micro"),
+        ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron-nano-9b-v2"),
+        // Or holds it.
+        ("NousResearch/Hermes-3-Llama-3.1-8B", "llama-3.1-8b"),
+        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "qwen3-8b"),
+        ("cognitivecomputations/dolphin-2.5-mixtral-8x7b", "mixtral-8x7b"),
         // Names are often written without their end.
         ("qwen3-235b", "qwen3-235b-a22b"),
         ("qwen3:30b", "qwen3-30b-a3b"),
@@ -259,14 +361,14 @@ fn a_preset_is_found_by_the_names_that_people_use() {
 #[test]
 fn a_name_of_no_preset_is_told_the_nearest_ones() {
     // A distilled model is another model.
-    let error = Model::preset("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B").unwrap_err().to_string();
+    let error = Model::preset("deepseek-ai/DeepSeek-R1-Distill-Other-7B").unwrap_err().to_string();
     assert!(error.contains("is not a model"), "{error}");
     let error = Model::preset("qwen3-8c").unwrap_err().to_string();
     assert!(error.contains("did you mean qwen3-8b?"), "{error}");
     let several = [
         ("llama-70b", "llama-3.3-70b"),
         ("qwen4", "did you mean qwen"),
-        ("gpt-oss", "did you mean gpt-oss-120b, gpt-oss-20b?"),
+        ("gpt-oss", "did you mean gpt-oss-120b, gpt-oss-20b"),
         ("mixtral", "did you mean mixtral-8x22b, mixtral-8x7b?"),
     ];
     for (written, near) in several {

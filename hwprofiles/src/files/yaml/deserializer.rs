@@ -164,17 +164,22 @@ impl<'de> Deserializer<'de> for &'de Node<'_> {
                 visitor.visit_map(Pairs { rest: &[], value: None })
             }
             NodeKind::Empty => Err(Problem::of_node(Kind::Empty, self)),
-            _ => Err(Problem::of_node(Kind::NotMap, self)),
+            _ => Err(Problem::of_node(Kind::NotMap(&[]), self)),
         }
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
-        _fields: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Problem> {
-        self.deserialize_map(visitor)
+        match &self.kind {
+            NodeKind::Scalar(scalar) if !scalar.is_null() => {
+                Err(Problem::of_node(Kind::NotMap(fields), self))
+            }
+            _ => self.deserialize_map(visitor),
+        }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(

@@ -88,7 +88,7 @@ impl<'t> ParsedText<'t> {
         match &root.kind {
             NodeKind::Map(entries) => Ok(entries.iter().map(key).collect()),
             NodeKind::Empty => refused(Kind::Empty),
-            _ => refused(Kind::NotMap),
+            _ => refused(Kind::NotMap(&[])),
         }
     }
 }

@@ -21,6 +21,9 @@ struct Inner {
     found: String,
 }
 
+/// Maps of no more keys are shown whole.
+const FEW_KEYS: usize = 4;
+
 /// What can be wrong.
 #[derive(Debug)]
 pub(super) enum Kind {
@@ -30,7 +33,8 @@ pub(super) enum Kind {
     Syntax(String),
     Empty,
     SecondDocument,
-    NotMap,
+    /// Not a map; its keys, where they are known.
+    NotMap(&'static [&'static str]),
     NotList,
     NotText,
     NotNumber,
@@ -103,7 +107,11 @@ impl Problem {
             Kind::Custom(message) | Kind::Syntax(message) => message.clone(),
             Kind::Empty => "the file is empty".to_owned(),
             Kind::SecondDocument => "a second document begins here: keep one".to_owned(),
-            Kind::NotMap => format!(
+            Kind::NotMap(keys) if (1..=FEW_KEYS).contains(&keys.len()) => {
+                let keys: Vec<String> = keys.iter().map(|key| format!("{key}: …")).collect();
+                format!("'{token}' stands where keys are expected: write {{{}}}", keys.join(", "))
+            }
+            Kind::NotMap(_) => format!(
                 "'{token}' stands where keys are expected: write `key: value` lines or {{key: value}}"
             ),
             Kind::NotList => {
