@@ -31,12 +31,15 @@ pub struct ErrorDetail {
 }
 
 impl ErrorDetail {
-    /// The whole text: what was wrong, then each cause behind it.
+    /// The whole text: what was wrong, then each cause behind it that it does not tell already.
     fn new(cause: Cause) -> Self {
         let mut text = cause.to_string();
         let mut next = cause.source();
         while let Some(source) = next {
-            text += &format!(": {source}");
+            let told = source.to_string();
+            if !text.ends_with(&told) {
+                text += &format!(": {told}");
+            }
             next = source.source();
         }
         Self { text, cause }

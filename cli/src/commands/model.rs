@@ -86,7 +86,8 @@ fn list(json: bool) -> Result {
             "{:<26} {:>10} {:>8} {:>6} {:>9}",
             model.name,
             model.parameters().rounded(),
-            model.active_parameters().rounded(),
+            // Of dense models all are active but the rows of the token table.
+            model.experts.as_ref().map_or(String::new(), |_| model.active_parameters().rounded()),
             model.layers,
             model.max_positions
         );

@@ -110,10 +110,14 @@ impl SweepArguments {
                 for (column, value) in counts.best.iter().flatten() {
                     outln!("{column}: {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
                 }
+                if let Some(rank) = self.rank().filter(|_| counts.best.is_none()) {
+                    outln!("{}", rank.no_row_has_it());
+                }
                 outln!("{}: written to {}", counts.to_text(), out.display());
                 if sweep.leaves_search_out() {
                     outln!(
-                        "Points are planned without the last search of `fulcrum plan`, which --search adds."
+                        "Points are planned without the last search of `fulcrum plan`, which --search adds:\n\
+                         a tenth as many a second, and mixtures beside a CPU up to a fifth faster."
                     );
                 }
             }

@@ -64,8 +64,13 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
         let engine = question.engine;
         return Err(Error::input(format!("{engine} has no --micro-batch: llama.cpp and ik_llama.cpp do")));
     }
-    let site = EngineOnMachine::new(&machine.machine, question)?;
+    question.check_prompt()?;
     let one = question.model.as_deref().map(CataloguedModel::named).transpose()?;
+    let shorter = one.as_ref().and_then(|entry| question.within(entry.model.max_positions));
+    let ends =
+        shorter.as_ref().map(|it| format!("room for {} tokens, where its context ends", it.room().context()));
+    let question = shorter.as_ref().unwrap_or(question);
+    let site = EngineOnMachine::new(&machine.machine, question)?;
     let catalog = match &one {
         Some(model) => vec![model.clone()],
         None => CataloguedModel::all()?,
@@ -105,7 +110,7 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
     };
     Ok(Advice {
         parts: machine.parts.clone(),
-        assumed: machine.all_assumed(),
+        assumed: machine.all_assumed().into_iter().chain(ends).collect(),
         engine: question.engine,
         purpose: question.purpose,
         load: question.load(),
@@ -370,6 +375,21 @@ mod tests {
             [None, None, None]
         );
         assert!("lama.cpp".parse::<AdvisedEngine>().expect_err("no engine").contains("llama.cpp"));
+    }
+
+    #[test]
+    fn a_model_whose_context_is_short_has_room_for_that_unless_more_is_asked_for() {
+        let machine = AdvisedMachine::from_words("RTX 4090, i7-14700K, 64 GB").expect("a machine");
+        let ask = |context, prompt| {
+            let asked = AdviceQuestion { context, prompt, ..question(Some("llama-2-7b")) };
+            advise(&machine, &asked, &UpgradePrices::usual())
+        };
+        let found = ask(None, None).expect("advice");
+        assert_eq!((found.context, found.load.prompt_tokens), (4096, 1024));
+        assert!(found.assumed.contains(&"room for 4096 tokens, where its context ends".to_owned()));
+        for more in [ask(Some(8192), None), ask(None, Some(4000))] {
+            assert!(more.expect_err("too long").to_string().contains("its context ends at 4096 tokens"));
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use hwprofiles::{Provenance, Ratio, Seconds};
 /// on the CPU 61 of 67 are of one CPU, so theirs are wider than what those give.
 fn rates(class: PlacementClass) -> [f64; 2] {
     match class {
-        PlacementClass::Gpu => [0.85, 1.4],
-        PlacementClass::Unified => [0.8, 1.4],
+        PlacementClass::Gpu => [0.8, 1.25],
+        PlacementClass::Unified => [0.75, 1.35],
         PlacementClass::ExpertsApart => [0.35, 1.6],
         PlacementClass::LayersApart => [0.7, 1.2],
         PlacementClass::Cpu => [0.6, 1.2],

@@ -1,6 +1,7 @@
 //! What somebody wants of a model.
 
 use super::advised_engine::AdvisedEngine;
+use crate::error::{Error, Result};
 use scenarios::Workload;
 use serde::Serialize;
 use std::fmt;
@@ -75,6 +76,9 @@ impl FromStr for Purpose {
     }
 }
 
+/// Tokens for which there is room behind a prompt whose length is asked about.
+const ANSWER: u64 = 512;
+
 /// What somebody wants of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdviceQuestion {
@@ -98,11 +102,33 @@ pub struct AdviceQuestion {
 }
 
 impl AdviceQuestion {
+    /// The question with room for `longest` tokens alone, the most that the model takes. `None`
+    /// where there is no more room, or where somebody asked for more.
+    pub(super) fn within(&self, longest: u64) -> Option<Self> {
+        let is_asked_for =
+            self.context.is_some() || self.prompt.is_some_and(|it| it.saturating_add(ANSWER) > longest);
+        let is_shorter = !is_asked_for && longest < self.room_tokens();
+        is_shorter.then(|| Self { context: Some(longest), ..self.clone() })
+    }
+
+    /// Refuses a prompt that leaves no room for an answer.
+    pub(super) fn check_prompt(&self) -> Result<()> {
+        let most = self.load().prompt_tokens;
+        match (self.prompt.filter(|prompt| *prompt > most), self.context) {
+            (Some(prompt), Some(context)) => Err(Error::input(format!(
+                "--prompt {prompt} --context {context}: beside an answer a prompt has at most {most} tokens there"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The load whose times are told.
     pub(super) fn load(&self) -> Workload {
         let [batch, prompt, output] = self.purpose.load();
         let room = self.room_tokens();
-        let output = output.min((room / 2).max(1));
+        // A prompt that was asked for leaves the answer what is left.
+        let most = self.prompt.map_or(room / 2, |prompt| room.saturating_sub(prompt));
+        let output = output.min(most.max(1));
         let prompt = self.prompt.unwrap_or(prompt).min(room.saturating_sub(output)).max(1);
         Workload::new(batch, prompt, output)
     }
@@ -125,6 +151,7 @@ impl AdviceQuestion {
     }
 
     fn room_tokens(&self) -> u64 {
-        self.context.unwrap_or_else(|| self.purpose.context().max(self.prompt.unwrap_or(0) + 512))
+        self.context
+            .unwrap_or_else(|| self.purpose.context().max(self.prompt.unwrap_or(0).saturating_add(ANSWER)))
     }
 }

@@ -4,6 +4,7 @@
 use super::row::{PointStatus, SweepColumns};
 use crate::error::{Error, Result};
 use crate::table::{ColumnType, cells};
+use hwprofiles::nearest_name;
 use serde_json::{Map, Value};
 
 /// A column, and which of its values is best.
@@ -28,6 +29,15 @@ pub(crate) struct BestRow<'c> {
 }
 
 impl RowRank {
+    /// What to say where no row has a number in the column.
+    pub fn no_row_has_it(&self) -> String {
+        let what = format!("No point has a number in the column '{}'", self.column);
+        match self.column.contains("cost") {
+            true => format!("{what}: a cost needs `costs.lifetime` and `costs.per_kwh` in the scenario."),
+            false => format!("{what}."),
+        }
+    }
+
     /// The best of no row yet, of rows with `columns`.
     ///
     /// # Errors
@@ -38,8 +48,12 @@ impl RowRank {
         let place = named.iter().position(|(name, of)| *name == self.column && is_number(of));
         let ranked = place.ok_or_else(|| {
             let numbers = named.iter().filter(|(_, of)| is_number(of)).map(|(name, _)| &**name);
-            let numbers = numbers.collect::<Vec<_>>().join(", ");
-            Error::input(format!("'{}' is no column of numbers: one of {numbers} is wanted", self.column))
+            let numbers = numbers.collect::<Vec<_>>();
+            let near = nearest_name(&self.column, numbers.iter().copied());
+            let near = near.or_else(|| numbers.iter().find(|name| name.starts_with(&self.column)).copied());
+            let near = near.map_or(String::new(), |near| format!("did you mean {near}? "));
+            let all = numbers.join(", ");
+            Error::input(format!("'{}' is no column of numbers: {near}one of {all} is wanted", self.column))
         })?;
         let status = named.iter().position(|(name, _)| name == "status").expect("every row has one");
         Ok(BestRow { columns, ranked, status, most: self.most, best: None })

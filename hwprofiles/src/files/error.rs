@@ -31,6 +31,14 @@ pub enum ProfileError {
         /// What was said.
         name: String,
     },
+    /// CXL memory that begins with a number, and is no shipped profile and no size with a rate.
+    #[error(
+        "'{name}' is no CXL memory: `1 TB, 200 GB/s` is some, or with its latency `1 TB, 200 GB/s, 300 ns`"
+    )]
+    CxlMemory {
+        /// What was said.
+        name: String,
+    },
     /// A machine in words that is not clear.
     #[error(
         "the machine is not clear\n  understood: {}\n  {}\n  a whole line: \"RTX 4090, i7-14700K, 64 GB DDR5-6000, PCIe 4.0 x16\"",

@@ -116,11 +116,14 @@ impl Library {
             _ => None,
         };
         let several = names.gpus.len() > 1;
+        let alike = names.gpus.iter().filter(|gpus| gpus.host_link.is_none()).map(|gpus| gpus.count);
+        let cards = alike.max().unwrap_or(1);
         for gpus in names.gpus.iter_mut().filter(|gpus| gpus.host_link.is_none()) {
             // A part that is not known is refused at its own key.
             let part = self.gpu(&gpus.part).ok().filter(|part| !part.unified);
             let usual = part.and_then(|part| part.server).and_then(|server| server.link);
-            gpus.host_link = usual.map(|link| cpu.as_ref().map_or(link.clone(), |cpu| cpu.slot_link(&link)));
+            gpus.host_link =
+                usual.map(|link| cpu.as_ref().map_or(link.clone(), |cpu| cpu.slot_link(&link, cards)));
             assumed.extend(gpus.host_link.as_ref().map(|link| match several {
                 true => format!("{} on {link}", gpus.part),
                 false => format!("link {link}"),
@@ -225,9 +228,10 @@ impl Library {
         if let Some(link) = LinkPart::stated(name) {
             return Ok(link);
         }
-        let begins_as_a_rate = name.starts_with(|first: char| first.is_ascii_digit());
         let profile = self.profile(name).map_err(|error| match error {
-            ProfileError::Unknown { name, .. } if begins_as_a_rate => ProfileError::LinkRate { name },
+            ProfileError::Unknown { name, .. } if begins_as_a_number(&name) => {
+                ProfileError::LinkRate { name }
+            }
             other => other,
         });
         match profile? {
@@ -238,7 +242,16 @@ impl Library {
     }
 
     fn cxl(&self, name: &str) -> Result<CxlPart, ProfileError> {
-        match self.profile(name)? {
+        if let Some(memory) = CxlPart::stated(name) {
+            return Ok(memory);
+        }
+        let profile = self.profile(name).map_err(|error| match error {
+            ProfileError::Unknown { name, .. } if begins_as_a_number(&name) => {
+                ProfileError::CxlMemory { name }
+            }
+            other => other,
+        });
+        match profile? {
             Profile::Cxl(cxl) => Ok(*cxl),
             Profile::Host(host) => host.cxl.as_option().cloned().ok_or_else(|| {
                 let message =
@@ -314,6 +327,11 @@ fn check_unified(part: &GpuPart, link: Option<&str>, count: u64) -> Result<(), P
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a name is rather a size or a rate.
+fn begins_as_a_number(name: &str) -> bool {
+    name.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit())
 }
 
 fn wrong(name: &str, found: &Profile, wanted: &'static str) -> ProfileError {

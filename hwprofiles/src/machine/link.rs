@@ -1,8 +1,8 @@
 //! What carries bytes between two memories.
 
-use crate::machine::memory::MemoryId;
+use crate::machine::memory::{Memory, MemoryId};
 use crate::rates::{AllReduce, Curve};
-use crate::units::{Bytes, BytesPerSec, Ratio, Seconds, Sourced};
+use crate::units::{Bytes, BytesPerSec, Provenance, Ratio, Seconds, Sourced};
 use serde::{Deserialize, Serialize};
 
 /// Index of a link in its machine.
@@ -61,6 +61,23 @@ pub struct LinkDetails {
 }
 
 impl Link {
+    /// The link as it brings bytes from one of the memories to the other: as fast as the slowest of
+    /// the three, unless it was measured between them.
+    pub(crate) fn within<'m>(mut self, memories: impl IntoIterator<Item = &'m Memory>) -> Self {
+        let link = &self.bandwidth;
+        if matches!(link.source, Provenance::Measured { .. }) {
+            return self;
+        }
+        let rate = |memory: &Memory| memory.bandwidth.value.get();
+        let slowest = memories.into_iter().min_by(|a, b| rate(a).total_cmp(&rate(b)));
+        if let Some(memory) = slowest.filter(|memory| memory.bandwidth.value < link.value) {
+            let reason =
+                format!("what '{}' gives of {} of the link ({})", memory.name, link.value, link.source);
+            self.bandwidth = Sourced::estimated(memory.bandwidth.value, &reason);
+        }
+        self
+    }
+
     /// The time of a transfer of `bytes` alone on the link: α + bytes / β; zero for no bytes.
     pub fn time(&self, bytes: Bytes) -> Seconds {
         if bytes == Bytes::ZERO {

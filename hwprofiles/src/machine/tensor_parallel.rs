@@ -4,7 +4,7 @@ use crate::files::ProfileError;
 use crate::machine::device::{Device, DeviceId, DeviceKind, Ranks};
 use crate::machine::graph::Machine;
 use crate::machine::link::{Link, LinkId};
-use crate::machine::memory::{Memory, MemoryId, Stripe};
+use crate::machine::memory::{Memory, MemoryId, MemoryKind, Stripe};
 use crate::rates::{AllReduce, Curve};
 use crate::units::{Bytes, Seconds, Sourced};
 use std::collections::BTreeSet;
@@ -390,14 +390,17 @@ impl<'m> Grouping<'m> {
         }
     }
 
-    /// The links of all members of a group as one link.
+    /// The links of all members of a group as one link, which brings no more than the host's memory
+    /// gives.
     fn link(&self, one: &Link) -> Link {
         let mut details = one.details.clone();
         details.raw = details.raw.as_ref().map(|rate| self.times(rate));
         details.pageable = details.pageable.as_ref().map(|rate| self.times(rate));
         details.far = details.far.as_ref().map(|rate| self.times(rate));
         details.times = details.times.as_ref().map(|times| self.spread(times));
-        Link { bandwidth: self.times(&one.bandwidth), details, ..one.clone() }
+        let ends = [one.from, one.to].map(|end| self.machine.memory(end));
+        let link = Link { bandwidth: self.times(&one.bandwidth), details, ..one.clone() };
+        link.within(ends.into_iter().filter(|memory| memory.kind != MemoryKind::Hbm))
     }
 
     /// The times of bytes that are spread over the members' links.

@@ -8,7 +8,9 @@ pub(crate) fn add_links(name: &str, memory: MemoryId, link: &LinkPart, machine: 
     let host = machine.memory(DRAM).name.clone();
     let mut add = |name: String, from, to, bandwidth: &Sourced<BytesPerSec>, details| {
         let (latency, bandwidth) = (link.latency.clone(), bandwidth.clone());
-        machine.links.push(Link { name, from, to, latency, bandwidth, wire: None, details });
+        let link = Link { name, from, to, latency, bandwidth, wire: None, details };
+        let link = link.within([from, to].map(|end| machine.memory(end)));
+        machine.links.push(link);
     };
     add(format!("{host}->{name}"), DRAM, memory, &link.to_device, link.details_to_device());
     add(format!("{name}->{host}"), memory, DRAM, &link.to_host, link.details_to_host());

@@ -64,7 +64,8 @@ pub struct PartNames {
     /// server, at most as fast as the CPU's slots, which is told as assumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// Memory behind CXL: a name, or `{part: NAME, count: 2, interleave: {dram: 5, cxl: 2}}`.
+    /// Memory behind CXL: a name, its size and bandwidth with its latency where that is known
+    /// (`1 TB, 200 GB/s, 300 ns`), or `{part: NAME, count: 2, interleave: {dram: 5, cxl: 2}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cxl: Option<CxlChoice>,
     /// A disk.
@@ -82,6 +83,7 @@ impl PartNames {
         match error {
             ProfileError::Unknown { name, .. }
             | ProfileError::LinkRate { name }
+            | ProfileError::CxlMemory { name }
             | ProfileError::WrongKind { name, .. } => Some((self.key_of(name)?, error.to_string())),
             ProfileError::Unfit { part, message } => Some((part.clone(), message.clone())),
             _ => None,

@@ -224,16 +224,24 @@ const OLDER_SLOTS: [(u8, &[&str]); 2] = [
 ];
 
 impl CpuPart {
-    /// The link `pcieG-xN` in a slot of this CPU: its generation where that is older. Other links
-    /// stay as they are.
-    pub(crate) fn slot_link(&self, link: &str) -> String {
+    /// The link `pcieG-xN` in a slot of this CPU beside others of its kind, `cards` in all: its
+    /// generation where that is older, and its lanes where cards share those of a desktop. Other
+    /// links stay as they are.
+    pub(crate) fn slot_link(&self, link: &str, cards: u64) -> String {
+        let is_desktop = self.dram.channels.as_ref().is_some_and(|channels| channels.value <= 2);
+        let shared = match cards {
+            2 if is_desktop => 8,
+            3.. if is_desktop => 4,
+            _ => 16,
+        };
         let architecture = self.architecture.as_deref();
         let own = OLDER_SLOTS.iter().find(|(_, all)| all.iter().any(|it| Some(*it) == architecture));
         let card = link.strip_prefix("pcie").and_then(|rest| rest.split_once("-x"));
-        match (own, card.and_then(|(card, lanes)| Some((card.parse::<u8>().ok()?, lanes)))) {
-            (Some((own, _)), Some((card, lanes))) if *own < card => format!("pcie{own}-x{lanes}"),
-            _ => link.to_owned(),
-        }
+        let card =
+            card.and_then(|(card, lanes)| Some((card.parse::<u8>().ok()?, lanes.parse::<u64>().ok()?)));
+        let Some((card, lanes)) = card else { return link.to_owned() };
+        let (generation, lanes) = (own.map_or(card, |(own, _)| card.min(*own)), lanes.min(shared));
+        format!("pcie{generation}-x{lanes}")
     }
 
     pub(crate) fn check(&self) -> Result<(), Refusal> {

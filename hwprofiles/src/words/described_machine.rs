@@ -328,8 +328,12 @@ impl DescribedMachine {
         if self.gpus.iter().all(|gpu| gpu.part.unified || gpu.link.is_some()) {
             return None;
         }
+        // A slower card stands in a slot of the chipset. Who has many cards and says no CPU has one
+        // with lanes for them.
+        let alike = self.gpus.iter().filter(|gpu| gpu.link.is_none()).map(|gpu| gpu.count);
+        let cards = alike.max().filter(|_| self.cpu.is_some()).unwrap_or(1);
         Some(self.link.clone().unwrap_or_else(|| {
-            let link = cpu.slot_link(usual.as_deref().unwrap_or(USUAL_LINK));
+            let link = cpu.slot_link(usual.as_deref().unwrap_or(USUAL_LINK), cards);
             assumed.push(format!("link {link}"));
             link
         }))

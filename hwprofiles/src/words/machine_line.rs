@@ -3,6 +3,7 @@
 use crate::files::ProfileError;
 use crate::library::{GPU_BRANDS, similar_names};
 use crate::units::Bytes;
+use crate::words::cloud_instance::instance_words;
 use crate::words::described_machine::{DescribedMachine, PartKind, part_kind};
 use crate::words::line_words::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
 use std::collections::HashSet;
@@ -44,6 +45,8 @@ pub(crate) fn read_line(line: &str) -> Result<DescribedMachine, ProfileError> {
         let wrong = format!("the line has {letters} letters: a machine is said in at most {MOST_LETTERS}");
         return Err(ProfileError::Unclear { understood: Vec::new(), wrong: vec![wrong] });
     }
+    let pieces: Vec<&str> = line.split(',').map(|piece| instance_words(piece).unwrap_or(piece)).collect();
+    let line = &*pieces.join(",");
     let lower = line.to_lowercase();
     let is_laptop = ["laptop", "notebook", "max-q"].iter().any(|word| lower.contains(word));
     let mut reader = LineReader { is_laptop, ..LineReader::default() };
@@ -257,7 +260,13 @@ impl LineReader {
         if of_gpu {
             return 0;
         }
-        if !says_memory && modules.is_none() && self.machine.memory.is_some() {
+        let other = self.machine.memory.filter(|known| !says_memory && modules.is_none() && *known != total);
+        if let Some(known) = other.filter(|_| bytes.gigabytes() < 1000.0) {
+            self.wrong.push(format!(
+                "{known} and {bytes} of memory: say which is the machine's, as 64 GB RAM; a card of another size is a \
+                 part of its own"
+            ));
+        } else if other.is_some() {
             self.machine.unused.push(format!("{bytes}, beside the memory"));
         } else if says_memory || modules.is_some() || bytes.gigabytes() < 1000.0 {
             self.machine.memory = Some(total);
@@ -376,6 +385,32 @@ mod tests {
     }
 
     #[test]
+    fn two_sizes_of_memory_are_not_clear() {
+        for (line, told) in [
+            ("RTX 4090 48 GB, i7-14700K, 64 GB", "48 GB and 64 GB of memory: say which"),
+            ("RTX 4090, 128 GB 64 GB", "128 GB and 64 GB of memory"),
+        ] {
+            let error = UnderstoodMachine::read(line).unwrap_err().to_string();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+        assert_parts("RTX 4090, i7-14700K, 64 GB, 2 TB", "rtx-4090 24 GB, i7-14700k, 64 GB");
+        assert_parts("RTX 4090, i7-14700K, 2x32GB, 64 GB", "rtx-4090 24 GB, i7-14700k, 64 GB");
+    }
+
+    #[test]
+    fn cards_share_the_lanes_of_a_desktop() {
+        for (line, link) in [
+            ("2x RTX PRO 6000, Ryzen 9950X, 64 GB", "link pcie5-x8"),
+            ("2x RTX 3090, EPYC 7543, 256 GB", "link pcie4-x16"),
+            ("4x RTX 3060, i7-13700K, 64 GB", "link pcie4-x4"),
+            ("RTX 4090, RTX 3060, i7-13700K, 64 GB", "link pcie4-x16"),
+        ] {
+            let assumed = machine(line).assumed;
+            assert!(assumed.iter().any(|it| it == link), "{line}: {assumed:?}");
+        }
+    }
+
+    #[test]
     fn a_line_has_an_end() {
         let words = "an RTX 4095 and ".repeat(31);
         assert!(read_line(&words).unwrap_err().to_string().contains("not known: 'rtx 4095'"));
@@ -427,6 +462,9 @@ mod tests {
             ("Framework Desktop 128GB", "radeon-8060s, ryzen-ai-max-395, 128 GB"),
             ("Xeon 6980P, 1.5 TB MRDIMM-8800", "xeon-6980p, 1.5 TB DDR5-8800"),
             ("T4, 4 vCPUs, 16 GB", "t4 16 GB, 2 cores, 16 GB"),
+            ("g5.xlarge", "a10g 24 GB, epyc-7r32, 2 cores, 16 GB"),
+            ("p5.48xlarge", "8x h100-sxm 80 GB, 2x epyc-7r13, 96 cores, 2 TB"),
+            ("Standard_NC24ads_A100_v4", "a100-80-pcie 80 GB, epyc-7v13, 12 cores, 220 GB"),
             ("M5 Max 128GB", "apple-m5-max, 128 GB"),
             ("MacBook Pro M5 24GB", "apple-m5, 24 GB"),
             ("2x V100 32GB, 384 GB", "2x v100-32-sxm 32 GB, 384 GB"),

@@ -1,5 +1,6 @@
 //! Machines in words: `RTX 4090, i7-14700K, 64 GB DDR5-6000`, `8x H200`.
 
+mod cloud_instance;
 mod described_machine;
 mod line_words;
 mod machine_line;

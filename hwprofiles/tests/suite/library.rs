@@ -340,6 +340,25 @@ fn a_testbed_keeps_the_numbers_of_its_parts() {
 }
 
 #[test]
+fn no_link_brings_more_than_the_hosts_memory_gives() {
+    let library = Library::default();
+    let mut limited = 0;
+    for (name, count) in machines().flat_map(|machine| [1, 2, 8].map(|count| (machine.name.clone(), count))) {
+        let Ok(machine) = library.machine_with(&name, count) else { continue };
+        for link in &machine.links {
+            let ends = [link.from, link.to].map(|end| machine.memory(end));
+            let measured = matches!(link.bandwidth.source, Provenance::Measured { .. });
+            for host in ends.into_iter().filter(|memory| memory.kind != MemoryKind::Hbm && !measured) {
+                let (rate, most) = (link.bandwidth.value, host.bandwidth.value);
+                assert!(rate <= most, "{count} x {name}: {} brings {rate} of {most}", link.name);
+                limited += usize::from(rate == most);
+            }
+        }
+    }
+    assert!(limited > 0, "some GPUs' slots are faster than desktops' memory");
+}
+
+#[test]
 fn every_memory_is_read_in_place_or_has_a_link_to_every_devices_memory_and_back() {
     let mut direct = 0;
     for machine in machines() {

@@ -369,14 +369,38 @@ fn a_link_is_its_rate_and_a_memory_its_size() {
     let machine = |link: &str, dram: &str| {
         compose(&format!("parts: {{cpu: i7-13700k, gpu: rtx-4090, link: '{link}', dram: {dram}}}"))
     };
-    let plain = machine("120 GB/s", "{capacity: 64 GB}").unwrap();
-    for (link, latency) in [("120 GB/s", 6e-6), ("120 GB/s, 250 ns", 250e-9)] {
+    let plain = machine("60 GB/s", "{capacity: 64 GB}").unwrap();
+    for (link, latency) in [("60 GB/s", 6e-6), ("60 GB/s, 250 ns", 250e-9)] {
         let machine = machine(link, "64 GB").unwrap();
         assert_eq!(machine.memories, plain.memories, "{link}");
         for way in &machine.links {
-            assert_eq!(way.bandwidth.value, "120 GB/s".parse().unwrap(), "{link}: {}", way.name);
+            assert_eq!(way.bandwidth.value, "60 GB/s".parse().unwrap(), "{link}: {}", way.name);
             assert!((way.latency.value.get() - latency).abs() < 1e-15, "{link}: {}", way.name);
         }
+    }
+    // A disk's or a core's memory may be slower than what carries its bytes.
+    let fast = machine("120 GB/s", "64 GB").unwrap();
+    for way in &fast.links {
+        assert_eq!(
+            way.bandwidth.value,
+            fast.memory(fast.memory_named("dram").unwrap()).bandwidth.value,
+            "{}",
+            way.name
+        );
+    }
+    let pool = |cxl: &str| compose(&format!("parts: {{cpu: xeon-8480p, dram: 64 GB, cxl: '{cxl}'}}"));
+    for (cxl, latency) in [("1 TB, 200 GB/s", 275e-9), ("1 TB, 200 GB/s, 300 ns", 300e-9)] {
+        let machine = pool(cxl).expect(cxl);
+        let memory = machine.memory(machine.memory_named("cxl").expect("the pool"));
+        assert_eq!(
+            (memory.capacity.value.gigabytes(), memory.bandwidth.value),
+            (1000.0, "200 GB/s".parse().unwrap())
+        );
+        assert!((memory.latency.as_ref().unwrap().value.get() - latency).abs() < 1e-15, "{cxl}");
+    }
+    for cxl in ["1 TB", "0 GB, 200 GB/s", "1 TB, 200 GB/s, 300 ns, 2"] {
+        let told = pool(cxl).expect_err(cxl);
+        assert!(told.contains("is no CXL memory: `1 TB, 200 GB/s` is some"), "{told}");
     }
     for link in ["0 GB/s", "120 GB", "120 GBps", "120 GB/s, soon"] {
         let told = machine(link, "64 GB").expect_err(link);

@@ -200,12 +200,13 @@ pub(crate) fn read_serving(
             "the number of users in a closed loop is fixed: busier goes with arrivals or a trace",
         ));
     }
-    section.only(&KEYS)?;
-    if let Some(other) = kinds.into_iter().find(|other| *other != kind && section.has(other)) {
+    if let Some(other) = kinds.into_iter().chain(["batch"]).find(|other| *other != kind && section.has(other))
+    {
         return Err(
             section.wrong(other, &format!("it does not go with {kind}: a workload has one or the other"))
         );
     }
+    section.only(&KEYS)?;
     let requests = read_requests(section, kind, folder)?;
     let distinct_prompts = section.count("distinct_prompts", MAX_REQUESTS)?;
     if kind == "trace" && distinct_prompts.is_some() {

@@ -371,6 +371,7 @@ fn errors_of_a_file_name_line_key_and_value() {
         ("batch: 2", "concurrency: 0"),
         ("batch: 2", "concurrency: 2\n  speedup: 2"),
         ("batch: 2", "concurrency: 2\n  trace: requests.csv"),
+        ("batch: 2", "batch: 2\n  concurrency: 2"),
         ("batch: 2", "arrivals: {poisson: often}\n  requests: 10"),
         ("batch: 2", "arrivals: {poisson: 50 rpm}\n  requests: 10"),
         ("batch: 2", "arrivals: {poisson: 5 req/s}"),
