@@ -116,8 +116,7 @@ impl SweepArguments {
                 outln!("{}: written to {}", counts.to_text(), out.display());
                 if sweep.leaves_search_out() {
                     outln!(
-                        "Points are planned without the last search of `fulcrum plan`, which --search adds:\n\
-                         a tenth as many a second, and mixtures beside a CPU up to a fifth faster."
+                        "Points are planned without the last search of `fulcrum plan`, which --search adds."
                     );
                 }
             }

@@ -67,7 +67,7 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
     question.check_prompt()?;
     let one = question.model.as_deref().map(CataloguedModel::named).transpose()?;
     let shorter = one.as_ref().and_then(|entry| question.within(entry.model.max_positions));
-    let ends =
+    let short_context =
         shorter.as_ref().map(|it| format!("room for {} tokens, where its context ends", it.room().context()));
     let question = shorter.as_ref().unwrap_or(question);
     let site = EngineOnMachine::new(&machine.machine, question)?;
@@ -110,7 +110,7 @@ pub fn advise(machine: &AdvisedMachine, question: &AdviceQuestion, prices: &Upgr
     };
     Ok(Advice {
         parts: machine.parts.clone(),
-        assumed: machine.all_assumed().into_iter().chain(ends).collect(),
+        assumed: machine.all_assumed().into_iter().chain(short_context).collect(),
         engine: question.engine,
         purpose: question.purpose,
         load: question.load(),

@@ -224,16 +224,24 @@ impl Library {
         }
     }
 
+    /// The profile of that name; `misstated` where the name is of none and begins like a number.
+    fn profile_or(
+        &self,
+        name: &str,
+        misstated: impl FnOnce(String) -> ProfileError,
+    ) -> Result<Profile, ProfileError> {
+        let is_number = name.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
+        self.profile(name).map_err(|error| match error {
+            ProfileError::Unknown { name, .. } if is_number => misstated(name),
+            other => other,
+        })
+    }
+
     fn link(&self, name: &str) -> Result<LinkPart, ProfileError> {
         if let Some(link) = LinkPart::stated(name) {
             return Ok(link);
         }
-        let profile = self.profile(name).map_err(|error| match error {
-            ProfileError::Unknown { name, .. } if begins_as_a_number(&name) => {
-                ProfileError::LinkRate { name }
-            }
-            other => other,
-        });
+        let profile = self.profile_or(name, |name| ProfileError::LinkRate { name });
         match profile? {
             Profile::Link(link) => Ok(*link),
             Profile::Host(host) => Ok(measured_gpu(name, *host)?.link),
@@ -245,12 +253,7 @@ impl Library {
         if let Some(memory) = CxlPart::stated(name) {
             return Ok(memory);
         }
-        let profile = self.profile(name).map_err(|error| match error {
-            ProfileError::Unknown { name, .. } if begins_as_a_number(&name) => {
-                ProfileError::CxlMemory { name }
-            }
-            other => other,
-        });
+        let profile = self.profile_or(name, |name| ProfileError::CxlMemory { name });
         match profile? {
             Profile::Cxl(cxl) => Ok(*cxl),
             Profile::Host(host) => host.cxl.as_option().cloned().ok_or_else(|| {
@@ -327,11 +330,6 @@ fn check_unified(part: &GpuPart, link: Option<&str>, count: u64) -> Result<(), P
         }
         _ => Ok(()),
     }
-}
-
-/// Whether a name is rather a size or a rate.
-fn begins_as_a_number(name: &str) -> bool {
-    name.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit())
 }
 
 fn wrong(name: &str, found: &Profile, wanted: &'static str) -> ProfileError {

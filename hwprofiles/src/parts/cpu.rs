@@ -224,9 +224,9 @@ const OLDER_SLOTS: [(u8, &[&str]); 2] = [
 ];
 
 impl CpuPart {
-    /// The link `pcieG-xN` in a slot of this CPU beside others of its kind, `cards` in all: its
-    /// generation where that is older, and its lanes where cards share those of a desktop. Other
-    /// links stay as they are.
+    /// What the link `pcieG-xN` of a card becomes in a slot of this CPU: of the CPU's generation
+    /// where that is older, and with 8 or 4 lanes where several such `cards` share a desktop's 16.
+    /// Other links stay as they are.
     pub(crate) fn slot_link(&self, link: &str, cards: u64) -> String {
         let is_desktop = self.dram.channels.as_ref().is_some_and(|channels| channels.value <= 2);
         let shared = match cards {

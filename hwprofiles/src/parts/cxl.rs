@@ -39,7 +39,7 @@ pub struct CxlPart {
     pub price_per_gb: Option<Sourced<Dollars>>,
 }
 
-/// The latency of memory of which it was not said: the middle of the 140 to 410 ns of four devices,
+/// The latency where none is stated: the middle of the 140 to 410 ns of four devices,
 /// Melody, ASPLOS 2025.
 const USUAL_LATENCY: Seconds = Seconds::new(275e-9);
 

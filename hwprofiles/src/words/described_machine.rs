@@ -328,8 +328,8 @@ impl DescribedMachine {
         if self.gpus.iter().all(|gpu| gpu.part.unified || gpu.link.is_some()) {
             return None;
         }
-        // A slower card stands in a slot of the chipset. Who has many cards and says no CPU has one
-        // with lanes for them.
+        // Only cards of one kind share lanes here. Where no CPU is said, one with lanes for all is
+        // assumed.
         let alike = self.gpus.iter().filter(|gpu| gpu.link.is_none()).map(|gpu| gpu.count);
         let cards = alike.max().filter(|_| self.cpu.is_some()).unwrap_or(1);
         Some(self.link.clone().unwrap_or_else(|| {
@@ -376,7 +376,7 @@ impl DescribedMachine {
         };
         let stated = |capacity| Some(Sourced::estimated(capacity, "stated by the person asking, or assumed"));
         let known = self.dram.take().unwrap_or_default();
-        // Of the CPU's own kind, the fastest that it takes is assumed.
+        // Modules of the kind in the CPU's sheet run at the sheet's rate, others at a usual one.
         let usual = |it: &ModuleWords| it.usual_rate().filter(|_| !cpu.dram.kind.contains(&it.kind));
         let modules = self.modules.as_ref().and_then(|it| {
             let rate = it.rate.or_else(|| {

@@ -91,7 +91,7 @@ pub(super) struct ModuleWords {
 }
 
 impl ModuleWords {
-    /// The slowest rate that is usual for modules of the kind, where nobody says one.
+    /// A usual rate of modules of the kind, for a machine of which none is said.
     pub fn usual_rate(&self) -> Option<u64> {
         match self.kind.as_str() {
             "DDR3" => Some(1600),
@@ -106,7 +106,7 @@ impl ModuleWords {
 /// `mrdimm-8800`.
 pub(super) fn modules(words: &[String]) -> Option<(ModuleWords, usize)> {
     let first = words.first()?;
-    // Two ranks of DDR5 that answer as one.
+    // Modules of DDR5, two ranks of which are read at once.
     let multiplexed = ["mrdimm", "mcrdimm"].iter().find_map(|name| first.strip_prefix(name));
     let (kind, tail) = match multiplexed.map(|tail| tail.trim_start_matches('s')) {
         Some(tail) => ("ddr5", tail),

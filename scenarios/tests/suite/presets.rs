@@ -104,6 +104,11 @@ const PUBLISHED: &[(&str, u64)] = &[
     ("muse-glimmer-30b", 27_854_780_928 + 52 * 2 * 128),
     // The same, and norms behind attention; there residuals have gates, and experts further norms.
     ("muse-spark-816b-a42b", 819_990_536_192 + 62 * (2 * 64 + 256 + 8192) - 62 * (2 * 8192 + 2 * 4096)),
+];
+
+/// Numbers that are counted here, of presets whose makers state them in billions: a reader that
+/// changes one shows.
+const COUNTED: &[(&str, u64)] = &[
     ("llama-30b", 32_528_943_616),
     ("llama-65b", 65_285_660_672),
     ("codellama-7b", 6_738_546_688),
@@ -152,8 +157,8 @@ const PUBLISHED: &[(&str, u64)] = &[
 
 #[test]
 fn parameter_counts_are_the_published_ones() {
-    for &(name, published) in PUBLISHED {
-        assert_eq!(Model::preset(name).unwrap().parameters().get(), published, "{name}");
+    for &(name, parameters) in PUBLISHED.iter().chain(COUNTED) {
+        assert_eq!(Model::preset(name).unwrap().parameters().get(), parameters, "{name}");
     }
 }
 

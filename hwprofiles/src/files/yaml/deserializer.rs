@@ -7,6 +7,22 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 impl Node<'_> {
+    /// Reads a map; `keys` are those that it may have, where they are known.
+    fn map<'de, V: Visitor<'de>>(
+        &'de self,
+        keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Problem> {
+        match &self.kind {
+            NodeKind::Map(entries) => visitor.visit_map(Pairs { rest: entries, value: None }),
+            NodeKind::Scalar(scalar) if scalar.is_null() => {
+                visitor.visit_map(Pairs { rest: &[], value: None })
+            }
+            NodeKind::Empty => Err(Problem::of_node(Kind::Empty, self)),
+            _ => Err(Problem::of_node(Kind::NotMap(keys), self)),
+        }
+    }
+
     fn scalar(&self, otherwise: Kind) -> Result<&Scalar<'_>, Problem> {
         match &self.kind {
             NodeKind::Scalar(scalar) => Ok(scalar),
@@ -158,14 +174,7 @@ impl<'de> Deserializer<'de> for &'de Node<'_> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match &self.kind {
-            NodeKind::Map(entries) => visitor.visit_map(Pairs { rest: entries, value: None }),
-            NodeKind::Scalar(scalar) if scalar.is_null() => {
-                visitor.visit_map(Pairs { rest: &[], value: None })
-            }
-            NodeKind::Empty => Err(Problem::of_node(Kind::Empty, self)),
-            _ => Err(Problem::of_node(Kind::NotMap(&[]), self)),
-        }
+        self.map(&[], visitor)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -174,12 +183,7 @@ impl<'de> Deserializer<'de> for &'de Node<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Problem> {
-        match &self.kind {
-            NodeKind::Scalar(scalar) if !scalar.is_null() => {
-                Err(Problem::of_node(Kind::NotMap(fields), self))
-            }
-            _ => self.deserialize_map(visitor),
-        }
+        self.map(fields, visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
