@@ -3,7 +3,7 @@
 use crate::files::ProfileError;
 use crate::library::{GPU_BRANDS, similar_names};
 use crate::units::Bytes;
-use crate::words::cloud_instance::instance_words;
+use crate::words::cloud_instance::{instance_words, nearest_instance};
 use crate::words::described_machine::{DescribedMachine, PartKind, part_kind};
 use crate::words::line_words::{ModuleWords, Phrase, count, link, modules, phrases, rate, size};
 use std::collections::HashSet;
@@ -123,7 +123,10 @@ impl LineReader {
     fn refuse_strange(&mut self, words: &str) {
         let near = similar_names(words);
         let near = match &near[..] {
-            [] => "`fulcrum machine list` names the parts that are known".to_owned(),
+            [] => nearest_instance(words).map_or_else(
+                || "`fulcrum machine list` names the parts that are known".to_owned(),
+                |name| format!("did you mean {name}?"),
+            ),
             [same, ..] if *same == words => {
                 "it is a part, but of a kind that a line of words has no place for: give the machine by its parts, \
                  like {cpu: …, gpu: …, cxl: NAME}"
